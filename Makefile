@@ -3,6 +3,7 @@
 #   TORCH=cpu                torch's build for setup, from PyTorch's own index: cpu, cu130, auto ... (uv's --torch-backend)
 #   PIP_FLAGS="..."          handed to pip and uv, as --find-links (pip's own settings are used in any case)
 #   PYTEST_FLAGS="-k merge"  handed to pytest
+#   TESTS=tests/session      what make test and make test-all run: files or folders, by default all
 #   WORKERS=3                processes that the tests are spread over; by default one more than there are cores
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
@@ -34,7 +35,7 @@ SLIDES := slides.html
 WHEELS := dist
 WORKERS := auto
 # Whole files go to the workers, in order: those with a browser come last in each (see tests/conftest.py).
-TESTS = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_FLAGS)
+PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_FLAGS)
 STAMP := $(VENV)/.setup-done
 MADE_IN := $(shell cat $(STAMP) 2>/dev/null)
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
@@ -59,6 +60,7 @@ help:
 	@echo "  make models   the hybrid model too, Gemma-3-270M     (another minute; the tests need it)"
 	@echo "  make browser  make sure that Chromium is there       (needed by the tests only)"
 	@echo "  make test     all tests, in a real browser too       (a quarter of an hour on two cores)"
+	@echo "                make test TESTS=tests/session runs a part"
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
@@ -152,10 +154,10 @@ demo: setup model
 	@$(PY) -m labengine demo
 
 test: setup models browser
-	@$(TESTS) -m "not sweep"
+	@$(PYTEST) -m "not sweep" $(TESTS)
 
 test-all: setup models browser emulators
-	@EVERY_SEED=1 PICTURES=1 $(TESTS)
+	@EVERY_SEED=1 PICTURES=1 $(PYTEST) $(TESTS)
 
 test-fast: setup
 	@$(PY) -m pytest -n $(WORKERS) -m "not sweep" $(PYTEST_FLAGS) tests/core tests/check tests/widgets/words tests/widgets/why

@@ -9,11 +9,15 @@ if TYPE_CHECKING:
     from labengine.config import ConfigError as ConfigError
     from labengine.config import GroupSpec as GroupSpec
     from labengine.config import SamplingParams as SamplingParams
+    from labengine.core.beam_searches import BeamSearches as BeamSearches
     from labengine.core.block_pool import BlockPool as BlockPool
     from labengine.core.connector import Connector as Connector
+    from labengine.core.drafts import Drafts as Drafts
     from labengine.core.external_loads import ExternalLoads as ExternalLoads
+    from labengine.core.forks import Forks as Forks
     from labengine.core.free_queue import FreeQueue as FreeQueue
     from labengine.core.full_attention import FullAttentionGroup as FullAttentionGroup
+    from labengine.core.hand_over import HandOver as HandOver
     from labengine.core.hash_chain import HashChain as HashChain
     from labengine.core.kv_cache_group import KVCacheGroup as KVCacheGroup
     from labengine.core.kv_cache_manager import KVCacheManager as KVCacheManager
@@ -61,16 +65,20 @@ if TYPE_CHECKING:
     from labengine.vllm.stream.ranks import attach_ranks as attach_ranks
 
 _HOMES = {
+    "BeamSearches": "labengine.core.beam_searches",
     "BlockPool": "labengine.core.block_pool",
     "ConfigError": "labengine.config",
     "Connector": "labengine.core.connector",
     "DiskStore": "labengine.engine.external",
     "DraftModel": "labengine.engine.draft_model",
+    "Drafts": "labengine.core.drafts",
     "ExternalLoads": "labengine.core.external_loads",
     "FixedDrafts": "labengine.core.proposer",
+    "Forks": "labengine.core.forks",
     "FreeQueue": "labengine.core.free_queue",
     "FullAttentionGroup": "labengine.core.full_attention",
     "GroupSpec": "labengine.config",
+    "HandOver": "labengine.core.hand_over",
     "HashChain": "labengine.core.hash_chain",
     "HostStore": "labengine.engine.external",
     "KVCacheGroup": "labengine.core.kv_cache_group",

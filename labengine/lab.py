@@ -31,6 +31,7 @@ from labengine.session.looking import Looking
 from labengine.session.outputs import RequestOutput
 from labengine.session.patch.rerun_beside import rerun_beside
 from labengine.session.recording_views import RecordingViews
+from labengine.session.requests import options_of
 from labengine.session.saved.assertion import Asserting
 from labengine.session.saved.code import to_code
 from labengine.session.saved.facts import facts_of, save_session
@@ -163,8 +164,10 @@ class Lab(Looking, Closing):
         there on are shared only with the same image in the same place; blocks before it with any.
         ConfigError, before anything changes, for a request that can never run.
         """
-        keys: dict[str, Any] = {"cache_salt": cache_salt, "extra_keys": extra_keys, "images": images}
-        return self.session.requests.add(prompt, token_ids=token_ids, n=n, priority=priority, **keys, **sampling)
+        options = options_of(
+            Lab.add, sampling, cache_salt=cache_salt, extra_keys=extra_keys, priority=priority, images=images
+        )
+        return self.session.requests.add(prompt, token_ids, options, n)
 
     def branch(self, request_id: int | str, *, seed: int | None = None, token: int | None = None) -> int:
         """Queue another continuation of a request (its id, or its letter) from where it stands; return the new id.
@@ -188,7 +191,8 @@ class Lab(Looking, Closing):
 
         n, priority and sampling are those of `add`, and so is the result.
         """
-        return self.session.requests.chat(messages, cache_salt=cache_salt, n=n, priority=priority, **sampling)
+        options = options_of(Lab.chat, sampling, cache_salt=cache_salt, priority=priority)
+        return self.session.requests.chat(messages, options, n)
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text, by the tokenizer's defaults."""
@@ -250,8 +254,10 @@ class Lab(Looking, Closing):
 
         The keywords are those of `add`, for each prompt. With n, a prompt's n outputs stand one after the other.
         """
-        keys: dict[str, Any] = {"cache_salt": cache_salt, "extra_keys": extra_keys, "images": images}
-        return self.session.outputs.generate(prompts, n=n, priority=priority, **keys, **sampling)
+        options = options_of(
+            Lab.generate, sampling, cache_salt=cache_salt, extra_keys=extra_keys, priority=priority, images=images
+        )
+        return self.session.outputs.generate(prompts, options, n)
 
     def stream(self, request_id: int | str) -> Iterator[str]:
         """Return the generated text of a request, piece by piece; takes steps unless the background does."""

@@ -9,18 +9,20 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 
+from labengine.commands import LAB
 from labengine.glossary import glossary, meaning
 from labengine.magics import commands as _commands  # noqa: F401  (importing them fills the table of commands)
 from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.stepping import add_text
 from labengine.magics.table import (
-    COMMANDS,
     OF_CELLS,
     asks_for_help,
     command_named,
     completions,
+    explanation,
     listing,
+    reader_of,
     words,
 )
 from labengine.magics.words import errors_in_plain_words
@@ -38,7 +40,7 @@ _GUIDE = """Step a real LLM engine in this notebook and watch every KV block mov
     %lab back 2                                              look at the state two steps ago; %lab forward returns
     %lab why block 0                                         ask the recording: which events made it so, and why
     %lab rewind 1                                            bring the engine itself back to where it stood
-    %lab break BlockMerged                                   and stop at the next event of that kind
+    %lab break BlockEvicted                                  and stop at the next event of that kind
     %lab run --wait                                          it goes on, and stops there
     %lab save run.lab                                        keep the recording; %lab open run.lab shows it, anywhere
     %lab bug nano-vllm-219                                   a bug report, run again: broken and fixed side by side
@@ -74,13 +76,13 @@ class LabMagics(Magics):
             return None
         command = command_named(name)
         if asks_for_help(others):
-            print(command.explanation)
+            print(explanation(name))
             return None
         if cell is not None and name not in OF_CELLS:
             raise UsageError(f"the text below %%lab is for {' and '.join(OF_CELLS)}; %lab {name} is a line of its own")
         below = {} if cell is None else {"cell": cell}
-        with errors_in_plain_words(command.reader.called):
-            return command.run(self.current, **command.reader.read(others), **below)
+        with errors_in_plain_words(command.call):
+            return command.run(self.current, **reader_of(name).read(others), **below)
 
     lab.__doc__ = f"{_GUIDE}{listing()}\n\nThe words of the screen (%lab help TERM prints one):\n\n{glossary()}"
 
@@ -102,8 +104,8 @@ def _help(subject: str) -> str:
     """Return the help on a command or a term of the glossary; the list of commands where nothing is asked for."""
     if not subject:
         return listing()
-    text = None if subject in COMMANDS else meaning(subject)
-    return text or command_named(subject).explanation
+    text = None if subject in LAB else meaning(subject)
+    return text or explanation(subject)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labengine.engine.step_report import Phase
-from labengine.finder.alone import ending_of as ending_of
-from labengine.finder.limits import ends_soon as ends_soon
 from labengine.finder.repeats import fork as fork
 from labengine.finder.repeats import rewind as rewind
 from labengine.finder.tally import Cost
+from labengine.isolation.alone import ending_of as ending_of
+from labengine.isolation.limits import ends_soon as ends_soon
 from labengine.lab import Lab
 from labengine.session.history import broken_steps
 from labengine.session.saved.observed import tally_of

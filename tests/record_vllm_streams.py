@@ -40,12 +40,15 @@ def main() -> int:
         vllm_streams.write(header, ((one, vllm.run_tapped(one)) for one in checkpoints), vllm_streams.CHECKPOINTS_PATH)
         broken = ((workload, vllm.run_tapped(workload)) for workload in vllm_streams.broken_workloads())
         vllm_streams.write(header, broken, vllm_streams.BROKEN_PATH)
+        late = ((workload, vllm.run_tapped(workload)) for workload in vllm_streams.late_workloads())
+        vllm_streams.write(header, late, vllm_streams.LATE_PATH)
     for path in (
         vllm_streams.PATH,
         vllm_streams.CONNECTOR_PATH,
         vllm_streams.KINDS_PATH,
         vllm_streams.CHECKPOINTS_PATH,
         vllm_streams.BROKEN_PATH,
+        vllm_streams.LATE_PATH,
     ):
         num_workloads = sum(1 for _ in vllm_streams.read(path))
         print(f"{num_workloads} workloads, {path.stat().st_size // 1024} KiB in {path.name}")

@@ -10,7 +10,7 @@ from damaged_streams import damaged
 from driving import recorded
 from grounds import ALL_GROUNDS, Ground
 from labengine import events as ev
-from labengine.record.fold import Fold
+from labengine.record.fold import _APPLY, Fold
 from labengine.record.fold_state import Changes
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot, map_key
@@ -109,4 +109,4 @@ def test_an_event_that_names_what_is_not_there_changes_nothing(event: ev.Event) 
 
 def test_every_kind_that_changes_the_state_is_among_them() -> None:
     made_from_nothing = {ev.EngineStarted, ev.StepStarted, ev.RequestAdded, ev.RequestForgotten}
-    assert {type(event) for event in NOWHERE} | made_from_nothing == set(Fold._APPLY)
+    assert {type(event) for event in NOWHERE} | made_from_nothing == set(_APPLY)

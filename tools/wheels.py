@@ -10,14 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
-from labengine.engine.native.compile import FLAGS, SOURCES
-from labengine.engine.native.instruction_set import INSTRUCTION_SETS, machine
-from labengine.engine.native.prebuilt import FOLDER, prebuilt_name
+from labengine.engine.native.compile import FLAGS, PREBUILT, SOURCES
+from labengine.engine.native.instruction_set import machine
 from tools.try_wheel import differences
 
 ZIG = "ziglang==0.17.1"
@@ -37,19 +35,18 @@ ARM = {"aarch64": "generic", "aarch64-bf16": "generic+v8_2a+bf16"}
 
 @dataclass(frozen=True)
 class Platform:
-    """A platform with a wheel of its own. tag: pip's; target: Zig's; system: Python's (sys.platform)."""
+    """A platform with a wheel of its own. tag: pip's; target: Zig's; processors: Zig's for each set of instructions."""
 
     tag: str
     target: str
-    system: str
     processors: dict[str, str]
 
 
 PLATFORMS = (
-    Platform("manylinux_2_28_x86_64", "x86_64-linux-gnu.2.28", "linux", X86),
-    Platform("manylinux_2_28_aarch64", "aarch64-linux-gnu.2.28", "linux", ARM),
-    Platform("macosx_11_0_arm64", "aarch64-macos.11.0", "darwin", ARM),
-    Platform("win_amd64", "x86_64-windows-gnu", "win32", X86),
+    Platform("manylinux_2_28_x86_64", "x86_64-linux-gnu.2.28", X86),
+    Platform("manylinux_2_28_aarch64", "aarch64-linux-gnu.2.28", ARM),
+    Platform("macosx_11_0_arm64", "aarch64-macos.11.0", ARM),
+    Platform("win_amd64", "x86_64-windows-gnu", X86),
 )
 
 
@@ -85,9 +82,8 @@ def build(python: Path, folder: Path, scratch: Path) -> Iterator[Path]:
     plain = max(folder.glob("labengine-*-py3-none-any.whl"), key=lambda path: path.stat().st_mtime_ns)
     yield plain
     for platform in PLATFORMS:
-        images = {prebuilt_name(INSTRUCTION_SETS[name], platform.system): name for name in platform.processors}
-        built = {name: compiled(python, platform, isa, scratch) for name, isa in images.items()}
-        yield with_images(python, plain, platform, built, scratch)
+        images = {isa: compiled(python, platform, isa, scratch) for isa in platform.processors}
+        yield with_images(python, plain, platform, images, scratch)
 
 
 def compiled(python: Path, platform: Platform, instruction_set: str, scratch: Path) -> bytes:
@@ -105,17 +101,17 @@ def compiler(python: Path, platform: Platform, instruction_set: str) -> list[str
 
 
 def with_images(python: Path, plain: Path, platform: Platform, images: dict[str, bytes], scratch: Path) -> Path:
-    """Write the wheel of a platform: the plain one's files, its tag, and the images by name."""
+    """Write the wheel of a platform: the plain one's files, its tag, and an image for each set of instructions."""
     unpacked = scratch / platform.tag
     with ZipFile(plain) as archive:
         archive.extractall(unpacked)
     (metadata,) = unpacked.glob("*.dist-info/WHEEL")
     lines = metadata.read_text().replace("Tag: py3-none-any", f"Tag: py3-none-{platform.tag}")
     metadata.write_text(lines.replace("Root-Is-Purelib: true", "Root-Is-Purelib: false"))
-    prebuilt = unpacked / FOLDER.relative_to(ROOT)
+    prebuilt = unpacked / PREBUILT.relative_to(ROOT)
     prebuilt.mkdir()
-    for name, image in images.items():
-        (prebuilt / f"{name}-{sha256(image).hexdigest()}.so").write_bytes(image)
+    for isa, image in images.items():
+        (prebuilt / f"{isa}.so").write_bytes(image)
     command = [str(python), "-m", "wheel", "pack", str(unpacked), "--dest-dir", str(plain.parent)]
     subprocess.run(command, check=True, capture_output=True)
     return plain.with_name(plain.name.replace("none-any", f"none-{platform.tag}"))

@@ -113,17 +113,8 @@ def all_overrides(suspects: Suspects) -> str:
 # -- the events that change each kind of fact --------------------------------------------------------------------------
 
 
-def _moves_block(event: ev.Event, one: Contradiction) -> bool:
-    if isinstance(event, ev.BlockCopied):
-        return event.into_block_id == one.block_id
-    kinds = (ev.BlockAllocated, ev.BlockTouched, ev.BlockFreed)
-    return isinstance(event, kinds) and event.block_id == one.block_id
-
-
 def _counts_block(event: ev.Event, one: Contradiction) -> bool:
-    if isinstance(event, ev.BlockMerged):
-        return event.into_block_id == one.block_id
-    return _moves_block(event, one)
+    return ev.counted_block(event) == one.block_id is not None
 
 
 def _changes_keys(event: ev.Event, one: Contradiction) -> bool:
@@ -139,9 +130,9 @@ def _changes_map(event: ev.Event, one: Contradiction) -> bool:
 def _changes_table(event: ev.Event, one: Contradiction) -> bool:
     if isinstance(event, ev.BlockFreed) and event.reason in ("merged", "copied"):  # the entry had left before
         return False
-    if isinstance(event, (ev.BlockAllocated, ev.BlockTouched, ev.BlockMerged, ev.BlockCopied, ev.BlockFreed)):
-        return event.request_id == one.request_id and (event.group, event.index) == one.entry
-    return isinstance(event, (*_ENDS, ev.BlocksSkipped, ev.BlockMoved)) and event.request_id == one.request_id
+    if isinstance(event, (*_ENDS, ev.BlocksSkipped, ev.BlockMoved)):
+        return event.request_id == one.request_id
+    return one.entry is not None and ev.changed_entry(event) == (one.request_id, *one.entry)
 
 
 def _of_request(*kinds: type[ev.Event]) -> Callable[[ev.Event, Contradiction], bool]:
@@ -151,8 +142,8 @@ def _of_request(*kinds: type[ev.Event]) -> Callable[[ev.Event, Contradiction], b
 _ENDS = (ev.RequestPreempted, ev.RequestFinished)
 _ABOUT: dict[str, Callable[[ev.Event, Contradiction], bool]] = {
     "ref_count": _counts_block,
-    "queue": _moves_block,
-    "order": _moves_block,
+    "queue": _counts_block,
+    "order": _counts_block,
     "keys": _changes_keys,
     "map": _changes_map,
     "table": _changes_table,

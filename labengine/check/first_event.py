@@ -137,7 +137,7 @@ def first_events(
     for position, event in enumerate(events):
         try:
             past.apply(event, survives=position in survivors)
-            blocks = blocks_named_by(event)
+            blocks = ev.blocks_of(event)
             answers = [s.was_broken(past, event) if s.concerns(event, blocks) else ... for s in suspicions]
         except (KeyError, IndexError):
             return [None] * len(suspicions)
@@ -149,24 +149,6 @@ def first_events(
             elif answer is True and since[i] is None:
                 since[i] = start + position
     return [None if number == _UNKNOWN else number for number in since]
-
-
-def blocks_named_by(event: ev.Event) -> set[int]:
-    """Return the ids of the blocks that an event names."""
-    match event:
-        case ev.SlotsWritten(_, _, _, runs):
-            return {block_id for block_id, _, _ in runs}
-        case ev.BlocksLoaded(_, transfers) | ev.RequestReceived(_, transfers):
-            return {block_id for _, _, block_id, _ in transfers}
-        case ev.BlockMerged() | ev.BlockCopied() | ev.StateCopied():
-            return {event.block_id, event.into_block_id}
-        case ev.BlockCached():
-            return {event.block_id, *event.mapped}
-        case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockEvicted() | ev.BlockFreed():
-            return {event.block_id}
-        case ev.StateAdvanced() | ev.BlockMoved():
-            return {event.block_id}
-    return set()
 
 
 _Thing = tuple[str, int]
@@ -189,10 +171,10 @@ class NearestEvents:
         """Per block: the newest load into it. No event tells what a tier has really delivered."""
         for numbered in () if stream is None else stream.newest_events():
             request_id = getattr(numbered.event, "request_id", None)
-            for thing in _things(blocks_named_by(numbered.event), () if request_id is None else (request_id,)):
+            for thing in _things(ev.blocks_of(numbered.event), () if request_id is None else (request_id,)):
                 self._newest[thing] = numbered.number
             if isinstance(numbered.event, ev.BlocksLoaded | ev.RequestReceived):
-                self._loaded.update(dict.fromkeys(blocks_named_by(numbered.event), numbered.number))
+                self._loaded.update(dict.fromkeys(ev.blocks_of(numbered.event), numbered.number))
         self._last = None if stream is None else stream.last_number
 
     def about(self, violation: Violation) -> int | None:

@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from labengine import events as ev
 from labengine.check.blame import Blamed
 from labengine.check.stream import Stream
-from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import decider_among
 from labengine.core.step_plan import StepPlan
-from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
-from labengine.core.vllm.speculation import VllmSpeculation, num_read_ahead
 from labengine.record.violation import Violation
 from labengine.record.wording import counted
 
@@ -37,8 +33,8 @@ def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Part
     passed_over = stream.running.difference([part.request_id for part in plan.scheduled])
     if not passed_over:
         return
-    num_left = _budget_left(plan, scheduler)
-    if num_left <= 0 or not _serves_all(plan, stream, scheduler) or _has_preempted_itself(stream):
+    num_left = scheduler.budget_left(plan.scheduled)
+    if num_left <= 0 or not scheduler.serves_all(plan.scheduled, stream.running) or _has_preempted_itself(stream):
         return
     num_free = scheduler.manager.pool.num_free
     for request_id in sorted(passed_over):
@@ -46,29 +42,10 @@ def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Part
         if request is None or request.status is not RequestStatus.RUNNING:
             continue
         needed = _blocks_of_next_token(request, scheduler)
-        if _waits_for_a_boundary(request, num_left, scheduler) or _waits_for_modules(request, num_left, scheduler):
+        if _waits_for_a_boundary(request, num_left, scheduler) or scheduler.waits_for_modules(request, num_left):
             continue
         if request.num_computed_tokens < request.num_tokens and needed <= num_free:
             yield _idle(request, num_left, needed, num_free, _overtaken_at(request, stream, scheduler), parts)
-
-
-def _budget_left(plan: StepPlan, scheduler: Scheduler) -> int:
-    """Return how many tokens of one more request the step could compute."""
-    if isinstance(scheduler, TokenBudgetScheduler):
-        return scheduler.budget_left(plan.scheduled)
-    return scheduler.config.max_num_batched_tokens - plan.num_tokens
-
-
-def _serves_all(plan: StepPlan, stream: Stream, scheduler: Scheduler) -> bool:
-    """Return whether every running request that fits has to be served by this step.
-
-    Not in nano-vLLM's prefill steps, nor in its decode steps of max_num_seqs requests; nor where a step is planned
-    before the last one is booked, for then a request may have nothing to compute.
-    """
-    if isinstance(scheduler, PrefillFirstScheduler):
-        is_decode = stream.running.issuperset([part.request_id for part in plan.scheduled])
-        return is_decode and len(plan.scheduled) < scheduler.config.max_num_seqs
-    return not isinstance(scheduler, AsyncTokenBudgetScheduler)
 
 
 def _has_preempted_itself(stream: Stream) -> bool:
@@ -88,19 +65,6 @@ def _waits_for_a_boundary(request: Request, num_left: int, scheduler: Scheduler)
         return False
     sizes = (group.block_size for group in scheduler.manager.groups if group.keeps_states)
     return any(start - start % size + size > start + num_left for size in sizes)
-
-
-def _waits_for_modules(request: Request, num_left: int, scheduler: Scheduler) -> bool:
-    """Return True while a chunk could only end among the last tokens of a prompt, which the modules of MTP read ahead.
-
-    Edition vllm waits for a budget that brings the chunk to the prompt's end, or ends it before these tokens.
-    """
-    if not isinstance(scheduler, VllmSpeculation):
-        return False
-    start = request.num_computed_tokens
-    num_tokens = min(num_left, scheduler.longest_chunk(), request.num_tokens - start)
-    num_behind, num_ahead = request.num_tokens - start - num_tokens, num_read_ahead(scheduler.config)
-    return num_behind > 0 and num_behind + num_tokens <= num_ahead
 
 
 def _blocks_of_next_token(request: Request, scheduler: Scheduler) -> int:

@@ -68,7 +68,7 @@ class Judge:
         self._blocks.add(event.block_id)
         self._changed_requests.add(event.request_id)
 
-    def note_replaced(self, event: ev.BlockMerged | ev.BlockCopied) -> None:
+    def note_replaced(self, event: ev.EntryReplaced) -> None:
         """Note both blocks of a merge or a copy, and its request."""
         self._blocks.update((event.block_id, event.into_block_id))
         self._changed_requests.add(event.request_id)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from labengine import events as ev
 from labengine.check.blame import NumberedEvent
 from labengine.check.contents import Claim, NamedContents, holds
-from labengine.check.first_event import blocks_named_by
 from labengine.check.oracle import Oracle
 from labengine.check.registrations import Registrations
 from labengine.check.stream import Stream
@@ -145,7 +144,7 @@ class Names:
         if registration is not None and registration.given_away is not None:
             return registration.given_away, deciding_methods("BlockAllocated")
         if registration is None:  # by its events it is not known by this key: see the rule `said`
-            named = [one for one in reversed(recent) if block_id in blocks_named_by(one.event)]
+            named = [one for one in reversed(recent) if block_id in ev.blocks_of(one.event)]
             evicted = [one for one in named if isinstance(one.event, ev.BlockEvicted)]
             return _numbered([*evicted, *named, recent[-1]][0])
         writes = (one for one in reversed(recent) if self._has_filled(one.event, block_id, key[0], claim))
@@ -159,7 +158,7 @@ class Names:
     def _has_filled(self, event: ev.Event, block_id: int, group: int, claim: Claim) -> bool:
         """Return whether an event put other content into a block, or the claimed content into another one."""
         if isinstance(event, ev.BlocksLoaded | ev.RequestReceived):
-            return block_id in blocks_named_by(event)
+            return block_id in ev.blocks_of(event)
         if isinstance(event, ev.SlotsWritten):
             end = event.start + sum(length for _, _, length in event.runs)
         elif isinstance(event, ev.StateAdvanced):
@@ -168,7 +167,7 @@ class Names:
             return False
         if event.request_id == claim.request_id and event.group == group:
             return event.start < self._oracle.span(group, claim.entry)[1] <= end
-        return block_id in blocks_named_by(event)
+        return block_id in ev.blocks_of(event)
 
     def _tokens(self, key: Key, claim: Claim) -> str:
         return f"{self._oracle.held_by(key[0], claim.entry)} of request {claim.request_id}"

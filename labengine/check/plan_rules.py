@@ -13,10 +13,9 @@ from labengine.core.request import RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import decider_among
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
-from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.record.violation import Violation
 
-BOOKING = ("Scheduler.book_computed", "Scheduler.judge_drafts", "Scheduler.update")
+BOOKING = ("Scheduler.book_computed", "Drafts.judge", "Scheduler.update")
 """Methods that count what a step has computed."""
 
 
@@ -178,7 +177,7 @@ def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Pa
 
     stream: the events of the whole step. (A step that is planned before the last one is booked counts later.)
     """
-    if isinstance(scheduler, AsyncTokenBudgetScheduler):
+    if scheduler.plans_ahead:
         return
     requests = scheduler.requests
     for part in plan.scheduled:

@@ -14,7 +14,7 @@ from labengine.core.seams import deciding_methods
 from labengine.events import BlockEvicted, BlockFreed, PrefixHit, RequestForked
 from labengine.record.violation import Violation
 
-REGISTERING = ("Scheduler.book_accepted", "Scheduler.book_computed", *deciding_methods("BlockCached"))
+REGISTERING = ("Drafts.book_accepted", "Scheduler.book_computed", *deciding_methods("BlockCached"))
 """Methods that take part in registering what a step has computed."""
 
 HELD_ELSEWHERE = ("merged", "copied")

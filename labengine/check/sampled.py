@@ -14,7 +14,7 @@ from labengine.core.seams import decider_among
 from labengine.core.step_plan import StepPlan
 from labengine.record.violation import Violation
 
-APPENDING = ("Scheduler.judge_drafts", "Scheduler.append_token", "Scheduler.update")
+APPENDING = ("Drafts.judge", "Scheduler.append_token", "Scheduler.update")
 """Methods that hand sampled tokens to requests."""
 
 

@@ -102,7 +102,7 @@ class Watch:
             subscribe(stream.note_remark, *CHANGE_NOTHING),
             subscribe(self._note_step, ev.StepStarted),
             subscribe(judge.note_block, ev.BlockAllocated, ev.BlockTouched, ev.BlockCached, ev.BlockFreed),
-            subscribe(judge.note_replaced, ev.BlockMerged, ev.BlockCopied),
+            subscribe(judge.note_replaced, *get_args(ev.EntryReplaced)),
             subscribe(judge.note_eviction, ev.BlockEvicted),
             subscribe(judge.note_beam, ev.BeamReplaced),
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),

@@ -1,31 +1,207 @@
-"""The searches that are under way, by their beams. Every change goes through the journal."""
+"""Beam search on forks: the beams of a search are requests, which share blocks until they write to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
 
-from labengine.core.beams import BeamSearch, Likeliest
-from labengine.core.journal import Journal
-from labengine.core.request import Request
+from labengine.config import ConfigError
+from labengine.core.beams import BeamPolicy, BeamSearch, Continuation, Likeliest, refuse_impossible
+from labengine.core.collaborator import Collaborator
+from labengine.core.forks import Forks
+from labengine.core.request import FinishReason, Request
+from labengine.core.request_queues import RequestQueues
+from labengine.core.step_plan import StepPlan
+from labengine.events import BeamReplaced
 
 
-class BeamSearches:
-    """The searches, and the beams that wait for the others of their search without blocks and in no queue."""
+class BeamSearches(Collaborator):
+    """The searches that are under way. As many requests as beams begin as forks of the first (see Forks.join).
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    A beam whose tokens are computed waits until all beams of its search are: then the search decides at once which ones
+    go on. A beam that goes on keeps its request; further continuations of it take the requests of beams that do not,
+    and fork. So a search takes as many requests as it has beams, and their ids stay.
+    """
+
+    policy: ClassVar[type[BeamPolicy]] = BeamPolicy
+    """The rules by which beams go on and searches end."""
+
+    def __init__(self, scheduler: RequestQueues, forks: Forks) -> None:
+        super().__init__(scheduler)
+        self.chosen: dict[int, int] = {}
+        """Per beam, the token that its search has chosen in the newest update."""
+        self._forks = forks
+        self._policy = self.policy()
         self._of: dict[int, BeamSearch] = {}
         """By the first beam's id, in the order in which the searches began."""
         self._parked: frozenset[int] = frozenset()
+        """Beams that wait for the others of their search without blocks and in no queue."""
 
-    def __bool__(self) -> bool:
-        return bool(self._of)
+    def refuse_too_many(self, num_beams: int) -> None:
+        """Raise ConfigError for more beams than could run together."""
+        if num_beams > self.config.max_num_seqs:
+            raise ConfigError(
+                f"beams={num_beams}: the beams of a search run together, and max_num_seqs is "
+                f"{self.config.max_num_seqs}: raise it, or ask for fewer beams"
+            )
 
-    def due(self) -> Iterator[BeamSearch]:
-        """Return the searches whose beams are all computed."""
-        return iter([search for search in self._of.values() if search.is_due])
+    # -- what may follow a beam ----------------------------------------------------------------------------------------
 
-    def of(self, request: Request) -> BeamSearch | None:
+    def num_likeliest(self, plan: StepPlan) -> int:
+        """Return how many tokens may matter after any one beam of a step; 0 for a step without beams.
+
+        Before its search begins, a beam has siblings that wait for the prompt.
+        """
+        if not self._of and not self.scheduler.siblings:
+            return 0
+        num_beams = max((part.sampling.beams for _, part in plan.beams), default=0)
+        return self._policy.num_ranked(num_beams, len(self.config.eos_token_ids)) if num_beams else 0
+
+    def note_likeliest(self, plan: StepPlan, found: Sequence[Likeliest]) -> None:
+        """Keep what may follow the beams that a step computes. A search begins when its prompt is computed."""
+        for (_, part), likeliest in zip(plan.beams, found, strict=True):
+            beam = self.scheduler.requests[part.request_id]
+            search = self.search_of(beam)
+            if search is None:
+                beam_ids = [one.request_id for one in (beam, *self.scheduler.siblings.of(beam))]
+                search = BeamSearch(tuple(beam_ids), {beam.request_id: 0.0})
+            if beam.request_id in search.scores:
+                self._put(search.noted(beam.request_id, likeliest))
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+
+    def decide_due(self) -> tuple[int, ...]:
+        """Decide the searches whose beams are all computed; return the ids of finished requests."""
+        self.chosen = {}
+        finished: tuple[int, ...] = ()
+        for search in [search for search in self._of.values() if search.is_due]:
+            finished += self.decide(search)
+        return finished
+
+    def decide(self, search: BeamSearch) -> tuple[int, ...]:
+        """Have a search's beams go on, or end it; return the ids of finished requests.
+
+        Beams that do not go on are replaced first, and tokens are appended after that: a fork shares what is computed.
+        """
+        first = self.scheduler.requests[search.beam_ids[0]]
+        start = first.num_prompt_tokens
+        generated = {beam_id: tuple(self.scheduler.requests[beam_id].token_ids[start:]) for beam_id in search.scores}
+
+        def reason_to_end(token_id: int, index: int) -> FinishReason | None:
+            if not first.sampling.ignore_eos and token_id in self.config.eos_token_ids:
+                return "stop"
+            return "length" if index + 1 == first.sampling.max_tokens else None
+
+        num_eos_tokens = 0 if first.sampling.ignore_eos else len(self.config.eos_token_ids)
+        decision = self._policy.decide(search, generated, reason_to_end, num_eos_tokens)
+        refuse_impossible(self._policy, search, decision)
+        after, going_on, is_over = decision
+        if is_over:
+            return self.end_search(after)
+        places = self.places(search, going_on)
+        for beam_id, one in places.items():
+            if beam_id != one.parent_id:
+                self.replace_beam(self.scheduler.requests[beam_id], self.scheduler.requests[one.parent_id])
+        for beam_id, one in places.items():
+            self._append_chosen(self.scheduler.requests[beam_id], one.token_id)
+        for beam_id in reversed(places):
+            if self.unpark(self.scheduler.requests[beam_id]):
+                self.scheduler.requeue(self.scheduler.requests[beam_id])
+        self._put(replace(after, scores={beam_id: one.score for beam_id, one in places.items()}))
+        return ()
+
+    def places(self, search: BeamSearch, going_on: Sequence[Continuation]) -> dict[int, Continuation]:
+        """Return which request each continuation gets: its beam's best one stays, the others take what is left."""
+        places: dict[int, Continuation] = {}
+        others: list[Continuation] = []
+        for one in going_on:
+            if one.parent_id in places:
+                others.append(one)
+            else:
+                places[one.parent_id] = one
+        left = (beam_id for beam_id in search.beam_ids if beam_id not in places)
+        return places | dict(zip(left, others, strict=False))
+
+    def replace_beam(self, beam: Request, parent: Request) -> None:
+        """Give a beam that does not go on up: its request gets the tokens of another beam, and forks from it.
+
+        Where the other beam holds no blocks the request is queued, as that one is.
+        """
+        if beam.token_ids == parent.token_ids and beam.has_blocks:
+            return
+        if not parent.has_blocks:
+            if not self.unpark(beam):
+                self.scheduler._remove_running(beam)
+                self.scheduler.take_blocks(beam)
+            self.take_tokens(beam, parent.token_ids, parent)
+            self.scheduler.requeue(beam)
+            return
+        was_parked = self.unpark(beam)
+        if not was_parked:
+            self.scheduler._remove_running(beam)
+            self.manager.free(beam, "pruned")
+        self.take_tokens(beam, parent.token_ids, parent)
+        if was_parked and not self._forks.has_seats(beam):
+            self.scheduler.requeue(beam)
+        else:
+            self._forks.fork(beam, parent)
+
+    def _append_chosen(self, beam: Request, token_id: int) -> None:
+        self.scheduler.append_token(beam, token_id)
+        self.chosen[beam.request_id] = token_id
+
+    def take_tokens(self, beam: Request, token_ids: Sequence[int], parent: Request | None) -> None:
+        """Replace a beam's tokens, and forget the hash chain of those that it had: of the new ones none has KV."""
+        self._set(beam, "token_ids", list(token_ids))
+        self._set(beam, "num_computed_tokens", 0)
+        for name in ("block_hashes", "links", "prefixes"):
+            self._set(beam, name, [])
+        if BeamReplaced in self._hooks:
+            parent_id = None if parent is None else parent.request_id
+            self._hooks.emit(BeamReplaced(beam.request_id, tuple(token_ids[beam.num_prompt_tokens :]), parent_id))
+
+    def end_search(self, search: BeamSearch) -> tuple[int, ...]:
+        """Finish all requests of a search: each gets one of the texts that have ended, the first the best one."""
+        self._end(search)
+        for beam_id, text in zip(search.beam_ids, search.ended, strict=True):
+            beam = self.scheduler.requests[beam_id]
+            if not self.unpark(beam):
+                self.scheduler._remove_running(beam)
+            self.manager.free(beam, "finished")
+            prompt = beam.token_ids[: beam.num_prompt_tokens]
+            *tokens, last = (*prompt, *text.token_ids)
+            if tokens != beam.token_ids:
+                self.take_tokens(beam, tokens, None)
+            self._append_chosen(beam, last)
+            self.scheduler.finish(beam, text.reason)
+        return search.beam_ids
+
+    # -- losing blocks, and ending -------------------------------------------------------------------------------------
+
+    def last_held(self, request: Request) -> Request | None:
+        """Return the youngest beam that waits for others, if only such ones run beside a request."""
+        others = [one for one in self.scheduler.running if one is not request]
+        return others[-1] if others and all(map(self.holds, others)) else None
+
+    def all_of(self, beam: Request) -> tuple[Request, ...]:
+        """Return all beams of a beam's search, also before the search has begun."""
+        search = self.search_of(beam)
+        if search is not None:
+            return tuple(self.scheduler.requests[beam_id] for beam_id in search.beam_ids)
+        leader = self.scheduler.siblings.leader_of(beam, self.scheduler.requests)
+        return (*self.scheduler.siblings.of(leader), leader)
+
+    def leave(self, beam: Request) -> bool:
+        """End the search of a beam that is aborted; return True for one that waited in no queue."""
+        search = self.search_of(beam)
+        if search is not None:
+            self._end(search)
+        return self.unpark(beam)
+
+    # -- the searches --------------------------------------------------------------------------------------------------
+
+    def search_of(self, request: Request) -> BeamSearch | None:
         """Return the search of a beam; None before it has begun, and for other requests."""
         return next((search for search in self._of.values() if request.request_id in search.beam_ids), None)
 
@@ -33,29 +209,24 @@ class BeamSearches:
         """Return True for a beam that is computed, and waits for the others of its search."""
         return any(request.request_id in search.likeliest for search in self._of.values())
 
-    def note(self, search: BeamSearch, request_id: int, likeliest: Likeliest) -> None:
-        """Keep what may follow a beam, until its search decides."""
-        self.put(search.noted(request_id, likeliest))
-
-    def put(self, search: BeamSearch) -> None:
+    def _put(self, search: BeamSearch) -> None:
         """Keep a search in place of what it was before."""
-        self._set("_of", {**self._of, search.beam_ids[0]: search})
+        self._set(self, "_of", {**self._of, search.beam_ids[0]: search})
 
-    def end(self, search: BeamSearch) -> None:
+    def _end(self, search: BeamSearch) -> None:
         """Forget a search."""
-        self._set("_of", {first: one for first, one in self._of.items() if first != search.beam_ids[0]})
+        self._set(self, "_of", {first: one for first, one in self._of.items() if first != search.beam_ids[0]})
 
-    def park(self, request: Request) -> None:
-        """Have a beam that lost its blocks wait for the decision in no queue: it is computed already."""
-        self._set("_parked", self._parked | {request.request_id})
+    def park(self, request: Request) -> bool:
+        """Have a computed beam that loses its blocks wait for the decision in no queue; return False for any other."""
+        if not self.holds(request):
+            return False
+        self._set(self, "_parked", self._parked | {request.request_id})
+        return True
 
     def unpark(self, request: Request) -> bool:
         """Return whether a beam was parked; it is no more."""
         if request.request_id not in self._parked:
             return False
-        self._set("_parked", self._parked - {request.request_id})
+        self._set(self, "_parked", self._parked - {request.request_id})
         return True
-
-    def _set(self, name: str, value: object) -> None:
-        self._journal.record((setattr, self, name, getattr(self, name)))
-        setattr(self, name, value)

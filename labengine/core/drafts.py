@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from labengine.core.collaborator import Collaborator
 from labengine.core.request import FinishReason, Request, RequestStatus
-from labengine.core.request_queues import RequestQueues
 from labengine.core.step_plan import ScheduledRequest
 from labengine.events import DraftsJudged, TokensDrafted
 
 
-class DraftScheduler(RequestQueues):
-    """How many guesses a request can use, and which of them become its tokens (Leviathan et al., 2023)."""
+class Drafts(Collaborator):
+    """How many guesses a request gets, and which of them become its tokens (Leviathan et al., 2023)."""
 
-    def num_wanted_drafts(self, request: Request) -> int:
+    # -- how many ------------------------------------------------------------------------------------------------------
+
+    num_inputs = 0
+    """Tokens of the budget that a scheduled request takes beside its own."""
+
+    def num_wanted(self, request: Request) -> int:
         """Return how many drafts a request can use: a step gives one token more than it accepts, up to max_tokens."""
         if request.status is not RequestStatus.RUNNING or request.num_computed_tokens != request.num_tokens - 1:
             return 0
@@ -21,7 +26,21 @@ class DraftScheduler(RequestQueues):
             return 0
         return min(self.config.num_drafts, request.sampling.max_tokens - request.num_generated_tokens - 1)
 
-    def set_drafts(self, request: Request, drafts: tuple[int, ...]) -> None:
+    def num_affordable(self, request: Request) -> int:
+        """Return how many of a request's drafts have blocks: a guess is not worth preempting another request."""
+        num_known = request.num_tokens
+        fits = self.manager.has_blocks_for
+        return next((num for num in range(len(request.drafts), 0, -1) if fits(request, num_known + num)), 0)
+
+    def fitting(self, request: Request, num_tokens: int) -> tuple[int, ...]:
+        """Return a request's drafts that have room in the num_tokens tokens of its step; drop the others."""
+        if len(request.drafts) >= num_tokens:
+            self._set(request, "drafts", request.drafts[: num_tokens - 1])
+        return request.drafts
+
+    # -- from the proposal to the verdict ------------------------------------------------------------------------------
+
+    def keep(self, request: Request, drafts: tuple[int, ...]) -> None:
         """Keep guesses of a request's next tokens; () drops them."""
         if drafts == request.drafts:
             return
@@ -29,7 +48,7 @@ class DraftScheduler(RequestQueues):
         if TokensDrafted in self._hooks:
             self._hooks.emit(TokensDrafted(request.request_id, drafts))
 
-    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
+    def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
         """Append what the model sampled up to the first token that its draft does not have; return why it ends there.
 
         sampled: its own token for each draft, and one behind the last. KV counts for accepted drafts only. That of the
@@ -40,8 +59,8 @@ class DraftScheduler(RequestQueues):
         if DraftsJudged in self._hooks:
             self._hooks.emit(DraftsJudged(request.request_id, num_accepted, part.num_drafts - num_accepted))
         for token_id in sampled[: num_accepted + 1]:
-            self.append_token(request, token_id)
-            if (reason := self.finish_reason(request)) is not None:
+            self.scheduler.append_token(request, token_id)
+            if (reason := self.scheduler.finish_reason(request)) is not None:
                 break
         self.book_accepted(request, request.num_tokens - 1)
         return reason
@@ -58,4 +77,4 @@ class DraftScheduler(RequestQueues):
 
     def book_accepted(self, request: Request, num_tokens: int) -> None:
         """Note that the first num_tokens tokens have KV, accepted drafts included, and register their full blocks."""
-        self.book_computed(request, num_tokens)
+        self.scheduler.book_computed(request, num_tokens)

@@ -1,4 +1,4 @@
-"""Editions: engines by name. Each behaves as its namesake, down to the free queue; docs/core.md has the departures."""
+"""Editions: engines by name. Each behaves as its namesake, down to the free queue; departures: docs/editions.md."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from difflib import get_close_matches
 from typing import Literal
 
 from labengine.config import ConfigError, shown
+from labengine.core.beam_searches import BeamSearches
 from labengine.core.block_pool import BlockPool
+from labengine.core.collaborator import Absent
+from labengine.core.drafts import Drafts
 from labengine.core.external_loads import ExternalLoads
+from labengine.core.forks import Forks
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.hand_over import HandOver
 from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
@@ -24,6 +29,7 @@ from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.core.vllm.block_pool import VllmBlockPool
+from labengine.core.vllm.drafts import VllmDrafts
 from labengine.core.vllm.full_attention import PromptTailGroup
 from labengine.core.vllm.hash_chain import VllmHashChain
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
@@ -48,6 +54,10 @@ NANO_VLLM = Parts(
     prefix_lookup=PrefixLookup,
     external_loads=ExternalLoads,
     waiting_queue=WaitingQueue,
+    drafts=Drafts,
+    forks=Absent,
+    beams=Absent,
+    hand_over=Absent,
 )
 """nano-vLLM at commit bb823b3."""
 
@@ -77,6 +87,10 @@ LABENGINE = Parts(
     prefix_lookup=PrefixLookup,
     external_loads=ExternalLoads,
     waiting_queue=WaitingQueue,
+    drafts=Drafts,
+    forks=Forks,
+    beams=BeamSearches,
+    hand_over=HandOver,
 )
 """The default: vLLM's scheduling and queue order, with late merge."""
 
@@ -92,6 +106,9 @@ VLLM = Parts(
     hash_chain=VllmHashChain,
     merge_policy=KeepDuplicates,
     prefix_lookup=VllmPrefixLookup,
+    drafts=VllmDrafts,
+    forks=Absent,
+    beams=Absent,
 ).overriding(LABENGINE)
 """vLLM 0.32, v1, with the synchronous scheduler."""
 

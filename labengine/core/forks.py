@@ -5,42 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labengine.config import ConfigError
-from labengine.core.beams import Likeliest
+from labengine.core.collaborator import Collaborator
 from labengine.core.request import Request, RequestStatus
-from labengine.core.request_queues import RequestQueues
-from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.core.step_plan import ScheduledRequest, SlotRun
 
 
-class ForkScheduler(RequestQueues):
+class Forks(Collaborator):
     """n answers to one prompt, branches, and what a request does that waits for another one's tokens."""
 
-    def refuse_forks(self, num_answers: int = 1) -> None:
-        """Raise ConfigError for more answers to one prompt than could run together; a subclass may refuse all forks."""
+    def refuse_too_many(self, num_answers: int) -> None:
+        """Raise ConfigError for more answers to one prompt than could run together."""
         if num_answers > self.config.max_num_seqs:
             raise ConfigError(
                 f"n={num_answers}: the answers to one prompt run together, and max_num_seqs is "
                 f"{self.config.max_num_seqs}: raise it, or add the prompt several times"
             )
 
-    def refuse_beams(self, num_beams: int) -> None:
-        """Raise ConfigError: only a BeamScheduler searches with beams."""
-        raise ConfigError("this edition has no beam search: use edition 'labengine', or leave beams out")
-
-    def num_likeliest(self, plan: StepPlan) -> int:
-        """Return how many of the likeliest tokens `note_likeliest` needs per beam of a step; 0 without beams."""
-        return 0
-
-    def note_likeliest(self, plan: StepPlan, found: Sequence[Likeliest]) -> None:
-        """Keep what may follow the step's beams, until `update`. found: one entry per beam of plan.beams."""
-
     def join(self, request: Request, leader: Request) -> None:
         """Accept a request with the tokens of another one: it waits, and forks from it once these are computed.
 
         So the prompt is computed once, and all take their first token from the same logits.
         """
-        request.arrival = leader.arrival
-        self.accept(request, leader)
-        self.siblings.join(request, leader)
+        self.scheduler.accept(request, leader)
+        self.scheduler.siblings.join(request, leader)
 
     def branch(self, request: Request, parent: Request) -> None:
         """Accept a request that goes on where another one stands, its newest token perhaps replaced.
@@ -48,25 +35,26 @@ class ForkScheduler(RequestQueues):
         It shares the blocks of a parent that decodes, and waits for the tokens of another; without a seat, or with
         other tokens than it could wait for, it is queued, and shares what the cache has when it is admitted.
         """
-        is_decoding = parent in self.running and parent.num_computed_tokens == parent.num_tokens - 1
-        leader = self.siblings.leader_of(parent, self.requests)
+        is_decoding = parent in self.scheduler.running and parent.num_computed_tokens == parent.num_tokens - 1
+        leader = self.scheduler.siblings.leader_of(parent, self.scheduler.requests)
         if is_decoding and self.has_seats(request):
-            self.accept(request)
+            self.scheduler.accept(request)
             self.fork(request, parent)
         elif not is_decoding and request.token_ids == parent.token_ids and self._can_join(request, leader):
             self.join(request, leader)
         else:
-            self.add(request)
+            self.scheduler.add(request)
 
     def _can_join(self, request: Request, leader: Request) -> bool:
-        num_beside = len(self.siblings.of(leader))
-        return self.has_seats(request) if leader in self.running else num_beside + 1 < self.config.max_num_seqs
+        if leader in self.scheduler.running:
+            return self.has_seats(request)
+        return len(self.scheduler.siblings.of(leader)) + 1 < self.config.max_num_seqs
 
     def fork(self, request: Request, parent: Request) -> None:
         """Start a request on the blocks of another one, by reference: it runs at once, as the youngest."""
         self._set(request, "status", RequestStatus.RUNNING)
-        self._journal.record((self.running.pop,))
-        self.running.append(request)
+        self._journal.record((self.scheduler.running.pop,))
+        self.scheduler.running.append(request)
         self.manager.fork(request, parent)
 
     def has_seats(self, request: Request) -> bool:
@@ -74,33 +62,38 @@ class ForkScheduler(RequestQueues):
 
         They run at once then: nobody may have taken their places meanwhile.
         """
-        num_running = len(self.running)
-        if self.siblings:
-            running = {one.request_id: one for one in self.running}
-            num_running += self.siblings.num_beside(running) + len(self.siblings.of(request))
+        num_running = len(self.scheduler.running)
+        if self.scheduler.siblings:
+            running = {one.request_id: one for one in self.scheduler.running}
+            num_running += self.scheduler.siblings.num_beside(running) + len(self.scheduler.siblings.of(request))
         return num_running < self.config.max_num_seqs
 
-    def _follow(self, leader: Request, place: int | None) -> None:
+    def start(self, leader: Request) -> None:
+        """Fork a leader's siblings from it, now that its tokens are computed."""
+        for sibling in self.scheduler.siblings.take(leader):
+            self.fork(sibling, leader)
+
+    def follow(self, leader: Request, place: int | None) -> None:
         """Queue the first of a leader's siblings in its place, or at the front; the others wait for this one."""
-        first, *others = self.siblings.take(leader) or (None,)
+        first, *others = self.scheduler.siblings.take(leader) or (None,)
         if first is not None:
             if place is None:
-                self._queue_first(first)
+                self.scheduler._queue_first(first)
             else:
-                self._journal.record((self._take_out, first))
-                self.waiting.put_back_request(first, place)
+                self._journal.record((self.scheduler._take_out, first))
+                self.scheduler.waiting.put_back_request(first, place)
             for other in others:
-                self.siblings.join(other, first)
+                self.scheduler.siblings.join(other, first)
 
-    def forks_of(self, batch: Sequence[ScheduledRequest]) -> tuple[tuple[int, ScheduledRequest], ...]:
+    def of_batch(self, batch: Sequence[ScheduledRequest]) -> tuple[tuple[int, ScheduledRequest], ...]:
         """Return the requests that fork once this batch is computed: a leader's last token is in it."""
-        if not self.siblings:
+        if not self.scheduler.siblings:
             return ()
         return tuple(
             (part.request_id, _without_tokens(part, sibling))
             for part in batch
             if part.samples
-            for sibling in self.siblings.of(self.requests[part.request_id])
+            for sibling in self.scheduler.siblings.of(self.scheduler.requests[part.request_id])
         )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labengine.config import ConfigError
-from labengine.core.beam_scheduler import BeamScheduler
+from labengine.core.collaborator import Collaborator
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
 from labengine.events import PrefixHit, RequestHandedOver, RequestReceived, RequestReleased, Transfer
 from labengine.record.wording import counted, listed, request_name
 
 
-class HandOverScheduler(BeamScheduler):
+class HandOver(Collaborator):
     """Gives running requests away, and takes up requests whose first tokens have KV already.
 
     The field calls it disaggregated prefill (Splitwise, ISCA 2024; DistServe, OSDI 2024).
@@ -20,16 +20,16 @@ class HandOverScheduler(BeamScheduler):
 
     # -- the giving side -----------------------------------------------------------------------------------------------
 
-    def refuse_to_hand_over(self, request: Request) -> None:
+    def refuse_to_give(self, request: Request) -> None:
         """Raise ConfigError for a request that has no KV to give, or that others depend on."""
         name = request_name(request.request_id)
         if request.status is RequestStatus.FINISHED:
             raise ConfigError(f"{name} has finished, and holds no blocks: add its tokens to the other lab as a prompt")
         if request.sampling.beams > 1:
             raise ConfigError(f"{name} is a beam: its search decides among requests of one lab")
-        if request not in self.running or not request.num_computed_tokens:
+        if request not in self.scheduler.running or not request.num_computed_tokens:
             raise ConfigError(f"{name} waits, and has no blocks to hand over: take steps until it runs")
-        if waiting := self.siblings.of(request):
+        if waiting := self.scheduler.siblings.of(request):
             names = listed(request_name(sibling.request_id) for sibling in waiting)
             raise ConfigError(f"{names} wait for {name}'s tokens: hand it over once its prompt is computed")
 
@@ -40,13 +40,13 @@ class HandOverScheduler(BeamScheduler):
         """
         return [group.shared_blocks(request, request.num_computed_tokens) for group in self.manager.groups]
 
-    def hand_over(self, request: Request, lab: str, other_request_id: int) -> None:
+    def give(self, request: Request, lab: str, other_request_id: int) -> None:
         """End a request whose KV was copied to another lab. Its blocks are freed only after that: until then another
         request could be given them, and write over what is still being read.
         """
         num_tokens = request.num_computed_tokens
-        self._remove_running(request)
-        self.end(request, "moved", holds_blocks=True)
+        self.scheduler._remove_running(request)
+        self.scheduler.end(request, "moved", holds_blocks=True)
         if RequestHandedOver in self._hooks:
             self._hooks.emit(RequestHandedOver(request.request_id, lab, other_request_id, num_tokens))
         self.manager.free(request, "finished")
@@ -67,7 +67,7 @@ class HandOverScheduler(BeamScheduler):
             hit = self._whole_blocks(hit)
         num_moved = max(0, num_tokens - hit.num_tokens)
         self._refuse_without_room(request, hit, num_moved)
-        self.accept(request)
+        self.scheduler.accept(request)
         self.manager.note_shared_prefix(request, hit)
         if PrefixHit in self._hooks:
             is_skipped = request.sampling.skip_reading_prefix_cache and not hit.num_tokens
@@ -125,5 +125,5 @@ class HandOverScheduler(BeamScheduler):
         if RequestReceived in self._hooks:
             moved = RequestReceived(request.request_id, tuple(filled), lab, other_request_id, num_tokens)
             self._hooks.emit(moved)
-        self.book_computed(request, max(num_tokens, request.num_computed_tokens))
-        self.requeue(request)
+        self.scheduler.book_computed(request, max(num_tokens, request.num_computed_tokens))
+        self.scheduler.requeue(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import islice
 
 from labengine.config import EngineConfig
@@ -76,6 +76,9 @@ class KVCacheGroup:
     keeps_states = False
     """True when a block holds one state instead of the KV of block_size tokens: each step overwrites it."""
 
+    has_checkpoints = False
+    """True when a chunk may leave a state inside it."""
+
     finds_longest = True
     """False declares a policy that may leave cached blocks unused: the rule `longest` is not judged on it."""
 
@@ -132,6 +135,10 @@ class KVCacheGroup:
     def chunk_end(self, request: Request, start: int, end: int) -> int:
         """Return where a chunk of tokens [start, end) has to end, so that other requests can use what it caches."""
         return end
+
+    def beside_table(self, request: Request) -> Hashable:
+        """Return what later steps of a request depend on and its table does not say; None: nothing."""
+        return None
 
     def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
         """Return the slots for the KV of tokens [start, end): (block_id, offset, length) per block.

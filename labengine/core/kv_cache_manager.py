@@ -35,6 +35,12 @@ class KVCacheManager:
     finds_longest = True
     """False declares a policy that may leave cached blocks unused: the rule `longest` is not judged on it."""
 
+    keeps_lookahead = False
+    """True where a request has slots for a drafter's KV behind a step's tokens."""
+
+    num_lookahead: int | None = None
+    """These slots, where an operation is replayed that names their number; None: as many as drafts."""
+
     def __init__(
         self,
         config: EngineConfig,

@@ -8,11 +8,16 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from labengine.config import ConfigError, EngineConfig, shown
+from labengine.core.beam_searches import BeamSearches
 from labengine.core.block_pool import BlockPool
+from labengine.core.collaborator import Absent
 from labengine.core.connector import Connector
+from labengine.core.drafts import Drafts
 from labengine.core.external_loads import ExternalLoads
+from labengine.core.forks import Forks
 from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.hand_over import HandOver
 from labengine.core.hash_chain import HashChain
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import KVCacheGroup
@@ -54,6 +59,10 @@ class Parts:
     prefix_lookup: type[PrefixLookup] = _AS_EDITION
     external_loads: type[ExternalLoads] = _AS_EDITION
     waiting_queue: type[WaitingQueue] = _AS_EDITION
+    drafts: type[Drafts] = _AS_EDITION
+    forks: type[Forks] | type[Absent] = _AS_EDITION
+    beams: type[BeamSearches] | type[Absent] = _AS_EDITION
+    hand_over: type[HandOver] | type[Absent] = _AS_EDITION
 
     def __new__(cls, *unnamed: object, **replaced: object) -> Parts:
         """Refuse unknown fields with a helpful message, before the dataclass's own __init__ raises TypeError."""
@@ -123,13 +132,24 @@ class Parts:
         lookup = self.prefix_lookup(groups)
         manager = self.kv_cache_manager(config, pool, groups, lookup, self.hash_chain(), hooks, journal)
         external = self.external_loads(connector, manager, config.scheduler_block_size, journal)
-        return self.scheduler(config, manager, external, self.waiting_queue(), hooks, journal)
+        scheduler = self.scheduler(config, manager, external, self.waiting_queue(), hooks, journal)
+        scheduler.drafts = self.drafts(scheduler)
+        for name in scheduler.capabilities:  # beams after forks
+            if (capability := getattr(self, name)) is not Absent:
+                others = (scheduler.forks,) if name == "beams" else ()
+                setattr(scheduler, name, capability(scheduler, *others))
+        return scheduler
 
 
 @cache
 def base_classes() -> dict[str, type]:
     """Return the base class of each field of Parts: {"block_pool": BlockPool, ...}."""
-    return {name: get_args(hint)[0] for name, hint in get_type_hints(Parts).items() if get_args(hint)}
+    return {name: _class_in(hint) for name, hint in get_type_hints(Parts).items() if get_args(hint)}
+
+
+def _class_in(hint: Any) -> Any:
+    """Return C of type[C], and of type[C] | type[Absent]."""
+    return _class_in(first) if get_args(first := get_args(hint)[0]) else first
 
 
 _GROUPS = {
@@ -168,14 +188,15 @@ def parts_of(scheduler: Scheduler) -> tuple[Any, ...]:
     manager = scheduler.manager
     policies = [getattr(group, "_merge_policy", None) for group in manager.groups]
     inner = getattr(manager, "_hash_chain", None), getattr(manager, "_prefix_lookup", None)
-    outer = scheduler, scheduler.external, scheduler.waiting
+    able = (getattr(scheduler, name, None) for name in ("drafts", "forks", "beams", "hand_over"))
+    outer = scheduler, scheduler.external, scheduler.waiting, *able
     found = (*outer, manager, *inner, manager.pool, manager.pool.free_queue, *policies, *manager.groups)
     return tuple({id(part): part for part in found if part is not None}.values())
 
 
 def _missing_methods(part: type, base: type) -> list[str]:
     """Return the base's public methods that this class neither has nor forwards."""
-    if issubclass(part, base) or hasattr(part, "__getattr__"):
+    if issubclass(part, (base, Absent)) or hasattr(part, "__getattr__"):
         return []
     special = [name for name in ("__len__", "__contains__", "__iter__") if hasattr(base, name)]
     public = [name for name in dir(base) if not name.startswith("_")]

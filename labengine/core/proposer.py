@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from labengine.config import ConfigError, Drafter, checked_int, checked_token_ids
 
@@ -24,6 +24,11 @@ class Proposer(Protocol):
     @property
     def num_drafts(self) -> int:
         """Tokens that it guesses at once, at most (>= 1)."""
+        ...
+
+    @property
+    def drafter(self) -> Drafter:
+        """What edition vllm takes it for: whether it keeps KV in the pool, or reads the model's hidden states."""
         ...
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
@@ -42,6 +47,7 @@ class NGram:
     num_drafts: int = 4
     min_ngram: int = 2
     max_ngram: int = 5
+    drafter: ClassVar[Drafter] = "lookup"
 
     def __post_init__(self) -> None:
         for name in ("num_drafts", "min_ngram", "max_ngram"):

@@ -11,9 +11,6 @@ PURE_DECISIONS = {
         "choose_victim",
         "finish_reason",
         "refuse_what_never_fits",
-        "num_wanted_drafts",
-        "num_affordable_drafts",
-        "num_accepted",
     ),
     "KVCacheManager": (
         "find_prefix",
@@ -48,6 +45,7 @@ PURE_DECISIONS = {
         "slots",
         "num_steps_in_flight",
     ),
+    "Drafts": ("num_wanted", "num_affordable", "num_accepted"),
     "WaitingQueue": ("priority", "order", "least_urgent"),
     "BlockPool": ("reused_first", "null_block"),
     "HashChain": ("root", "keyed", "link"),

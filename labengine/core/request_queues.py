@@ -13,7 +13,14 @@ from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.siblings import Siblings
 from labengine.core.step_plan import UNSAMPLED
 from labengine.core.waiting_queue import WaitingQueue
-from labengine.events import RequestAdded, RequestFinished, RequestForgotten, TokenSampled, TokensComputed
+from labengine.events import (
+    RequestAdded,
+    RequestFinished,
+    RequestForgotten,
+    RequestPreempted,
+    TokenSampled,
+    TokensComputed,
+)
 from labengine.record.hooks import Hooks
 
 
@@ -44,8 +51,6 @@ class RequestQueues:
         self.running: list[Request] = []
         self.requests: dict[int, Request] = {}
         self.finished: OrderedDict[int, None] = OrderedDict()
-        self.chosen: dict[int, int] = {}
-        """Per beam, the token that its search has chosen in the newest update."""
         self._hooks = hooks
         self._journal = journal
 
@@ -158,6 +163,15 @@ class RequestQueues:
         self._journal.record((self.running.insert, index, request))
         del self.running[index]
 
+    def take_blocks(self, victim: Request) -> None:
+        """Free a request's blocks. No KV is kept: it recomputes whatever the cache no longer holds."""
+        self.manager.free(victim, "preempted")
+        self._set(victim, "num_computed_tokens", 0)
+        self._set(victim, "drafts", ())
+        self._set(victim, "status", RequestStatus.PREEMPTED)
+        if RequestPreempted in self._hooks:
+            self._hooks.emit(RequestPreempted(victim.request_id))
+
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request and free its blocks; their cached content can be hit until they are reused."""
         self.manager.free(request, "aborted" if reason == "abort" else "finished")
@@ -182,6 +196,6 @@ class RequestQueues:
         self.finish(request, reason)
         return request.request_id
 
-    def _set(self, request: Request, name: str, value: object) -> None:
-        self._journal.record((setattr, request, name, getattr(request, name)))
-        setattr(request, name, value)
+    def _set(self, owner: object, name: str, value: object) -> None:
+        self._journal.record((setattr, owner, name, getattr(owner, name)))
+        setattr(owner, name, value)

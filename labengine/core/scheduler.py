@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from labengine.config import ConfigError, is_single_int, shown
-from labengine.core.drafts import DraftScheduler
-from labengine.core.forks import ForkScheduler
+from labengine.core.beam_searches import BeamSearches
+from labengine.core.drafts import Drafts
+from labengine.core.forks import Forks
+from labengine.core.hand_over import HandOver
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.part_methods import class_name, definers
 from labengine.core.request import FinishReason, Request, RequestStatus
+from labengine.core.request_queues import RequestQueues
 from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan, scheduled_request
-from labengine.events import RequestPreempted, RequestScheduled
+from labengine.events import RequestScheduled
 from labengine.record.wording import group_suffix
 
 NOT_ADMITTED: Final = None
@@ -22,8 +25,62 @@ Admission = int | None
 """The tokens that an admitted request computes in this step (0 while its KV is loaded first), or NOT_ADMITTED."""
 
 
-class Scheduler(ForkScheduler, DraftScheduler):
+class Scheduler(RequestQueues):
     """The rules that all engines share; a subclass decides how a step is filled."""
+
+    capabilities: ClassVar[tuple[str, ...]] = ()
+    """Of "forks", "beams" and "hand_over" those that this scheduling can serve: an edition's parts provide them."""
+
+    plans_ahead = False
+    """True where a step is planned before the one before it is booked."""
+
+    cuts_prompts = True
+    """False where no prompt is computed in chunks: its length is bounded by a step's budget."""
+
+    reserves_whole_prompts = False
+    """True where a request gets the blocks of its whole prompt at once, though not all of it is computed."""
+
+    drafts: Drafts
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.forks: Forks | None = None
+        self.beams: BeamSearches | None = None
+        self.hand_over: HandOver | None = None
+
+    def refuse_forks(self, num_answers: int = 1) -> None:
+        """Raise ConfigError where there are no forks, and for more answers to one prompt than could run together."""
+        if self.forks is None:
+            raise ConfigError(
+                "this edition has no forks (nano-vLLM has no n): add the prompt several times, or use edition "
+                "'labengine' or 'vllm'"
+            )
+        self.forks.refuse_too_many(num_answers)
+
+    def refuse_beams(self, num_beams: int) -> None:
+        """Raise ConfigError where there is no beam search, and for more beams than could run together."""
+        if self.beams is None:
+            raise ConfigError("this edition has no beam search: use edition 'labengine', or leave beams out")
+        self.beams.refuse_too_many(num_beams)
+
+    def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
+        """Return how many tokens of one more request a step with this batch can compute."""
+        return self.config.max_num_batched_tokens - sum(part.num_tokens for part in batch)
+
+    def serves_all(self, batch: Sequence[ScheduledRequest], running: Collection[int]) -> bool:
+        """Return True if a step with this batch has to serve each running request that fits. running: their ids."""
+        return not self.plans_ahead  # a request whose tokens are all under way has nothing to compute
+
+    def waits_for_modules(self, request: Request, budget: int) -> bool:
+        """Return True while a chunk could only end among tokens that a drafter's modules read ahead: never here."""
+        return False
+
+    def restore_unbooked(self, request: Request, unbooked: Any) -> None:
+        """Take over what is planned of a request and not booked: nothing, where each step is booked before the next."""
+
+    def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Book an earlier step, where steps are planned ahead: `sampled` has each request's tokens."""
+        raise NotImplementedError(f"{type(self).__name__} books the newest step, by update()")
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Raise ConfigError for a request that the whole pool could not hold: it would block all behind it for ever."""
@@ -35,6 +92,23 @@ class Scheduler(ForkScheduler, DraftScheduler):
                 f"num_blocks={needed + self.config.num_blocks - num_blocks} or more"
             )
 
+    def join(self, request: Request, leader: Request) -> None:
+        """Accept one more answer to a leader's prompt. Without forks it is queued as any other: it hits the full blocks
+        of the prompt, and computes its tail again.
+        """
+        request.arrival = leader.arrival
+        if self.forks is None:
+            self.add(request)
+        else:
+            self.forks.join(request, leader)
+
+    def branch(self, request: Request, parent: Request) -> None:
+        """Accept a request that goes on where another one stands. Without forks it is queued as any other."""
+        if self.forks is None:
+            self.add(request)
+        else:
+            self.forks.branch(request, parent)
+
     def abort(self, request: Request) -> None:
         """End a request, whether it waits, runs or loads. Those that wait for its tokens go on without it."""
         place = None
@@ -42,17 +116,26 @@ class Scheduler(ForkScheduler, DraftScheduler):
             self.finish(request, "abort")
             self.external.drop(request)
         else:
-            if request in self.waiting:
-                place = self._remove_waiting(request)
-            elif not self.siblings.leave(request):
-                self._remove_running(request)
+            place = self._leave(request)
             self.finish(request, "abort")
-        if self.siblings:
-            self._follow(request, place)
+        if self.forks is not None:
+            self.forks.follow(request, place)
+
+    def _leave(self, request: Request) -> int | None:
+        """Take a request out of where it waits or runs; return its place among the waiting ones, if it was there."""
+        if self.beams is not None and self.beams.leave(request):
+            return None
+        if request in self.waiting:
+            return self._remove_waiting(request)
+        if not self.siblings.leave(request):
+            self._remove_running(request)
+        return None
 
     def ends_with(self, request: Request) -> tuple[Request, ...]:
-        """Return the requests that an abort of this one ends, in the order in which they are aborted: it alone."""
-        return (request,)
+        """Return the requests that an abort of this one ends, in the order in which they are aborted: it alone, or all
+        beams of its search.
+        """
+        return (request,) if self.beams is None or request.sampling.beams == 1 else self.beams.all_of(request)
 
     def schedule(self) -> StepPlan:
         """Plan one step, and allocate blocks for the tokens that it computes."""
@@ -69,15 +152,14 @@ class Scheduler(ForkScheduler, DraftScheduler):
         for scheduled in plan.scheduled:
             request = self.requests[scheduled.request_id]
             if scheduled.num_drafts:
-                reason = self.judge_drafts(request, scheduled, list(islice(tokens, 1 + scheduled.num_drafts)))
+                reason = self.drafts.judge(request, scheduled, list(islice(tokens, 1 + scheduled.num_drafts)))
                 if reason is not None:
                     finished.append(self._end_running(request, reason))
                 continue
             self.book_computed(request, scheduled.start + len(scheduled.token_ids))
             if scheduled.samples:
-                if plan.forks:  # before the request may end, and give its blocks back
-                    for sibling in self.siblings.take(request):
-                        self.fork(sibling, request)
+                if plan.forks and self.forks is not None:  # before the request may end, and give its blocks back
+                    self.forks.start(request)
                 reason = self._take_token(request, next(tokens))
                 if reason is not None:
                     finished.append(self._end_running(request, reason))
@@ -85,6 +167,8 @@ class Scheduler(ForkScheduler, DraftScheduler):
             request = self.requests[fork.request_id]
             if (reason := self._take_token(request, next(tokens))) is not None:
                 finished.append(self._end_running(request, reason))
+        if self.beams is not None:
+            finished += self.beams.decide_due()
         return tuple(finished)
 
     def _take_token(self, request: Request, token_id: int) -> FinishReason | None:
@@ -176,11 +260,9 @@ class Scheduler(ForkScheduler, DraftScheduler):
         end = start + num_tokens
         is_last = end == len(token_ids)
         is_decode = num_tokens == 1 and is_last and end > request.num_prompt_tokens
-        if drafts := request.drafts:  # of a request that decodes; those that have no room in this step are dropped
+        if drafts := request.drafts:  # of a request that decodes
             is_last, is_decode = True, request.num_generated_tokens > 0
-            if len(drafts) >= num_tokens:
-                drafts = drafts[: num_tokens - 1]
-                self._set(request, "drafts", drafts)
+            drafts = self.drafts.fitting(request, num_tokens)
         if request.status is not status:
             self._set(request, "status", status)
         if RequestScheduled in self._hooks:
@@ -276,7 +358,8 @@ class Scheduler(ForkScheduler, DraftScheduler):
             )
 
     def preempt(self, victim: Request) -> None:
-        """Free all blocks of a request. A running or loading one is queued again; a waiting one keeps its place.
+        """Free all blocks of a request. A running or loading one is queued again; a waiting one keeps its place, and a
+        beam that is computed waits for its search in no queue.
 
         Raises RuntimeError for a request that holds no blocks: the caller would never end.
         """
@@ -288,17 +371,9 @@ class Scheduler(ForkScheduler, DraftScheduler):
             self.requeue(victim)
         elif victim in self.running:
             self._remove_running(victim)
-            self.requeue(victim)
+            if self.beams is None or not self.beams.park(victim):
+                self.requeue(victim)
         self.take_blocks(victim)
-
-    def take_blocks(self, victim: Request) -> None:
-        """Free a request's blocks. No KV is kept: it recomputes whatever the cache no longer holds."""
-        self.manager.free(victim, "preempted")
-        self._set(victim, "num_computed_tokens", 0)
-        self._set(victim, "drafts", ())
-        self._set(victim, "status", RequestStatus.PREEMPTED)
-        if RequestPreempted in self._hooks:
-            self._hooks.emit(RequestPreempted(victim.request_id))
 
 
 def _is_run(run: Any, block_size: int) -> bool:

@@ -108,6 +108,10 @@ def owners(parts: Parts, connector: type[Connector] = Connector) -> dict[str, tu
         "PrefixLookup": (parts.prefix_lookup,),
         "ExternalLoads": (parts.external_loads,),
         "WaitingQueue": (parts.waiting_queue,),
+        "Drafts": (parts.drafts,),
+        "Forks": (parts.forks,),
+        "BeamSearches": (parts.beams,),
+        "HandOver": (parts.hand_over,),
         "Connector": (connector,),
         "Parts": (type(parts),),
     }

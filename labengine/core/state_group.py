@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -234,6 +234,11 @@ class StateGroup(KVCacheGroup):
         if StateCopied in self._hooks:
             self._hooks.emit(StateCopied(copy.block_id, copy.into_block_id, copy.request_id, self.index, start))
         return (copy,)
+
+    def beside_table(self, request: Request) -> Hashable:
+        """Return where the running state is: with drafts, the table does not say it."""
+        planned = self.planned(request)
+        return planned and planned.after(request.num_computed_tokens)
 
     def planned(self, request: Request) -> PlannedStates | None:
         """Return where the request's newest step leaves its states; None before its first step."""

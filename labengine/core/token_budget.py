@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from labengine.config import ConfigError, EngineConfig, is_single_int, shown
 from labengine.core.connector import BlockTransfer, Connector
-from labengine.core.hand_over import HandOverScheduler
 from labengine.core.part_methods import class_name, definers
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
-from labengine.core.scheduler import NOT_ADMITTED, Admission
+from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlocksLoaded, LoadFailed
 
 
-class TokenBudgetScheduler(HandOverScheduler):
+class TokenBudgetScheduler(Scheduler):
     """Any prefill may be cut into chunks. A request is admitted only if its whole prompt fits, and not in a step that
     preempted; max_num_seqs limits the running requests.
 
     Source: vLLM v1's scheduler (0.32, synchronous, scheduler_reserve_full_isl).
     """
+
+    capabilities: ClassVar[tuple[str, ...]] = ("forks", "beams", "hand_over")
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for state groups beside an external tier, which files KV by blocks of tokens."""
@@ -40,7 +41,8 @@ class TokenBudgetScheduler(HandOverScheduler):
             while not batch and self._take_back_last(preempted):
                 self._admit_waiting(chunk, batch)
         saves = self.choose_saves(batch)
-        copies, forks = self.manager.take_copies(), self.forks_of(batch)
+        copies = self.manager.take_copies()
+        forks = () if self.forks is None else self.forks.of_batch(batch)
         return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves, copies, forks)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
@@ -60,28 +62,18 @@ class TokenBudgetScheduler(HandOverScheduler):
                 num_preempted, place = len(preempted), self.running.index(request)
                 budget = self.budget_left(batch)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-            budget -= num_tokens + self.num_draft_inputs
+            budget -= num_tokens + self.drafts.num_inputs
             place += 1
         return batch
 
-    num_draft_inputs = 0
-    """Tokens of the budget that a scheduled request takes beside its own."""
-
     def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
         """Return how many tokens of one more request a step with this batch can compute."""
-        num_taken = sum(part.num_tokens for part in batch) + self.num_draft_inputs * (len(batch) + 1)
-        return self.config.max_num_batched_tokens - num_taken
+        return super().budget_left(batch) - self.drafts.num_inputs * (len(batch) + 1)
 
     def num_plannable(self, request: Request) -> int:
         """Return how many tokens of a running request a step could compute: all that it has; 0 leaves it out."""
         num_known = len(request.token_ids) - request.num_computed_tokens
-        return num_known + self.num_affordable_drafts(request) if request.drafts else num_known
-
-    def num_affordable_drafts(self, request: Request) -> int:
-        """Return how many of a request's drafts have blocks: a guess is not worth preempting another request."""
-        num_known = request.num_tokens
-        fits = self.manager.has_blocks_for
-        return next((num for num in range(len(request.drafts), 0, -1) if fits(request, num_known + num)), 0)
+        return num_known + self.drafts.num_affordable(request) if request.drafts else num_known
 
     def clipped(self, request: Request, start: int, num_tokens: int) -> int:
         """Return how many of num_tokens tokens from `start` on a chunk has: it ends where states can be cached.
@@ -98,7 +90,7 @@ class TokenBudgetScheduler(HandOverScheduler):
         skipped: list[Request] = []
         while self.waiting and budget > 0 and len(self.running) < self.config.max_num_seqs:
             request, num_waiting = self.next_waiting(), len(self.waiting)
-            if self.siblings and not self.has_seats(request):
+            if self.forks is not None and not self.forks.has_seats(request):
                 break
             if self.skips(request, skipped):
                 self._remove_waiting(request)
@@ -113,7 +105,7 @@ class TokenBudgetScheduler(HandOverScheduler):
                 continue
             self._start_running(request)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-            budget -= num_tokens + self.num_draft_inputs
+            budget -= num_tokens + self.drafts.num_inputs
         for request in reversed(skipped):
             self._queue_first(request)
 
@@ -192,16 +184,12 @@ class TokenBudgetScheduler(HandOverScheduler):
             return victim
         if self.external.loading:
             return next(reversed(self.external.loading))
-        return self._last_holder() or self._last_held_beam(request) or victim
+        held = None if self.beams is None else self.beams.last_held(request)
+        return self._last_holder() or held or victim
 
     def _last_holder(self) -> Request | None:
         """Return the last waiting request whose load has arrived."""
         return next((request for request in reversed(self.waiting) if request.has_blocks), None)
-
-    def _last_held_beam(self, request: Request) -> Request | None:
-        """Return the youngest beam that waits for others, if only such ones run beside a request."""
-        others = [one for one in self.running if one is not request]
-        return others[-1] if others and all(map(self.searches.holds, others)) else None
 
     def _take_back_last(self, preempted: list[int]) -> bool:
         """Preempt a request that holds blocks and computes nothing. Returns False if there is none.
@@ -213,11 +201,15 @@ class TokenBudgetScheduler(HandOverScheduler):
         if self.external.loading or not self.waiting:
             return False
         victim = self.running[-1] if self.running else self._last_holder()
-        if victim is None or (self.running and not self.searches.holds(victim)) or victim is self.next_waiting():
+        if victim is None or (self.running and not self._is_held(victim)) or victim is self.next_waiting():
             return False
         self._preempt_for_blocks(victim)
         preempted.append(victim.request_id)
         return True
+
+    def _is_held(self, request: Request) -> bool:
+        """Return True for a beam that waits for the others of its search."""
+        return self.beams is not None and self.beams.holds(request)
 
     def match_external(self, request: Request, hit: Hit) -> int:
         """Return how many tokens behind a hit the external tier supplies; a failed load is not tried again."""

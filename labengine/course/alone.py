@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from labengine.config import ConfigError
 from labengine.course.check_result import CheckResult, TextTable, blank, wrong
-from labengine.finder.limits import MEMORY_BYTES, EndlessOperationError, can_fork, ends_soon
+from labengine.isolation.limits import MEMORY_BYTES, EndlessOperationError, can_fork, ends_soon
 
 T = TypeVar("T")
 
@@ -56,8 +56,8 @@ def answered_alone(call: Callable[[], T]) -> T:
     """
     if not can_fork():
         return call()
-    from labengine.finder.alone import called_alone
-    from labengine.finder.board import Board, NoAnswer
+    from labengine.isolation.alone import called_alone
+    from labengine.isolation.board import Board, NoAnswer
 
     def run(board: Board) -> tuple[T | None, str, str]:
         _note_run.append(lambda text: board.begin(board.begun + 1, text))

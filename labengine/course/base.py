@@ -16,7 +16,7 @@ from labengine.course.alone import UnansweredError, answered_alone, exact_result
 from labengine.course.check_result import EDGES, CheckResult, blank, boxed, marked, wrong
 from labengine.course.progress import note_check, note_hint, note_solution, progress
 from labengine.course.progress_file import NamedScore
-from labengine.finder.endings import OF_THE_USER, interrupts_named, named
+from labengine.isolation.endings import OF_THE_USER, interrupts_named, named
 from labengine.record.wording import counted
 
 Mistake = tuple[Any, str]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
 from labengine.config import ConfigError, checked_call, checked_int, checked_text, shown
@@ -18,29 +17,10 @@ from labengine.course.policy_exercise import PolicyExercise, Score
 from labengine.course.predict_exercise import Another, PredictExercise, RevealedStep, Truth
 from labengine.course.trial import LabMaker, Workload, trial_of
 from labengine.course.undone import UndoneWorkload
+from labengine.course.words import exercise_names, made_of_words
 from labengine.lab import Lab
 from labengine.scenarios import bug
 from labengine.session.question import QuestionKind
-
-EXERCISES = {
-    "why-blocks": "why_blocks",
-    "first-light": "first_light",
-    "paged-attention": "paged_attention",
-    "continuous-batching": "continuous_batching",
-    "prefix-caching": "prefix_caching",
-    "late-merge": "late_merge",
-    "off-by-one": "off_by_one",
-    "two-tables": "two_tables",
-    "two-phases": "two_phases",
-    "rounding": "rounding",
-    "reading-a-run": "reading_a_run",
-    "hunt": "hunt",
-    "your-policy": "your_own_policy",
-    "sharing": "sharing",
-    "guessing": "guessing",
-    "states": "states",
-}
-"""The course's exercises: the first half of their names, and the module of labengine.course.exercises."""
 
 _KINDS = (
     "cases= (a function), workloads= (an override), score= and goal= (a policy), broken= (an event), truth= (a step)"
@@ -126,23 +106,13 @@ def exercise(
 
 def known_exercise(name: str) -> Exercise:
     """Return a new copy of an exercise of the course. Raises ConfigError for another name, with the nearest one."""
-    topic = name.partition("/")[0]
-    if topic in EXERCISES and name in (made := _makers(topic)):
-        return made[name]()
-    near = get_close_matches(name, exercise_names(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(exercise_names())}"
+    made = made_of_words(name, exercise)
+    if made is not None:
+        return made
+    names = exercise_names()
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
     raise ConfigError(f"there is no exercise {shown(name)} in the course; {hint} (For a new one, give a task too.)")
-
-
-def exercise_names() -> list[str]:
-    """Return the names of the course's exercises, notebook by notebook."""
-    return [name for topic in EXERCISES for name in _makers(topic)]
-
-
-def _makers(topic: str) -> Mapping[str, Callable[[], Exercise]]:
-    module = import_module(f"labengine.course.exercises.{EXERCISES[topic]}")
-    makers: Mapping[str, Callable[[], Exercise]] = module.EXERCISES
-    return makers
 
 
 def _first_wrong(

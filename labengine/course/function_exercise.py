@@ -19,8 +19,8 @@ from labengine.course.base import CodeExercise, ExerciseText, Mistake, called
 from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, TextTable, blank, passed, wrong
 from labengine.course.plain_value import plain_value
-from labengine.finder.endings import OF_THE_USER, named
-from labengine.finder.limits import EndlessOperationError, ends_soon
+from labengine.isolation.endings import OF_THE_USER, named
+from labengine.isolation.limits import EndlessOperationError, ends_soon
 
 Case = tuple[Any, ...]
 _MAX_TEXT = 60

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from labengine.course.base import Exercise
 from labengine.course.check_result import marked
-from labengine.course.exercise import EXERCISES, exercise_names, known_exercise
+from labengine.course.exercise import known_exercise
 from labengine.course.predict_exercise import PredictExercise
+from labengine.course.words import NOTEBOOKS, exercise_names
 from labengine.record.files.file_access import replace_file
 from labengine.record.wording import counted
 
@@ -28,7 +29,7 @@ figure svg { max-width: 100%; height: auto; }
 def solutions_page() -> str:
     """Return the page as HTML: of each exercise the task, how it is answered, hints, mistakes and the solution."""
     names = exercise_names()
-    topics = [(topic, [name for name in names if name.startswith(f"{topic}/")]) for topic in EXERCISES]
+    topics = [(topic, [name for name in names if name.startswith(f"{topic}/")]) for topic in NOTEBOOKS]
     body = "".join(_topic(topic, of_topic) for topic, of_topic in topics if of_topic)
     return (
         '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Exercises and solutions</title>'

@@ -10,10 +10,10 @@ from typing import overload
 
 from labengine.config import ConfigError, shown
 from labengine.course.check_result import boxed
-from labengine.course.exercise import EXERCISES, exercise_names
 from labengine.course.progress import ProgressTable
 from labengine.course.progress import progress as all_progress
 from labengine.course.progress_file import Attempts
+from labengine.course.words import NOTEBOOKS, exercise_names
 
 HUES = {"b": "#56B4E9", "g": "#009E73", "y": "#F0E442", "o": "#E69F00", "p": "#CC79A7", "k": "#0072B2"}
 """The colours of blocks in the pictures."""
@@ -119,9 +119,9 @@ def progress(notebook: str | None = None) -> ProgressTable | ProgressStrip:
     attempts = all_progress()
     if notebook is None:
         return attempts
-    if notebook not in EXERCISES:
-        near = get_close_matches(str(notebook), EXERCISES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXERCISES)}"
+    if notebook not in NOTEBOOKS:
+        near = get_close_matches(str(notebook), NOTEBOOKS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NOTEBOOKS)}"
         raise ConfigError(f"there is no notebook {shown(notebook)}; {hint}")
     names = tuple(name for name in exercise_names() if name.startswith(f"{notebook}/"))
     return ProgressStrip(notebook, names, attempts)

@@ -13,8 +13,8 @@ from labengine.course.alone import MEMORY, begin_run
 from labengine.course.odd_values import odd_value
 from labengine.engine.failure import raising_method
 from labengine.events import DecisionDiffered, EngineStarted, Event, ViolationFound, entry_of
-from labengine.finder.endings import OF_THE_USER, named
-from labengine.finder.limits import EndlessOperationError, ends_soon
+from labengine.isolation.endings import OF_THE_USER, named
+from labengine.isolation.limits import EndlessOperationError, ends_soon
 from labengine.lab import Lab
 from labengine.session.patch.override import parts_with
 
@@ -143,7 +143,7 @@ def event_at(lab: Lab, number: int) -> Event:
 
 
 def event_name(lab: Lab, number: int, *, with_method: bool = False) -> str:
-    """Return "event 12 (BlockMerged)"; with_method: also the replaced method that decided it, if any."""
+    """Return "event 12 (BlockFreed)"; with_method: also the replaced method that decided it, if any."""
     event = event_at(lab, number)
     seam = entry_of(lab.view_source().seams(), event) if with_method else None
     decided = ""
@@ -153,7 +153,7 @@ def event_name(lab: Lab, number: int, *, with_method: bool = False) -> str:
 
 
 def after_event(lab: Lab, moment: int | None = None) -> str:
-    """Return "after event 12 (BlockMerged)": the last event before a moment, or before now."""
+    """Return "after event 12 (BlockFreed)": the last event before a moment, or before now."""
     assert lab.timeline is not None
     end = lab.timeline.end if moment is None else moment
     return "before the first event" if end <= lab.timeline.num_dropped else f"after {event_name(lab, end - 1)}"

@@ -142,7 +142,8 @@ class OverlappedEngine(Engine):
         A failure here is rolled back, and happens again when it is due. A part that needs tokens' values once will need
         them again, so that nothing is anticipated any more.
         """
-        if not plan.scheduled or self.scheduler.num_likeliest(plan):  # no beam goes on before all are ranked
+        beams = self.scheduler.beams  # none of them goes on before all are ranked
+        if not plan.scheduled or (beams is not None and beams.num_likeliest(plan)):
             return
         with interrupts_deferred():
             self._ahead = ahead = Ahead(self.num_used_blocks, self.hooks.num_subscribed)

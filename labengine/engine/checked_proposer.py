@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Any
 
-from labengine.config import ConfigError, checked_call, checked_int, shown
+from labengine.config import ConfigError, Drafter, checked_call, checked_int, shown
 from labengine.core.proposer import Proposer
 
 
-def refuse_wrong_proposer(proposer: object) -> None:
+def refuse_wrong_proposer(proposer: Any) -> None:
     """Raise ConfigError for what is no proposer."""
     name = "speculation"
-    if isinstance(proposer, type) or not hasattr(proposer, "propose") or not hasattr(proposer, "num_drafts"):
+    is_whole = all(hasattr(proposer, declared) for declared in ("num_drafts", "drafter", "propose"))
+    if isinstance(proposer, type) or not is_whole:
         raise ConfigError(
-            f"{name} must be a proposer, such as labengine.NGram(num_drafts=4), or an object with num_drafts and "
-            f"propose(token_ids, num_tokens): got {shown(proposer)}"
+            f"{name} must be a proposer, such as labengine.NGram(num_drafts=4), or an object with num_drafts, "
+            f'propose(token_ids, num_tokens) and drafter, which is "lookup" without a model: got {shown(proposer)}'
         )
     checked_int(f"{name}.num_drafts", proposer.num_drafts, 1)
     checked_call(f"{name}.propose", proposer.propose, "token_ids", "num_tokens")
+
+
+def drafts_of(proposer: Proposer | None) -> tuple[int, Drafter]:
+    """Return how many tokens a proposer guesses at once, 0 for none, and what guesses them. (A user's need not say.)"""
+    return (0, "lookup") if proposer is None else (proposer.num_drafts, proposer.drafter)
 
 
 class CheckedProposer:
@@ -27,7 +34,7 @@ class CheckedProposer:
     def __init__(self, proposer: Proposer, checked_ids: Callable[[Sequence[int]], list[int]]) -> None:
         """checked_ids: returns tokens that the model knows, and raises ConfigError for others."""
         self._proposer, self._checked_ids = proposer, checked_ids
-        self.num_drafts = proposer.num_drafts
+        self.num_drafts, self.drafter = proposer.num_drafts, proposer.drafter
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """Return up to num_tokens guesses. Raises ValueError, naming the proposer, for what cannot be tokens."""

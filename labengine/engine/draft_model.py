@@ -77,7 +77,9 @@ class DraftModel:
 
 
 class RunningDraftModel:
-    """A draft model with an engine of its own."""
+    """A draft model with its engine."""
+
+    drafter: ClassVar[Drafter] = "draft_model"
 
     def __init__(self, num_drafts: int, model: RealModel) -> None:
         self.num_drafts = num_drafts

@@ -16,12 +16,13 @@ from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
-from labengine.core.request import ExtraKeys, Image, Request, RequestStatus
+from labengine.core.request import Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.failure import failure_event, is_failure, name_of
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.request_maker import RequestMaker, seed_of
+from labengine.engine.request_options import RequestOptions
 from labengine.engine.runner import Runner
 from labengine.engine.step_report import Phase, StepReport
 from labengine.engine.transfers import Transfers
@@ -93,21 +94,17 @@ class Engine:
     def add(
         self,
         token_ids: Sequence[int],
-        sampling: SamplingParams,
-        cache_salt: str | None = None,
-        extra_keys: ExtraKeys = (),
+        options: SamplingParams | RequestOptions,
         leader_id: int | None = None,
-        priority: int = 0,
-        images: tuple[Image, ...] = (),
     ) -> int:
         """Queue a request and return its id, counted from 0.
 
-        leader_id: a request with the same tokens, from which this one forks once they are computed. priority: smaller
-        is more urgent, where the waiting queue takes notice of it.
+        options: sampling alone, or all. leader_id: a request with the same tokens, from which this one forks once they
+        are computed.
         Raises ConfigError for a prompt that is empty or never fits.
         """
-        prompt = checked_token_ids(token_ids)
-        request = self.maker.request(self.num_added, prompt, sampling, cache_salt, extra_keys, priority, images)
+        asked = RequestOptions(options) if isinstance(options, SamplingParams) else options
+        request = self.maker.request(self.num_added, checked_token_ids(token_ids), asked)
         if leader_id is not None:
             self.scheduler.refuse_forks()
         self.queue(request, leader_id=leader_id)
@@ -273,10 +270,11 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Return one token per row of the plan; those of beams count for nothing: their search chooses."""
         token_ids = self.runner.sample(plan, logits) if plan.sampling else []
-        if num_tokens := self.scheduler.num_likeliest(plan):
+        beams = self.scheduler.beams
+        if beams is not None and (num_tokens := beams.num_likeliest(plan)):
             found = self.runner.likeliest(plan, logits, num_tokens)
             with interrupts_deferred():
-                self.scheduler.note_likeliest(plan, found)
+                beams.note_likeliest(plan, found)
         return token_ids
 
     @rolls_back
@@ -292,12 +290,12 @@ class Engine:
             return
         for part in plan.sampling:
             request = self.requests[part.request_id]
-            num_wanted = self.scheduler.num_wanted_drafts(request)
+            num_wanted = self.scheduler.drafts.num_wanted(request)
             if num_wanted > 0:
                 with interrupts_allowed():
                     drafts = self.proposer.propose(tuple(request.token_ids), num_wanted)
                 with interrupts_deferred():
-                    self.scheduler.set_drafts(request, tuple(drafts))
+                    self.scheduler.drafts.keep(request, tuple(drafts))
 
     def _forget_finished(self) -> None:
         """Drop old finished requests after a step, which can no longer be rolled back."""
@@ -307,7 +305,8 @@ class Engine:
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
         rows = zip(plan.rows, zip(token_ids), strict=True)
         sampled: dict[int, tuple[int, ...]] = {row.request_id: new for row, new in rows if row.sampling.beams == 1}
-        sampled |= {request_id: (token_id,) for request_id, token_id in self.scheduler.chosen.items()}
+        if (beams := self.scheduler.beams) is not None:
+            sampled |= {request_id: (token_id,) for request_id, token_id in beams.chosen.items()}
         judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
         drafted, accepted = {}, {}
         for part in judged:

@@ -9,7 +9,6 @@ from hashlib import blake2b
 from pathlib import Path
 
 from labengine.config import ConfigError, GroupSpec
-from labengine.engine.sources.cache import RememberedDigests
 from labengine.engine.sources.digests import FileIdentity, digests_of, identity_of
 
 
@@ -28,7 +27,7 @@ class ModelFiles:
     def digests(self) -> dict[str, str]:
         """SHA-256 by file name. Raises ConfigError if a file is not the one that was loaded."""
         try:
-            found = digests_of(self._paths, f"{self.directory.name}: hash weights", RememberedDigests())
+            found = digests_of(self._paths, f"{self.directory.name}: hash weights")
         except OSError as error:
             raise ConfigError(f"{self.directory} cannot be read to its end: {error}") from error
         self.require_unchanged()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from labengine.config import ConfigError
-from labengine.core.hand_over import HandOverScheduler
+from labengine.core.hand_over import HandOver
 from labengine.core.request import Request
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
@@ -19,15 +19,15 @@ class Side(NamedTuple):
     lab: str
 
     @property
-    def scheduler(self) -> HandOverScheduler:
-        """The engine's scheduler. Raises ConfigError for one that neither gives nor takes running requests."""
-        scheduler = self.engine.scheduler
-        if not isinstance(scheduler, HandOverScheduler):
+    def requests(self) -> HandOver:
+        """What gives and takes running requests. Raises ConfigError where nothing does."""
+        hand_over = self.engine.scheduler.hand_over
+        if hand_over is None:
             raise ConfigError(
                 f"{self.lab} has edition {self.engine.parts.name!r}, which hands no request over and takes none: "
                 "use edition 'labengine' or 'vllm'"
             )
-        return scheduler
+        return hand_over
 
 
 def hand_over(request_id: int, giver: Side, taker: Side) -> int:
@@ -39,28 +39,28 @@ def hand_over(request_id: int, giver: Side, taker: Side) -> int:
     for side in (giver, taker):
         side.engine.refuse_while_busy("hand_over()")
     request = giver.engine.requests[request_id]
-    giver.scheduler.refuse_to_hand_over(request)
+    giver.requests.refuse_to_give(request)
     moved = _as_received(request, taker)
     num_tokens, written = request.num_computed_tokens, list[int]()
     with interrupts_deferred():
         try:
             with taker.engine.silent_change() as taken, giver.engine.silent_change() as given:
-                transfers = taker.scheduler.receive(moved, num_tokens)
+                transfers = taker.requests.receive(moved, num_tokens)
                 taker.engine.num_added += 1
-                source = giver.scheduler.blocks_to_read(request)
+                source = giver.requests.blocks_to_read(request)
                 for group, index, block_id, _ in transfers:
                     written.append(block_id)
                     _copy_block(giver, source[group][index], taker, group, block_id)
-                taker.scheduler.start_received(moved, giver.lab, request_id, num_tokens, transfers)
-                giver.scheduler.hand_over(request, taker.lab, moved.request_id)
+                taker.requests.start_received(moved, giver.lab, request_id, num_tokens, transfers)
+                giver.requests.give(request, taker.lab, moved.request_id)
         except BaseException:
             taker.engine.num_added = moved.request_id
-            taker.scheduler.manager.pool.evict_cached(sorted(written), "distrusted")
+            taker.engine.scheduler.manager.pool.evict_cached(sorted(written), "distrusted")
             taker.engine.journal.commit()
             raise
         giver.engine.hooks.emit_all(given)
         taker.engine.hooks.emit_all(taken)
-        giver.scheduler.forget_finished()
+        giver.engine.scheduler.forget_finished()
     return moved.request_id
 
 
@@ -74,7 +74,7 @@ def _as_received(request: Request, taker: Side) -> Request:
     keys = request.extra_keys, request.priority, request.images
     moved = Request(engine.num_added, list(request.token_ids), sampling, request.seed, len(engine.config.groups), *keys)
     moved.num_prompt_tokens = request.num_prompt_tokens
-    taker.scheduler.refuse_what_never_fits(moved)
+    engine.scheduler.refuse_what_never_fits(moved)
     return moved
 
 

@@ -73,6 +73,14 @@ class LoadedModel(ABC):
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         """Return the ids. Raises ConfigError for ids that the model does not know."""
 
+    def prompt_ids(self, call: str, prompt: str | None, token_ids: Sequence[int] | None) -> list[int]:
+        """Return the token ids of a prompt given as a text or as ids. Raises ConfigError, naming the call, for none."""
+        if prompt is not None and token_ids is None:
+            return self.encode(prompt)
+        if token_ids is not None and prompt is None:
+            return self.checked_ids(token_ids)
+        raise ConfigError(f"give {call} either a prompt or token_ids")
+
     @property
     @abstractmethod
     def max_model_len(self) -> int | None:

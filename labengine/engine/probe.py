@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from labengine.config import GroupSpec
-from labengine.core.beams import Likeliest
-from labengine.core.connector import BlockKV
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.runner import Runner
-from labengine.engine.step_tensors import first_read
+from labengine.engine.step_tensors import first_read, slots_read
 from labengine.engine.xray import computed_anew
 from labengine.record.snapshot import RequestState
 
@@ -70,25 +69,8 @@ class Probe:
             layers = content(kv, groups, part.block_tables, part.end)
         return Reading(part.end, logits.detach().to("cpu", torch.float32, copy=True), layers)
 
-    def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
-        """Sample with the other runner."""
-        return self._runner.sample(plan, logits)
-
-    def likeliest(self, plan: StepPlan, logits: Logits, num_tokens: int) -> list[Likeliest]:
-        """Rank with the other runner."""
-        return self._runner.likeliest(plan, logits, num_tokens)
-
-    def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
-        """Copy a block with the other runner."""
-        self._runner.copy_block(group, block_id, into_block_id)
-
-    def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """Read a block with the other runner."""
-        return self._runner.read_block(group, block_id)
-
-    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Write a block with the other runner."""
-        self._runner.write_block(group, block_id, kv)
+    def __getattr__(self, name: str) -> Any:  # any other method of a runner
+        return getattr(self._runner, name)
 
 
 def content(
@@ -96,7 +78,7 @@ def content(
 ) -> tuple[LayerContent, ...]:
     """Return, per layer, K and V of what the token at position end - 1 reads, through block tables."""
     slots = [
-        _slots(spec.block_size, table, first_read(end - 1, spec.window), end)
+        slots_read(spec, table, first_read(end - 1, spec.window), end)
         for spec, table in zip(groups, tables, strict=True)
     ]
     return tuple(_layer_content(kv, layer, slots[group]) for layer, group in enumerate(kv.layer_groups))
@@ -109,11 +91,6 @@ def _layer_content(kv: KVTensors, layer: int, slots: Tensor) -> LayerContent:
         for tensor in (pool.keys, pool.values)
     )
     return keys, values
-
-
-def _slots(size: int, table: Sequence[int], start: int, end: int) -> Tensor:
-    """Return the slots of positions [start, end): int64 [end - start]."""
-    return torch.tensor([table[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
 
 
 # -- differences -------------------------------------------------------------------------------------------------------

@@ -15,11 +15,10 @@ from typing import Any, cast
 from labengine.config import ConfigError, EngineConfig, SamplingParams, as_int, checked_text, checked_token_ids
 from labengine.core.editions import edition as edition_named
 from labengine.core.journal import Journal
-from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.core.vllm.kv_cache_manager import VllmSpeculationManager
+from labengine.engine.request_options import salt_of, salted
 from labengine.engine.workload import eagle_groups, group_specs
 from labengine.record.hooks import Hooks
 
@@ -127,13 +126,13 @@ def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm") -> Row:
     edition than vllm.
     """
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
-    if issubclass(parts.scheduler, PrefillFirstScheduler):
+    if parts.scheduler.reserves_whole_prompts:
         raise ConfigError(f"edition {parts.name} allocates whole prompts; replay needs one that goes chunk by chunk")
     operations = checked_operations(workload)
     if eagle_groups(workload) and not workload.get("eagle"):
         raise ConfigError('groups are marked for EAGLE, and the workload is without it: add "eagle": true')
     looks_ahead = workload.get("eagle") or any(op.get("lookahead") for op in operations)
-    if looks_ahead and not issubclass(parts.kv_cache_manager, VllmSpeculationManager):
+    if looks_ahead and not parts.kv_cache_manager.keeps_lookahead:
         raise ConfigError(f"eagle, lookahead: edition {parts.name} keeps no slots for drafts in its pool; use vllm")
     if not workload.get("enable_caching", True):
         raise ConfigError("enable_caching=false: this engine always caches prefixes; leave it out")
@@ -181,7 +180,7 @@ class Replay:
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def _add(self, op: Mapping[str, Any]) -> Row:
-        extra_keys = (("cache_salt", op["salt"]),) if op.get("salt") else ()
+        extra_keys = salted((), op.get("salt"))
         sampling = SamplingParams(max_tokens=10_000)
         request = Request(next(self._ids), list(op["tokens"]), sampling, 0, len(self.config.groups), extra_keys)
         self.requests[op["req"]] = request
@@ -200,7 +199,7 @@ class Replay:
         return {"hit": hit.num_tokens, "hit_blocks": blocks, "shared_prefix_boundary": hit.shared_prefix_boundary}
 
     def _allocate(self, op: Mapping[str, Any]) -> Row:
-        if isinstance(self.manager, VllmSpeculationManager):
+        if self.manager.keeps_lookahead:
             self.manager.num_lookahead = op.get("lookahead") or 0
         request = self.requests[op["req"]]
         if op.get("lookup") and request.has_blocks:
@@ -281,7 +280,7 @@ class Replay:
     def _learn(self, request: Request) -> None:
         """Label the request's block hashes by the prefix's length and a digest of salt and tokens."""
         self.manager.extend_hashes(request, request.num_tokens)
-        salt = dict(request.extra_keys).get("cache_salt", "")
+        salt = salt_of(request.extra_keys) or ""
         for number, block_hash in enumerate(request.block_hashes, 1):
             if block_hash not in self._labels:
                 tokens = request.token_ids[: number * self.config.hash_block_size]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labengine.config import MAX_PRIORITY, ConfigError, EngineConfig, SamplingParams, checked_int, checked_text
-from labengine.core.request import ExtraKeys, Image, Request, RequestStatus
+from labengine.config import ConfigError, EngineConfig, SamplingParams
+from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
+from labengine.engine.request_options import RequestOptions
 from labengine.record.wording import request_name
 from labengine.system.code_roles import Role, plays
 
@@ -20,30 +21,16 @@ class RequestMaker:
         self._config = config
         self._scheduler = scheduler
 
-    def request(
-        self,
-        request_id: int,
-        prompt: list[int],
-        sampling: SamplingParams,
-        cache_salt: str | None = None,
-        extra_keys: ExtraKeys = (),
-        priority: int = 0,
-        images: tuple[Image, ...] = (),
-    ) -> Request:
+    def request(self, request_id: int, prompt: list[int], options: RequestOptions) -> Request:
         """Return a request for a prompt. Raises ConfigError for one that can never run.
 
-        prompt: checked token ids, which the request keeps and appends to. It shares blocks only under equal salt and
-        keys. priority: -MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent. images: in order, inside the prompt.
+        prompt: checked token ids, which the request keeps and appends to.
         """
         if not prompt:
             raise ConfigError("the prompt is empty: a request needs at least one token")
-        if cache_salt is not None:
-            salt = checked_text("cache_salt", cache_salt)
-            extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
-        priority = checked_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
-        if sampling.beams > 1:
-            self._scheduler.refuse_beams(sampling.beams)
-        request = self._made(request_id, prompt, sampling, extra_keys, priority, images)
+        if options.sampling.beams > 1:
+            self._scheduler.refuse_beams(options.sampling.beams)
+        request = self._made(request_id, prompt, options)
         self._scheduler.refuse_what_never_fits(request)
         return request
 
@@ -65,24 +52,17 @@ class RequestMaker:
             if not parent.num_generated_tokens:
                 raise ConfigError(f"{name} has sampled no token yet that another could replace")
             token_ids[-1] = token_id
-        sampling, keys = replace(parent.sampling, seed=seed), (parent.extra_keys, parent.priority, parent.images)
-        request = self._made(request_id, token_ids, sampling, *keys)
+        options = replace(RequestOptions.of(parent), sampling=replace(parent.sampling, seed=seed))
+        request = self._made(request_id, token_ids, options)
         request.num_prompt_tokens = parent.num_prompt_tokens
         if parent.num_generated_tokens and self._scheduler.finish_reason(request) is not None:
             raise ConfigError(f"token {token_id} ends a text: the branch would have nothing to generate")
         return request
 
-    def _made(
-        self,
-        request_id: int,
-        token_ids: list[int],
-        sampling: SamplingParams,
-        extra_keys: ExtraKeys,
-        priority: int,
-        images: tuple[Image, ...],
-    ) -> Request:
-        seed, num_groups = seed_of(sampling, request_id, self._config), len(self._config.groups)
-        return Request(request_id, token_ids, sampling, seed, num_groups, extra_keys, priority, images)
+    def _made(self, request_id: int, token_ids: list[int], options: RequestOptions) -> Request:
+        seed, num_groups = seed_of(options.sampling, request_id, self._config), len(self._config.groups)
+        keys = options.extra_keys, options.priority, options.images
+        return Request(request_id, token_ids, options.sampling, seed, num_groups, *keys)
 
 
 def seed_of(sampling: SamplingParams, request_id: int, config: EngineConfig) -> int:

@@ -125,6 +125,12 @@ def first_read(start: int, window: int | None) -> int:
     return 0 if window is None else max(0, start - window + 1)
 
 
+def slots_read(spec: GroupSpec, table: Sequence[int], start: int, end: int) -> Tensor:
+    """Return the slots of positions [start, end) through a block table: int64 [end - start], on the host."""
+    size = spec.block_size
+    return torch.tensor([table[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
+
+
 def row_ranges(step: StepTensors) -> list[tuple[int, int]]:
     """Return the rows of each request, on the host."""
     ends = [0]

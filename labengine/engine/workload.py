@@ -24,8 +24,9 @@ from labengine.core.editions import with_policy
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.core.request import Request
-from labengine.engine.checked_proposer import refuse_wrong_proposer
+from labengine.engine.checked_proposer import drafts_of, refuse_wrong_proposer
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
@@ -94,8 +95,8 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
             raise ConfigError(f"request {request_id}: step must be an integer from 0, got {wanted['step']!r}")
         skips = wanted.get("skip_reading_prefix_cache", False)
         sampling = SamplingParams(wanted["max_tokens"], ignore_eos=True, skip_reading_prefix_cache=skips)
-        prompt, priority = checked_token_ids(wanted["prompt"]), wanted.get("priority", 0)
-        request = engine.maker.request(request_id, prompt, sampling, wanted.get("salt"), (), priority)
+        options = RequestOptions(sampling, salted((), wanted.get("salt")), wanted.get("priority", 0))
+        request = engine.maker.request(request_id, checked_token_ids(wanted["prompt"]), options)
         request.arrival = checked_int("arrival", wanted.get("arrival", request_id))
         arrivals.append((int(wanted["step"]), request))
     return deque(sorted(arrivals, key=lambda arrival: (arrival[0], arrival[1].request_id)))
@@ -103,14 +104,15 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
 
 def _config(workload: Mapping[str, Any], speculation: Proposer | None) -> EngineConfig:
     _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups", "policy", *_SETTINGS})
+    num_drafts, drafter = drafts_of(speculation)
     return EngineConfig(
         num_blocks=workload["num_blocks"],
         groups=group_specs(workload),
         max_num_seqs=workload["max_num_seqs"],
         max_num_batched_tokens=workload["max_num_batched_tokens"],
         eagle_groups=eagle_groups(workload),
-        num_drafts=0 if speculation is None else speculation.num_drafts,
-        drafter=getattr(speculation, "drafter", "lookup"),
+        num_drafts=num_drafts,
+        drafter=drafter,
         **{key: workload[key] for key in _SETTINGS if workload.get(key) is not None},
     )
 

@@ -24,7 +24,7 @@ from labengine.engine.model import PagedModel
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.states import StepStates
-from labengine.engine.step_tensors import StepTensors, first_read, step_tensors
+from labengine.engine.step_tensors import StepTensors, first_read, slots_read, step_tensors
 from labengine.record.snapshot import NULL_BLOCK, RequestState
 
 CHUNK = 512
@@ -169,7 +169,7 @@ def _attention_mass(
         StepStates.looked_at(_state_block(spec, table, position), position, kv.device)
         if spec.kind == "state"
         else AttentionRecorder(
-            _slots(spec, table, first_read(position, spec.window), end, kv.device), is_last_fresh, seen
+            slots_read(spec, table, first_read(position, spec.window), end).to(kv.device), is_last_fresh, seen
         )
         for spec, table in zip(groups, request.block_tables, strict=True)
     ]
@@ -187,12 +187,6 @@ def _attention_mass(
 def _state_block(spec: GroupSpec, table: Sequence[int], position: int) -> int:
     """Return the block of the state after `position` tokens; any block for the first token, which reads none."""
     return table[(position - 1) // spec.block_size] if position else 0
-
-
-def _slots(spec: GroupSpec, table: Sequence[int], start: int, end: int, device: torch.device) -> Tensor:
-    """Return the slots of positions [start, end): int64 [end - start]."""
-    size = spec.block_size
-    return torch.tensor([table[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64).to(device)
 
 
 def _one_row(token_id: int, position: int, device: torch.device) -> StepTensors:

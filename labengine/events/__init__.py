@@ -15,8 +15,10 @@ from labengine.events.computing import *
 from labengine.events.event import *
 from labengine.events.event import Event as Event
 from labengine.events.external_tier import *
+from labengine.events.fields import *
 from labengine.events.requests import *
 from labengine.events.steps import *
+from labengine.events.subjects import *
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(
     kind

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labengine.events.event import Event, EvictReason, FreeReason, InVllm, QueueEnd, methods
+from labengine.events.event import Event, InVllm, methods
+from labengine.events.fields import (
+    BlockId,
+    EntryIndex,
+    EvictReason,
+    FreeReason,
+    GainingBlock,
+    GroupNumber,
+    LosingBlock,
+    NamedEntry,
+    QueueEnd,
+    RequestId,
+    Signed,
+)
 
 _RELEASED = "BlockPool.release FreeQueue.append FreeQueue.prepend KVCacheGroup.release"
 _FREED = f"BlockPool.reused_first KVCacheGroup.freeing_order KVCacheManager.free KVCacheGroup.free {_RELEASED}"
@@ -27,7 +40,7 @@ class PrefixCacheReset(Event):
 class BlockEvicted(Event):
     """A block's cached content is forgotten: its hashes and its map entries are gone."""
 
-    block_id: int
+    block_id: BlockId
     reason: EvictReason = "reused"
 
     topic = "block"
@@ -46,10 +59,10 @@ class BlockEvicted(Event):
 class BlockAllocated(Event):
     """The head of the free queue was taken, with ref_count 1 and no content, and appended to a block table."""
 
-    block_id: int
-    request_id: int
-    group: int
-    index: int
+    block_id: GainingBlock
+    request_id: RequestId
+    group: GroupNumber
+    index: EntryIndex
 
     topic = "block"
     decided_by = {
@@ -70,8 +83,8 @@ class BlocksSkipped(Event):
     No later token reads them.
     """
 
-    request_id: int
-    group: int
+    request_id: RequestId
+    group: GroupNumber
     num_blocks: int
 
     topic = "block"
@@ -90,11 +103,11 @@ class BlocksSkipped(Event):
 class BlockTouched(Event):
     """A cached block, or one of a fork's parent, was appended to one more table; a free one left the free queue."""
 
-    block_id: int
-    request_id: int
-    group: int
-    index: int
-    ref_count: int
+    block_id: GainingBlock
+    request_id: RequestId
+    group: GroupNumber
+    index: EntryIndex
+    ref_count: Signed
     """After the touch; 1 means that the block had been free."""
     is_fork: bool = False
     """True: it was not found by its hash. The request shares it as a fork of another one."""
@@ -121,12 +134,12 @@ class BlockTouched(Event):
 class BlockCached(Event):
     """A block's hash was registered in the prefix map."""
 
-    block_id: int
-    request_id: int
-    group: int
-    index: int
+    block_id: BlockId
+    request_id: RequestId
+    group: GroupNumber
+    index: NamedEntry
     block_hash: bytes
-    mapped: tuple[int, ...]
+    mapped: tuple[BlockId, ...]
     """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
     is_full: bool = True
     """False for a key of vLLM's that is not the one of the block's last token: of the tail of a prompt that ends inside
@@ -165,14 +178,14 @@ class BlockMerged(Event):
     Source: nano-vLLM PR 243 (late merge). Both blocks' KV can still be read inside a listener.
     """
 
-    block_id: int
+    block_id: BlockId
     """The redundant copy."""
-    into_block_id: int
+    into_block_id: GainingBlock
     """The block that stays; its ref_count has grown by one."""
-    request_id: int
-    group: int
-    index: int
-    ref_count: int
+    request_id: RequestId
+    group: GroupNumber
+    index: EntryIndex
+    ref_count: Signed
     """Of the block that stays, after the merge."""
 
     topic = "block"
@@ -192,11 +205,11 @@ class BlockFreed(Event):
     entry before; a block that left the window, or whose state a newer block goes on from, becomes a null entry.
     """
 
-    block_id: int
-    request_id: int
-    group: int
-    index: int
-    ref_count: int
+    block_id: LosingBlock
+    request_id: RequestId
+    group: GroupNumber
+    index: EntryIndex
+    ref_count: Signed
     queue_end: QueueEnd | None
     reason: FreeReason
 
@@ -209,7 +222,7 @@ class BlockFreed(Event):
             "KVCacheGroup.copies_before_write KVCacheGroup.copy BlockPool.release KVCacheGroup.release",
         ),
         "state": methods("StateGroup.num_skipped_tokens StateGroup.drop_skipped BlockPool.reused_first", _RELEASED),
-        "pruned": methods("Scheduler.places Scheduler.replace_beam", _FREED),
+        "pruned": methods("BeamSearches.places BeamSearches.replace_beam", _FREED),
         "window": methods(
             "SlidingWindowGroup.num_skipped_tokens SlidingWindowGroup.window BlockPool.reused_first",
             "KVCacheGroup.freeing_order KVCacheGroup.drop_skipped",
@@ -240,9 +253,9 @@ class FreeDeferred(Event):
     Each block keeps that reference, now of no table, until its BlockUnpinned.
     """
 
-    request_id: int
-    group: int
-    block_ids: tuple[int, ...]
+    request_id: RequestId
+    group: GroupNumber
+    block_ids: tuple[BlockId, ...]
     """The table's blocks in order, without null entries."""
 
     topic = "block"
@@ -257,8 +270,8 @@ class FreeDeferred(Event):
 class BlockPinned(Event):
     """A block got one more reference, which is of no table; a free one left the free queue."""
 
-    block_id: int
-    ref_count: int
+    block_id: GainingBlock
+    ref_count: Signed
     """After the pin; 1 means that the block had been free."""
 
     topic = "block"
@@ -270,8 +283,8 @@ class BlockPinned(Event):
 class BlockUnpinned(Event):
     """A reference of no table was dropped; at ref_count 0 the block entered the free queue at `queue_end`."""
 
-    block_id: int
-    ref_count: int
+    block_id: LosingBlock
+    ref_count: Signed
     queue_end: QueueEnd | None
 
     topic = "block"
@@ -287,13 +300,13 @@ class BlockCopied(Event):
     writes; a BlockFreed for the shared block follows. vLLM copies when a hit ends inside a block.
     """
 
-    block_id: int
+    block_id: BlockId
     """The shared block; its ref_count is not changed by this event."""
-    into_block_id: int
+    into_block_id: GainingBlock
     """The copy."""
-    request_id: int
-    group: int
-    index: int
+    request_id: RequestId
+    group: GroupNumber
+    index: EntryIndex
     is_pinned: bool = True
     """True: until the copy is filled, each of both blocks has one reference of no table, and the copy's ref_count is 2.
     False: the copy's ref_count is 1, and the reference that the table had to the shared block is dropped next."""
@@ -316,10 +329,10 @@ class BlockMoved(Event):
     The entry became null: the running state has passed it. Reference count and free queue did not change.
     """
 
-    block_id: int
-    request_id: int
-    group: int
-    index: int
+    block_id: BlockId
+    request_id: RequestId
+    group: GroupNumber
+    index: EntryIndex
     """The entry that became null."""
     into_index: int
     """The new last entry."""
@@ -338,10 +351,10 @@ class StateCopied(Event):
     table has both blocks.
     """
 
-    block_id: int
-    into_block_id: int
-    request_id: int
-    group: int
+    block_id: BlockId
+    into_block_id: BlockId
+    request_id: RequestId
+    group: GroupNumber
     num_tokens: int
 
     topic = "block"
@@ -357,11 +370,15 @@ class StateCopied(Event):
 class HashesMoved(Event):
     """All hashes of a block, and its map entries, were moved to another block that holds the same content."""
 
-    block_id: int
-    into_block_id: int
+    block_id: BlockId
+    into_block_id: BlockId
 
     topic = "block"
     decided_by = {"": ("KVCacheGroup.copy_partial", "BlockPool.move_keys")}
     in_vllm = {
         "": InVllm("pool", "move_block_hashes", "Another block with the same content is served in place of this one.")
     }
+
+
+EntryReplaced = BlockMerged | BlockCopied
+"""A table entry names another block from now on; where a BlockFreed for the former one follows, its reason says so."""

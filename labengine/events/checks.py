@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.events.event import Event
+from labengine.events.fields import AnyBlock, Exact, GroupNumber, NamedBlock, OrNone
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +14,12 @@ class ViolationFound(Event):
 
     rule: str
     message: str
-    request_ids: tuple[int, ...]
-    block_ids: tuple[int, ...]
+    request_ids: tuple[Exact, ...]
+    block_ids: tuple[AnyBlock, ...]
     step: int
-    first_event: int | None
+    first_event: Exact | None
     """Number of the event after which the rule no longer held. None when it is not recorded."""
-    misnamed: tuple[tuple[int, int, bytes, bytes], ...] = ()
+    misnamed: tuple[tuple[NamedBlock, GroupNumber, bytes, bytes], ...] = ()
     """Blocks whose KV is not what their hash stands for: (block_id, group, block hash, hash of what the KV is).
 
     The last one is empty where the KV is that of no complete block of a request.
@@ -46,7 +47,7 @@ class DecisionDiffered(Event):
     decided: str
     instead_of: str
     """What the two have returned, in short: "request 0"; or that the second one has raised an error."""
-    request_id: int
+    request_id: OrNone
     """The request that was decided about; -1 for none."""
 
     topic = "trouble"

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.events.event import Event, InVllm, methods
+from labengine.events.fields import BlockId, BlockOrNull, GroupNumber, RequestId, TokenId, TokenIds
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsWritten(Event):
     """The forward pass wrote KV for tokens [start, ...) of a request, run by run."""
 
-    request_id: int
-    group: int
+    request_id: RequestId
+    group: GroupNumber
     start: int
-    runs: tuple[tuple[int, int, int], ...]
+    runs: tuple[tuple[BlockOrNull, int, int], ...]
     """(block_id, offset, length) per block touched."""
 
     topic = "model"
@@ -32,9 +33,9 @@ class StateAdvanced(Event):
     own.
     """
 
-    request_id: int
-    group: int
-    block_id: int
+    request_id: RequestId
+    group: GroupNumber
+    block_id: BlockId
     start: int
     end: int
 
@@ -61,12 +62,12 @@ class ForwardRan(Event):
 class TokensComputed(Event):
     """A request's KV now holds its first num_computed_tokens tokens."""
 
-    request_id: int
+    request_id: RequestId
     num_computed_tokens: int
     """0 after a load that failed from its first block on: a table of null entries alone is then empty again."""
 
     topic = "request"
-    decided_by = {"": ("Scheduler.book_computed", "Scheduler.book_accepted", "Scheduler.count_computed")}
+    decided_by = {"": ("Scheduler.book_computed", "Drafts.book_accepted", "Scheduler.count_computed")}
     in_vllm = {
         "": InVllm("scheduler", "update_from_output", "The tokens of a step count as computed when its output arrives.")
     }
@@ -76,15 +77,15 @@ class TokensComputed(Event):
 class TokenSampled(Event):
     """A token was appended to a request; its KV will be written by a later step."""
 
-    request_id: int
-    token_id: int
+    request_id: RequestId
+    token_id: TokenId
     position: int
 
     topic = "model"
     phase = "sample"
     decided_by = {
         "": methods(
-            "Scheduler.update Scheduler.judge_drafts Scheduler.num_accepted Scheduler.book Scheduler.fill_in",
+            "Scheduler.update Drafts.judge Drafts.num_accepted Scheduler.book Scheduler.fill_in",
             "Scheduler.plan Scheduler.append_token",
         ),
     }
@@ -98,11 +99,11 @@ class TokensDrafted(Event):
     No tokens: earlier guesses were dropped.
     """
 
-    request_id: int
-    token_ids: tuple[int, ...]
+    request_id: RequestId
+    token_ids: TokenIds
 
     topic = "model"
-    decided_by = {"": ("Scheduler.num_wanted_drafts", "Engine._draft", "Scheduler.set_drafts")}
+    decided_by = {"": ("Drafts.num_wanted", "Engine._draft", "Drafts.keep")}
     in_vllm = {"": InVllm("scheduler", "update_draft_token_ids", "Guesses are for requests that decode alone.")}
 
 
@@ -114,11 +115,11 @@ class DraftsJudged(Event):
     of rejected guesses stays in the blocks as garbage: the next step writes over it.
     """
 
-    request_id: int
+    request_id: RequestId
     num_accepted: int
     num_rejected: int
 
     topic = "model"
     phase = "sample"
-    decided_by = {"": ("Scheduler.num_accepted", "Scheduler.update", "Scheduler.judge_drafts")}
+    decided_by = {"": ("Drafts.num_accepted", "Scheduler.update", "Drafts.judge")}
     in_vllm = {"": InVllm("scheduler", "update_from_output", "Rejected guesses no longer count as computed.")}

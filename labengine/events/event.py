@@ -6,24 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
-QueueEnd = Literal["head", "tail"]
-"""Where a freed block enters the free queue: the head is reused next, the tail last."""
-
-FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "state", "load_failed"]
-
-EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
-"""Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
-hold garbage."""
-
-Transfer = tuple[int, int, int, bytes]
-"""(group, table index, block_id, block hash): one block on its way to or from the external tier.
-
-The hash is empty for a block that is filled in part: it stands for no complete content.
-"""
-
-UNKNOWN_TOKEN = -1
-"""In place of a token id that a recording leaves out: it has the number of tokens alone."""
-
 Topic = Literal["step", "request", "block", "model", "external tier", "trouble"]
 """What an event is about: views filter and colour by it."""
 

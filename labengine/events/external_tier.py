@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labengine.events.event import Event, InVllm, Transfer, methods
+from labengine.events.event import Event, InVllm, methods
+from labengine.events.fields import GroupKey, GroupNumber, RequestId, SavedTransfer, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class ExternalHit(Event):
     BlocksLoaded on, and the request waits meanwhile.
     """
 
-    request_id: int
+    request_id: RequestId
     num_tokens: int
     is_loading: bool = False
 
@@ -39,7 +40,7 @@ class ExternalHit(Event):
 class BlocksLoaded(Event):
     """K and V came from the external tier into blocks of a request."""
 
-    request_id: int
+    request_id: RequestId
     transfers: tuple[Transfer, ...]
 
     topic = "external tier"
@@ -62,8 +63,8 @@ class BlocksLoaded(Event):
 class BlocksSaved(Event):
     """K and V of full blocks were copied to the external tier."""
 
-    request_id: int
-    transfers: tuple[Transfer, ...]
+    request_id: RequestId
+    transfers: tuple[SavedTransfer, ...]
 
     topic = "external tier"
     phase = "any"
@@ -80,6 +81,7 @@ class LoadFailed(Event):
     """The external tier could not deliver the blocks: the request will recompute their tokens."""
 
     request_id: int
+    """It may be forgotten already."""
     reason: str
 
     topic = "trouble"
@@ -103,11 +105,11 @@ class TierChanged(Event):
     Contents are named (group, block hash). One that was dropped and added is there again.
     """
 
-    added: tuple[tuple[int, bytes], ...]
+    added: tuple[GroupKey, ...]
     """Put there for the lab: another engine has computed them."""
-    dropped: tuple[tuple[int, bytes], ...]
+    dropped: tuple[GroupKey, ...]
     """Evicted, or forgotten because they could not be read."""
-    pinned: tuple[tuple[int, bytes, int], ...] = ()
+    pinned: tuple[tuple[GroupNumber, bytes, int], ...] = ()
     """(group, block hash, transfers that keep it from being evicted); 0 where the last one gave its pin back."""
 
     topic = "external tier"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labengine.events.event import Event, InVllm, Transfer, methods
+from labengine.events.event import Event, InVllm, methods
+from labengine.events.fields import BlockIds, Image, RequestId, ScheduledStatus, Signed, TokenIds, Transfer
 
 _FREED = "KVCacheManager.free KVCacheGroup.freeing_order KVCacheGroup.free KVCacheGroup.release"
 
@@ -13,25 +14,25 @@ _FREED = "KVCacheManager.free KVCacheGroup.freeing_order KVCacheGroup.free KVCac
 class RequestAdded(Event):
     """A request joined the waiting queue; it holds no blocks."""
 
-    request_id: int
-    token_ids: tuple[int, ...]
+    request_id: RequestId
+    token_ids: TokenIds
     max_tokens: int
     num_generated: int = 0
     """Of its tokens, the last ones that count as generated: it goes on where another request stood."""
     from_request_id: int | None = None
     """The request whose tokens it continues. It waits until they are computed, and forks then."""
-    priority: int = 0
+    priority: Signed = 0
     """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
     num_beams: int = 1
     """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
-    images: tuple[tuple[int, int, str], ...] = ()
+    images: tuple[Image, ...] = ()
     """(position, length, identifier) of each image behind placeholder tokens of the prompt, in order."""
 
     topic = "request"
     decided_by = {
         "": methods(
             "WaitingQueue.add_request WaitingQueue.order WaitingQueue.priority Scheduler.add Scheduler.join",
-            "Scheduler.branch Scheduler.accept",
+            "Scheduler.branch Scheduler.accept Forks.join Forks.branch",
         ),
     }
     in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}
@@ -41,10 +42,10 @@ class RequestAdded(Event):
 class PrefixHit(Event):
     """A request looked its prompt up at admission; its table is about to start with the hit blocks."""
 
-    request_id: int
+    request_id: RequestId
     num_tokens: int
     """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
-    block_ids: tuple[tuple[int, ...], ...]
+    block_ids: BlockIds
     """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
     is_skipped: bool = False
     """True: the request asked not to read the cache, and nothing was looked up."""
@@ -77,7 +78,7 @@ class SharedPrefixFound(Event):
     A chunk of a request with states ends at that position, and a sparse retention keeps what a hit there needs.
     """
 
-    request_id: int
+    request_id: RequestId
     num_tokens: int
     """0 when a later look-up finds that all groups agree."""
 
@@ -93,18 +94,18 @@ class RequestForked(Event):
     it is shared gets a copy (BlockCopied).
     """
 
-    request_id: int
+    request_id: RequestId
     from_request_id: int
     num_tokens: int
     """Computed tokens that it shares. The request's num_computed_tokens is now this."""
-    block_ids: tuple[tuple[int, ...], ...]
+    block_ids: BlockIds
     """The shared blocks per group, in table order, null where the window needs none. Not yet touched."""
 
     topic = "request"
     decided_by = {
         "": methods(
-            "Scheduler.fork KVCacheGroup.num_shared_tokens KVCacheGroup.shared_blocks Scheduler.forks_of",
-            "Scheduler.join Scheduler.branch KVCacheManager.fork",
+            "Forks.fork KVCacheGroup.num_shared_tokens KVCacheGroup.shared_blocks Forks.of_batch Forks.start",
+            "Forks.join Forks.branch Scheduler.join Scheduler.branch KVCacheManager.fork",
         ),
     }
 
@@ -116,8 +117,8 @@ class BeamReplaced(Event):
     It holds no blocks at this moment: if the other beam does, a RequestForked follows.
     """
 
-    request_id: int
-    token_ids: tuple[int, ...]
+    request_id: RequestId
+    token_ids: TokenIds
     """All generated tokens that it has from now on; the prompt stays."""
     from_request_id: int | None = None
     """The beam whose tokens it takes; None at the end of a search, when each request gets one of the best texts."""
@@ -125,8 +126,9 @@ class BeamReplaced(Event):
     topic = "request"
     decided_by = {
         "": methods(
-            "Scheduler.places Scheduler.beam_policy Scheduler.decide Scheduler.end_search Scheduler.num_likeliest",
-            "Scheduler.note_likeliest Scheduler.replace_beam Scheduler.take_tokens",
+            "BeamSearches.places BeamSearches.policy BeamSearches.decide BeamSearches.decide_due",
+            "BeamSearches.end_search BeamSearches.num_likeliest BeamSearches.note_likeliest BeamSearches.search_of",
+            "BeamSearches.replace_beam BeamSearches.take_tokens",
         ),
     }
 
@@ -135,11 +137,11 @@ class BeamReplaced(Event):
 class RequestScheduled(Event):
     """A request got its blocks and its share of this step: tokens [start, start + num_tokens) will be computed."""
 
-    request_id: int
+    request_id: RequestId
     start: int
     num_tokens: int
     is_prefill: bool
-    status: str
+    status: ScheduledStatus
     """waiting or running: a prefill-first engine keeps a partly prefilled request waiting."""
     num_drafts: int = 0
     """Of these tokens, the last ones that are guesses. Further guesses of the request are dropped."""
@@ -147,14 +149,14 @@ class RequestScheduled(Event):
     topic = "request"
     decided_by = {
         "": methods(
-            "Scheduler.schedule Scheduler.next_waiting Scheduler.has_seats Scheduler.skips Scheduler.longest_chunk",
+            "Scheduler.schedule Scheduler.next_waiting Forks.has_seats Scheduler.skips Scheduler.longest_chunk",
             "Scheduler.clipped KVCacheGroup.chunk_end StateGroup.chunk_unit StateGroup.stops StateGroup.last_hit_end",
             "StateGroup.leaves_checkpoint StateGroup.is_reachable StateGroup.num_own_blocks",
             "Scheduler.admit WaitingQueue.remove_request KVCacheManager.can_admit KVCacheManager.has_room",
             "KVCacheGroup.num_blocks_to_admit KVCacheGroup.max_blocks_held SlidingWindowGroup.num_steps_in_flight",
             "KVCacheManager.num_blocks_needed KVCacheManager.needs_tokens_to_allocate BlockPool.num_free",
-            "Scheduler.num_plannable Scheduler.num_known Scheduler.num_affordable_drafts Scheduler.num_admitted",
-            "Scheduler.budget_left Scheduler.num_draft_inputs KVCacheManager.has_blocks_for Scheduler.ahead_of",
+            "Scheduler.num_plannable Scheduler.num_known Drafts.num_affordable Drafts.fitting Scheduler.num_admitted",
+            "Scheduler.budget_left Drafts.num_inputs KVCacheManager.has_blocks_for Scheduler.ahead_of",
             "Scheduler.plan",
         ),
     }
@@ -171,13 +173,14 @@ class RequestScheduled(Event):
 class RequestPreempted(Event):
     """A request gave all its blocks back because blocks ran out (a BlockFreed for each came before) and waits again."""
 
-    request_id: int
+    request_id: RequestId
 
     topic = "trouble"
     decided_by = {
         "": methods(
             "Scheduler.choose_victim WaitingQueue.least_urgent WaitingQueue.order Scheduler.allocate_or_preempt",
             "Scheduler.preempt Scheduler.requeue WaitingQueue.prepend_request ExternalLoads.give_up",
+            "BeamSearches.holds BeamSearches.park BeamSearches.unpark BeamSearches.last_held",
             _FREED,
             "Scheduler.take_blocks",
         ),
@@ -196,7 +199,7 @@ class RequestPreempted(Event):
 class RequestFinished(Event):
     """A request ended; its blocks were freed just before, unless it holds them for a connector."""
 
-    request_id: int
+    request_id: RequestId
     reason: str
     """stop, length, abort, or moved: it goes on in another lab."""
     holds_blocks: bool = False
@@ -206,9 +209,12 @@ class RequestFinished(Event):
     decided_by = {
         "": methods("Scheduler.finish_reason", _FREED, "Scheduler.finish Scheduler.end"),
         "abort": methods(
-            "Scheduler.abort Scheduler.ends_with ExternalLoads.drop", _FREED, "Scheduler.finish Scheduler.end"
+            "Scheduler.abort Scheduler.ends_with BeamSearches.all_of BeamSearches.leave Forks.follow",
+            "ExternalLoads.drop",
+            _FREED,
+            "Scheduler.finish Scheduler.end",
         ),
-        "moved": ("Scheduler.hand_over", "Scheduler.end"),
+        "moved": ("HandOver.give", "Scheduler.end"),
     }
     in_vllm = {
         "": InVllm("scheduler", "_free_request", "A request that has ended gives its blocks back, last block first.")
@@ -219,10 +225,10 @@ class RequestFinished(Event):
 class RequestReleased(Event):
     """The reader of a finished request's blocks is done with them, and they were freed just before."""
 
-    request_id: int
+    request_id: RequestId
 
     topic = "request"
-    decided_by = {"": ("Scheduler.hand_over",)}
+    decided_by = {"": ("HandOver.give",)}
     in_vllm = {
         "": InVllm(
             "scheduler", "_free_blocks", "When the connector is done, a request that has ended gives its blocks back."
@@ -237,7 +243,7 @@ class RequestHandedOver(Event):
     It has finished just before, and holds its blocks until RequestReleased, which follows.
     """
 
-    request_id: int
+    request_id: RequestId
     lab: str
     """Name of the other lab."""
     other_request_id: int
@@ -245,7 +251,7 @@ class RequestHandedOver(Event):
     num_tokens: int
 
     topic = "request"
-    decided_by = {"": ("Scheduler.hand_over",)}
+    decided_by = {"": ("HandOver.give",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +262,7 @@ class RequestReceived(Event):
     that follows, and the request waits for a step with its blocks.
     """
 
-    request_id: int
+    request_id: RequestId
     transfers: tuple[Transfer, ...]
     """The blocks that were written."""
     lab: str
@@ -268,8 +274,8 @@ class RequestReceived(Event):
     topic = "request"
     decided_by = {
         "": methods(
-            "Scheduler.blocks_to_fill Scheduler.blocks_to_read KVCacheManager.allocate_computed",
-            "KVCacheGroup.add_external Scheduler.receive Scheduler.start_received",
+            "HandOver.blocks_to_fill HandOver.blocks_to_read KVCacheManager.allocate_computed",
+            "KVCacheGroup.add_external HandOver.receive HandOver.start_received",
         ),
     }
 
@@ -278,7 +284,7 @@ class RequestReceived(Event):
 class RequestForgotten(Event):
     """A finished request is no longer kept: newer ones have taken its place. It happens between steps."""
 
-    request_id: int
+    request_id: RequestId
 
     topic = "request"
     decided_by = {"": ("Scheduler.forget_finished",)}

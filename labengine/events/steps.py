@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.events.event import Event, methods
+from labengine.events.fields import GroupRow, OrNone
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,10 +13,10 @@ class EngineStarted(Event):
     """An engine (or a reset one) is empty and ready: all blocks are free, queued in order of their ids."""
 
     num_blocks: int
-    groups: tuple[tuple[str, int, int | None], ...]
+    groups: tuple[GroupRow, ...]
     """(kind, block_size, window) per KV-cache group."""
     edition: str
-    null_block: int = -1
+    null_block: OrNone = -1
     """Pads a block table where a group holds no block. From 0 on it is a block of the pool that is never given away."""
 
     topic = "step"

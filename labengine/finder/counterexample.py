@@ -152,7 +152,7 @@ class Counterexample(FoundWorkload):
         if self.ends_process:
             last = f"print(ending_of(lambda: {last}))"
         elif self.rule == "endless":
-            error = "from labengine.finder.limits import EndlessOperationError"
+            error = "from labengine.isolation.limits import EndlessOperationError"
             last = f"{error}\n\nwith suppress(EndlessOperationError), ends_soon():\n    {last}"
         elif self._is_left_to_the_test or self.rule == "repeat":
             last = f"with suppress(Exception):\n    {last}"

@@ -16,17 +16,17 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.finder.counterexample import Counterexample
-from labengine.finder.endings import interrupts_named
 from labengine.finder.judgement import GRAVE as GRAVE
 from labengine.finder.judgement import KINDS, Judgement
 from labengine.finder.kind_scopes import kind_scopes, priority_scopes
-from labengine.finder.limits import SearchEndedError, can_fork
 from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.scopes import KEYS, Scope, large_scopes, small_scopes
 from labengine.finder.search import Found, SearchCounts, Task
 from labengine.finder.suspects import suspects_of
 from labengine.finder.workers import NOT_ENDED, Message, in_executor, in_processes, in_this_process
+from labengine.isolation.endings import interrupts_named
+from labengine.isolation.limits import SearchEndedError, can_fork
 
 LONGER_S = 20.0
 """Seconds that a search goes on after a finding that is not grave: there may be a graver one."""

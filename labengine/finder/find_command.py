@@ -10,10 +10,10 @@ from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
 from labengine.finder.as_notebook import checked_name
 from labengine.finder.counterexample import Counterexample
-from labengine.finder.endings import UserInterrupt, interrupts_named, named
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.find import find
 from labengine.finder.report import SearchReport
+from labengine.isolation.endings import UserInterrupt, interrupts_named, named
 from labengine.record.files.file_access import replace_file
 
 

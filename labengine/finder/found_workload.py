@@ -14,11 +14,8 @@ from labengine.config import ConfigError, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
-from labengine.finder.alone import ending_of
-from labengine.finder.endings import OF_THE_USER, interrupts_named, refusing_copies
 from labengine.finder.judged_alone import EXIT, LOST
 from labengine.finder.judgement import GRAVE, Judgement
-from labengine.finder.limits import ends_soon
 from labengine.finder.no_return import PointOfNoReturn, point_of_no_return
 from labengine.finder.operations import TakeStep
 from labengine.finder.repeats import RepeatError
@@ -26,6 +23,9 @@ from labengine.finder.report import SearchReport
 from labengine.finder.sandbox import Kind
 from labengine.finder.search import Found
 from labengine.finder.suspects import base_of
+from labengine.isolation.alone import ending_of
+from labengine.isolation.endings import OF_THE_USER, interrupts_named, refusing_copies
+from labengine.isolation.limits import ends_soon
 from labengine.lab import Lab
 from labengine.record.wording import counted
 from labengine.session.saved.tier import base_connector

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from labengine.finder.alone import called_alone
-from labengine.finder.board import Board, NoAnswer
 from labengine.finder.judgement import Case, Judgement
-from labengine.finder.limits import operations_end
 from labengine.finder.operations import TakeStep
 from labengine.finder.sandbox import Finding
+from labengine.isolation.alone import called_alone
+from labengine.isolation.board import Board, NoAnswer
+from labengine.isolation.limits import operations_end
 
 EXIT = "exit"
 """The rule of a finding whose last operation ends the process, and raises nothing."""

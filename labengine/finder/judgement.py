@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.finder.endings import is_of_a_part
 from labengine.finder.liveness import drain
 from labengine.finder.operations import TakeStep, Workload
 from labengine.finder.sandbox import Finding, Kind, Sandbox, raised
 from labengine.finder.scopes import Scope
 from labengine.finder.suspects import Suspects
 from labengine.finder.tally import first_difference, worse
+from labengine.isolation.endings import is_of_a_part
 
 KINDS: tuple[Kind, ...] = ("rule", "raises", "liveness", "worse", "differs")
 """Kinds of findings, the gravest first."""

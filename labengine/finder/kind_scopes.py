@@ -26,13 +26,12 @@ def _prompt(length: int) -> tuple[int, ...]:
     return tuple(default_next_token(0, position) for position in range(length))
 
 
-_FORKS = ("fork", "branch", "join", "has_seats", "forks_of", "num_shared_tokens", "add_shared", "shared_blocks")
+_FORKS = ("fork", "branch", "join", "has_seats", "of_batch", "start", "follow")
+_SHARING = ("num_shared_tokens", "add_shared", "shared_blocks")
 _COPIES = ("copies_before_write", "entries_to_copy", "copy", "take_copies")
 _BEAMS = ("decide", "places", "replace_beam", "take_tokens", "end_search")
-FORKING = frozenset((*_FORKS, *_COPIES, *_BEAMS))
-DRAFTING = frozenset(
-    ("judge_drafts", "num_accepted", "book_accepted", "set_drafts", "num_wanted_drafts", "num_affordable_drafts")
-)
+FORKING = frozenset((*_FORKS, *_SHARING, *_COPIES, *_BEAMS))
+DRAFTING = frozenset(("judge", "num_accepted", "book_accepted", "keep", "num_wanted", "num_affordable", "fitting"))
 KEEPING_STATES = frozenset(
     ("chunk_end", "carry_over", "last_hit_end", "chunk_unit", "num_scratch", "move", "state_entry", "entries_of_states")
 )

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from labengine.config import SamplingParams
 from labengine.core.request import ExtraKeys, Image, RequestStatus
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.finder.repeats import fork, rewind
 from labengine.lab import Lab
 from labengine.session.history.broken_steps import break_off, break_off_at, break_off_step, break_off_step_at
@@ -45,12 +46,12 @@ class Add:
         """Queue the requests. Raises ConfigError for what never fits, or what these parts do not know."""
         if self.n > 1:
             engine.scheduler.refuse_forks(self.n)
-        leader = None
+        leader, keys = None, salted(self.keys, self.salt)
         for number in range(self.num_requests):
             seed = None if self.beams > 1 else number  # a search draws nothing
             sampling = SamplingParams(max_tokens=self.max_tokens, ignore_eos=True, seed=seed, beams=self.beams)
-            keys = self.salt, self.keys, leader, self.priority, self.images
-            added = engine.add(self.token_ids, sampling, *keys)
+            options = RequestOptions(sampling, keys, self.priority, self.images)
+            added = engine.add(self.token_ids, options, leader)
             leader = added if leader is None else leader
 
     def play(self, lab: Lab) -> None:

@@ -20,13 +20,14 @@ from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.engine.step_report import StepReport
 from labengine.events import DecisionDiffered
-from labengine.finder.endings import OF_THE_USER, num_copies, refusing_copies, said_of
-from labengine.finder.limits import NUM_STEPS, EndlessOperationError, refuse_alarm, restart_clock
+from labengine.finder.limits import NUM_STEPS
 from labengine.finder.operation_log import OperationLog, Past
 from labengine.finder.operations import Add, Branch, Fork, Operation, Repeat, Rewind, TakeStep, Workload, is_possible
 from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.finder.state_key import attributes_of, state_key
 from labengine.finder.tally import Tally
+from labengine.isolation.endings import OF_THE_USER, num_copies, refusing_copies, said_of
+from labengine.isolation.limits import EndlessOperationError, open_reserve, refuse_alarm, restart_clock
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from labengine.record.violation import Violation, gravest_first
@@ -153,6 +154,8 @@ class Sandbox:
         except BaseException as error:  # a part's KeyboardInterrupt and SystemExit too
             if isinstance(error, ConfigError) and isinstance(operation, (Add, Branch)):
                 raise  # a request that never fits this pool, or a fork where there are none, is refused: no fault
+            if isinstance(error, MemoryError):
+                open_reserve()
             return self._raised(error)
         if num_copies() > before:
             return Finding("raises", f"{operation} forks the process", "fork")

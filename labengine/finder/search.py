@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from labengine.config import ConfigError
-from labengine.finder.endings import is_of_a_part
 from labengine.finder.exhaustive import ExhaustiveSearch
 from labengine.finder.judgement import KINDS, Case, Judgement
 from labengine.finder.limits import SHRINKING_S
@@ -16,6 +15,7 @@ from labengine.finder.random_search import RandomSearch
 from labengine.finder.sandbox import Finding, raised
 from labengine.finder.scopes import Scope
 from labengine.finder.shrinking import shrunk, size
+from labengine.isolation.endings import is_of_a_part
 from labengine.session.overrides_in_use import merged
 
 

@@ -7,13 +7,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from labengine.check.slot_memory import SlotMemory
-from labengine.core.beam_scheduler import BeamScheduler
 from labengine.core.block import Block, Prefix
 from labengine.core.parts import parts_of
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
-from labengine.core.state_group import StateGroup
-from labengine.core.vllm.partial_hits import PartialHits
 
 _ATOMS = (int, str, bytes, float, bool, type(None))
 
@@ -44,8 +41,7 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
             (len(scheduler.running), len(scheduler.waiting)),
             tuple([_siblings(scheduler, request, numbers) for request in requests] if scheduler.siblings else ()),
             _searches(scheduler, requests, numbers),
-            _running_states(scheduler, requests),
-            _to_be_copied(scheduler, requests),
+            tuple([group.beside_table(one) for group in scheduler.manager.groups for one in requests]),
             tuple([names[block_id] for block_id in queue]),
             frozenset([_block(pool.blocks[i], name, memory) for i, name in names.items() if 0 <= i < len(pool.blocks)]),
             frozenset((key, tuple([names.get(i, i) for i in ids])) for key, ids in pool.prefix_map.items()),
@@ -131,9 +127,9 @@ def _siblings(scheduler: Scheduler, request: Request, numbers: Mapping[int, int]
 
 def _searches(scheduler: Scheduler, requests: Sequence[Request], numbers: Mapping[int, int]) -> object:
     """Return what each beam search has come to. A beam that waits for the others of its search is in no queue."""
-    if not isinstance(scheduler, BeamScheduler) or not scheduler.searches:
+    if (beams := scheduler.beams) is None:
         return ()
-    found = {search.beam_ids: search for one in requests if (search := scheduler.searches.of(one)) is not None}
+    found = {search.beam_ids: search for one in requests if (search := beams.search_of(one)) is not None}
     return tuple(
         (
             tuple([numbers.get(beam_id) for beam_id in search.beam_ids]),
@@ -143,19 +139,6 @@ def _searches(scheduler: Scheduler, requests: Sequence[Request], numbers: Mappin
         )
         for search in found.values()
     )
-
-
-def _running_states(scheduler: Scheduler, requests: Sequence[Request]) -> object:
-    """Return where each request's running state is: with drafts, the tables do not say it."""
-    groups = [group for group in scheduler.manager.groups if isinstance(group, StateGroup)]
-    planned = [(group.planned(one), one.num_computed_tokens) for group in groups for one in requests]
-    return tuple([states and states.after(num_computed) for states, num_computed in planned])
-
-
-def _to_be_copied(scheduler: Scheduler, requests: Sequence[Request]) -> tuple[int | None, ...]:
-    """Return the table entry of each request, in groups with hits inside a block, that is copied by its next step."""
-    groups = [group for group in scheduler.manager.groups if isinstance(group, PartialHits)]
-    return tuple([group.partial_entries.get(one.request_id) for group in groups for one in requests])
 
 
 def _block(block: Block, name: int, memory: SlotMemory) -> tuple[Any, ...]:

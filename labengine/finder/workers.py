@@ -17,15 +17,16 @@ from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.finder.alone import begin_copy, end_copy, exit_of, forked
-from labengine.finder.channel import Receiver, Sender
 from labengine.finder.judged_alone import LOST, judged_alone
 from labengine.finder.judgement import GRAVE, Case
-from labengine.finder.limits import AFTER_S, SearchEndedError, can_fork, operations_end
-from labengine.finder.output import redirect_output
+from labengine.finder.limits import AFTER_S
 from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
 from labengine.finder.search import Found, SearchCounts, Task, search
+from labengine.isolation.alone import begin_copy, end_copy, exit_of, forked
+from labengine.isolation.channel import Receiver, Sender
+from labengine.isolation.limits import SearchEndedError, can_fork, operations_end
+from labengine.isolation.output import redirect_output
 
 SILENCE_S = 15.0
 """Seconds without a message after which a searcher's workload is played alone; in a short search, a third of it."""

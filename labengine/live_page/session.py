@@ -8,7 +8,6 @@ from typing import Any
 
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
-from labengine.core.nano_vllm.scheduler import UnchunkedScheduler
 from labengine.core.proposer import NGram
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.wasm.bpe_tokenizer import BPETokenizer, question_in
@@ -102,7 +101,7 @@ def _varied(scenario: Comparison, changes: dict[str, int]) -> Comparison:
 def _budget(link: Permalink) -> dict[str, int]:
     """Return the budget of a step with weights, where the small one of a page would refuse most prompts."""
     schedulers = [edition(name).scheduler for name in link.editions]
-    is_whole = any(issubclass(scheduler, UnchunkedScheduler) for scheduler in schedulers)
+    is_whole = not all(scheduler.cuts_prompts for scheduler in schedulers)
     return {"max_num_batched_tokens": WHOLE_PROMPT} if is_whole and link.model != SIMULATED else {}
 
 
@@ -150,11 +149,10 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
         return None
     if isinstance(one, BranchInput):
         raise ConfigError("a link has no branches: save the lab, or use to_code()")
-    tokenizer, beams = lab.session.model.tokenizer, one.sampling.beams
+    tokenizer, beams = lab.session.model.tokenizer, one.options.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
     question = question_in(text) if isinstance(tokenizer, BPETokenizer) else None
     is_chat = question is not None
-    return PromptAct(
-        text if question is None else question, 1, one.sampling.max_tokens, n, beams, one.priority, is_chat
-    )
+    max_tokens, priority = one.options.sampling.max_tokens, one.options.priority
+    return PromptAct(text if question is None else question, 1, max_tokens, n, beams, priority, is_chat)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from labengine.commands import argument
 from labengine.config import shown
+from labengine.core.editions import EDITIONS
 from labengine.core.proposer import NGram, Proposer
 from labengine.engine.draft_model import DraftModel
-from labengine.magics.table import LineReader, argument
+from labengine.magics.table import LineReader
 from labengine.record.wording import request_name
 
 if TYPE_CHECKING:
@@ -116,6 +118,17 @@ SAMPLING = (
     argument("--skip-reading-prefix-cache", action="store_true", help="look nothing up for it in the prefix cache"),
     argument("--chat", action="store_true", help="wrap the text as a user's message"),
 )
+
+NUM_STEPS = argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many")
+
+OF_AN_ENGINE = (
+    argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="whose decisions to take"),
+    argument("--blocks", dest="num_blocks", type=block_count, metavar="N", help="blocks in the pool, or auto"),
+    argument("--block-size", type=int, metavar="TOKENS", help="tokens in a block"),
+    argument("--max-num-seqs", type=int, metavar="N", help="requests that may run at once"),
+    argument("--max-num-batched-tokens", type=int, metavar="N", help="tokens computed in a step, at most"),
+)
+"""Settings that a fork may have otherwise."""
 
 AT = argument(
     "--at", type=step_or_event, metavar="MOMENT", help="a picture of a step's end (2), an event (2:5) or the crash"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from IPython.core.error import UsageError
 
+from labengine.commands import argument, command
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import acting_on, display
 from labengine.scenarios import SCENARIOS, bugs_named, engines, listing
 from labengine.scenarios import bug as bug_of

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labengine.magics import bug, diagnosing, exercising, finding, judging, looking, patching, stepping, time
+from labengine.magics import bug, examining, exercising, looking, patching, stepping, time
 from labengine.magics.table import put_in_order
 
-MODULES = (stepping, looking, time, patching, finding, judging, diagnosing, bug, exercising)
+MODULES = (stepping, looking, time, patching, examining, bug, exercising)
 """Importing these modules registers their commands."""
 
 put_in_order(

@@ -8,10 +8,11 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from labengine.commands import PIECE, RANK, REPLAY, TOKENIZER, argument, command
 from labengine.lab import Lab
 from labengine.magics.arguments import AT, request_id_of
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command, nearest
+from labengine.magics.table import nearest
 from labengine.magics.words import background_error_line, breakpoint_lines, display, request_lines, stop_lines
 from labengine.session.compare.comparison import Comparison
 from labengine.session.named_views import VIEW_NAMES
@@ -146,11 +147,11 @@ def open(current: CurrentLab, path: str, name: str = "trace") -> None:
         help="unix:DIR, tcp:127.0.0.1:PORT, kv:tcp://HOST:PORT, a .labstream or .kvevents file, or a folder",
     ),
     argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
-    argument("--piece", type=int, metavar="N", help="which piece of files with gaps (the last)"),
-    argument("--rank", type=int, metavar="N", help="which engine, where several run"),
+    PIECE,
+    RANK,
     argument("--ranks", action="store_true", help="all engines that run there, side by side"),
-    argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens"),
-    argument("--replay", metavar="ENDPOINT", help="of KV events: where missing batches are asked for"),
+    TOKENIZER,
+    REPLAY,
 )
 def attach(
     current: CurrentLab,

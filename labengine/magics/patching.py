@@ -10,12 +10,12 @@ from textwrap import shorten
 
 from IPython.core.error import UsageError
 
+from labengine.commands import argument, command
 from labengine.core.editions import LABENGINE
 from labengine.core.part_methods import class_name
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import acting_on, display, violation_line
 from labengine.record.wording import counted
 from labengine.session.compare.comparison import Comparison

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from labengine.core.editions import EDITIONS
+from labengine.commands import argument, command
 from labengine.engine.step_report import StepReport
 from labengine.lab import Lab
 from labengine.magics.arguments import (
     CHECK_MODES,
+    NUM_STEPS,
+    OF_AN_ENGINE,
     SAMPLING,
-    block_count,
     check_mode,
     positive_int,
     proposer_of,
     request_id_of,
 )
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import (
     added_line,
     background_error_line,
@@ -37,11 +37,7 @@ from labengine.session.step_text import NOTHING_TO_DO
         metavar="NAME",
         help="a model, or a directory of safetensors",
     ),
-    argument(
-        "--blocks", dest="num_blocks", type=block_count, metavar="N", help="blocks in the pool, or auto: as many as fit"
-    ),
-    argument("--block-size", type=int, metavar="TOKENS", help="tokens in a block"),
-    argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="whose decisions to take"),
+    *OF_AN_ENGINE,
     argument("--policy", offers=("fcfs", "priority"), metavar="NAME", help="who is admitted first"),
     argument(
         "--speculation",
@@ -59,8 +55,6 @@ from labengine.session.step_text import NOTHING_TO_DO
         metavar="NAME",
         help="which kernels compute attention",
     ),
-    argument("--max-num-seqs", type=int, metavar="N", help="requests that may run at once"),
-    argument("--max-num-batched-tokens", type=int, metavar="N", help="tokens computed in a step, at most"),
     argument(
         "--external", offers=("host", "disk"), metavar="TIER", help="a tier outside the pool that keeps full blocks"
     ),
@@ -96,7 +90,7 @@ def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False
     print(added_line(ids, current.lab.snapshot().requests[ids[0]].num_prompt_tokens))
 
 
-@command(argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many"))
+@command(NUM_STEPS)
 def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepReport, StepReport]:
     """Take one step, or N, and report the last one. A breakpoint ends them early."""
     if current.comparison is not None:

@@ -1,18 +1,19 @@
-"""The table of %lab's commands: reading a line, help and completion follow from it."""
+"""Reading a line of %lab, its help and its completion, as the table of commands says (labengine.commands)."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from inspect import cleandoc
+from functools import cache
 from itertools import chain
 from textwrap import wrap
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
+
+from labengine.commands import LAB, Argument, Command
 
 _WORD = re.compile(r"""(["'])(?P<quoted>.*?)\1(?=\s|$)|(?P<bare>\S+)""", re.DOTALL)
 
@@ -40,22 +41,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"there are {', '.join(known)}" if known else "it takes no options"
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument as argparse takes it, and the values that completion offers for it."""
-
-    name: str
-    settings: dict[str, Any]
-    offers: Sequence[str] = ()
-    short: tuple[str, ...] = ()
-    """Its one-letter form, if it has one."""
-
-
-def argument(name: str, *short: str, offers: Sequence[str] = (), **settings: Any) -> Argument:
-    """Return an option ('--copies') or a positional ('num_steps'); settings as for ArgumentParser.add_argument."""
-    return Argument(name, settings, tuple(offers), short)
 
 
 class LineReader(argparse.ArgumentParser):
@@ -105,74 +90,42 @@ class LineReader(argparse.ArgumentParser):
         raise UsageError(f"{message}\nusage: {self.call}")
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command of %lab: the reader of its line, and the function that runs it."""
-
-    name: str
-    run: Callable[..., object]
-    reader: LineReader
-    completes: Callable[[Sequence[str]], Sequence[str]] | None = None
-    """Completions after a positional argument, besides the reader's."""
-
-    @property
-    def summary(self) -> str:
-        """The first line of the function's docstring."""
-        return (self.run.__doc__ or "").splitlines()[0]
-
-    @property
-    def explanation(self) -> str:
-        """The function's docstring, the usage, and the arguments."""
-        return f"{cleandoc(self.run.__doc__ or '')}\n\n{self.reader.explanation()}"
-
-    def completions(self, entered: Sequence[str]) -> list[str]:
-        """Return completions for the next word."""
-        offered = self.reader.completions(entered)
-        if self.completes is None or not entered or entered[-1].startswith("-"):
-            return offered
-        return [*self.completes(entered), *offered]
-
-
-COMMANDS: dict[str, Command] = {}
-"""All commands, in the order of the help."""
-
-
 OF_CELLS = ("patch",)
 """Commands that take the text below their line, as the keyword `cell`: %%lab patch."""
 
 
-Run = TypeVar("Run", bound=Callable[..., object])
+@cache
+def reader_of(name: str) -> LineReader:
+    """Return the reader of a command's line."""
+    return LineReader(LAB[name].call, LAB[name].arguments)
 
 
-def command(
-    *arguments: Argument,
-    name: str = "",
-    call: str = "",
-    completes: Callable[[Sequence[str]], Sequence[str]] | None = None,
-) -> Callable[[Run], Run]:
-    """Register a function as a command, under its own name or `name`. call: the words before its arguments."""
+def explanation(name: str) -> str:
+    """Return a command's help, its usage, and its arguments. Raises UsageError, naming the nearest match."""
+    return f"{command_named(name).help}\n\n{reader_of(name).explanation()}"
 
-    def register(run: Run) -> Run:
-        text = name or run.__name__
-        COMMANDS[text] = Command(text, run, LineReader(call or f"%lab {text}", arguments), completes)
-        return run
 
-    return register
+def _completions_of(name: str, entered: Sequence[str]) -> list[str]:
+    """Return completions for the next word of a command."""
+    offered, completes = reader_of(name).completions(entered), LAB[name].completes
+    if completes is None or not entered or entered[-1].startswith("-"):
+        return offered
+    return [*completes(entered), *offered]
 
 
 def put_in_order(*names: str) -> None:
     """Sort the commands as in `names`. Raises ValueError unless these are all commands."""
-    if set(names) != set(COMMANDS):
-        raise ValueError(f"commands in the table and in the order differ: {set(names) ^ set(COMMANDS)}")
+    if set(names) != set(LAB):
+        raise ValueError(f"commands in the table and in the order differ: {set(names) ^ set(LAB)}")
     for name in names:
-        COMMANDS[name] = COMMANDS.pop(name)
+        LAB[name] = LAB.pop(name)
 
 
 def command_named(name: str) -> Command:
     """Return the command called `name`. Raises UsageError, naming the nearest match."""
-    if name not in COMMANDS:
-        raise UsageError(f"%lab has no {name!r}; {nearest(name, COMMANDS)}")
-    return COMMANDS[name]
+    if name not in LAB:
+        raise UsageError(f"%lab has no {name!r}; {nearest(name, LAB)}")
+    return LAB[name]
 
 
 def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
@@ -182,13 +135,13 @@ def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
         del entered[-1:]
     match entered:
         case ["%lab"]:
-            return list(COMMANDS)
-        case ["%lab", name, *others] if name in COMMANDS:
-            return COMMANDS[name].completions(others)
+            return list(LAB)
+        case ["%lab", name, *others] if name in LAB:
+            return _completions_of(name, others)
         case ["%%lab"]:
             return list(OF_CELLS)
         case ["%%lab", name, *others] if name in OF_CELLS:
-            return COMMANDS[name].completions(others)
+            return _completions_of(name, others)
         case [magic, *others] if magic in cell_readers:
             return cell_readers[magic].completions(others)
     return []
@@ -197,7 +150,7 @@ def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
 def listing(width: int = 110) -> str:
     """Return every command with its usage and its summary."""
     lines = []
-    for known in COMMANDS.values():
-        lines += wrap(known.reader.call, width, subsequent_indent=" " * 12, break_on_hyphens=False)
+    for known in LAB.values():
+        lines += wrap(reader_of(known.name).call, width, subsequent_indent=" " * 12, break_on_hyphens=False)
         lines.append(f"        {known.summary}")
     return "\n".join(lines)

@@ -8,12 +8,11 @@ from typing import Any, Literal
 
 from IPython.core.error import UsageError
 
-from labengine.core.editions import EDITIONS
+from labengine.commands import argument, command
 from labengine.events import EVENT_KINDS
 from labengine.lab import Lab
-from labengine.magics.arguments import positive_int, step_or_crash
+from labengine.magics.arguments import NUM_STEPS, OF_AN_ENGINE, positive_int, step_or_crash
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.table import argument, command
 from labengine.magics.words import breakpoint_lines
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.cursor import PairLook
@@ -23,13 +22,13 @@ from labengine.session.history.moments import Look
 _KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVENT_KINDS}
 
 
-@command(argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many"))
+@command(NUM_STEPS)
 def back(current: CurrentLab, num_steps: int = 1) -> None:
     """Look at the state one step (or N) before the shown one; the views go there, the engine does not move."""
     _print_move(current, current.shown.back(num_steps))
 
 
-@command(argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many"))
+@command(NUM_STEPS)
 def forward(current: CurrentLab, num_steps: int = 1) -> None:
     """Look at the state one step (or N) after the shown one, up to the newest."""
     _print_move(current, current.shown.forward(num_steps))
@@ -66,11 +65,7 @@ def rewind(current: CurrentLab, step: int) -> None:
 @command(
     argument("step", nargs="?", type=int, metavar="STEP", help="the step up to which both went the same way"),
     argument("--name", metavar="VARIABLE", help="what to call it (fork)"),
-    argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="whose decisions it takes"),
-    argument("--blocks", dest="num_blocks", type=int, metavar="N", help="blocks in its pool"),
-    argument("--block-size", type=int, metavar="TOKENS", help="tokens in a block"),
-    argument("--max-num-seqs", type=int, metavar="N", help="requests that may run at once"),
-    argument("--max-num-batched-tokens", type=int, metavar="N", help="tokens computed in a step, at most"),
+    *OF_AN_ENGINE,
     argument("--external", offers=("host", "none"), metavar="TIER", help="a tier outside the pool"),
 )
 def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **settings: Any) -> Lab:

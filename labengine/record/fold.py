@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from labengine import events as ev
 from labengine.record.fold_state import FINISHED, Changes, FoldState, RequestFold
@@ -17,14 +18,13 @@ _OfATable = (
     ev.BlockAllocated
     | ev.BlockTouched
     | ev.BlocksSkipped
-    | ev.BlockMerged
+    | ev.EntryReplaced
     | ev.BlockFreed
-    | ev.BlockCopied
     | ev.BlockMoved
     | ev.FreeDeferred
 )
 
-_ReplacesEntry = ev.BlockMerged | ev.BlockFreed | ev.BlockCopied | ev.BlockMoved
+_ReplacesEntry = ev.EntryReplaced | ev.BlockFreed | ev.BlockMoved
 
 
 class Fold(FoldState):
@@ -39,7 +39,7 @@ class Fold(FoldState):
 
     def apply(self, event: ev.Event) -> None:
         """Apply one event. StepRolledBack needs history: Timeline and `fold` handle it."""
-        apply = self._APPLY.get(type(event))
+        apply = _APPLY.get(type(event))
         if apply is None:
             return
         try:  # suppress() would double the cost of an event
@@ -50,7 +50,7 @@ class Fold(FoldState):
     def apply_all(self, events: Iterable[ev.Event]) -> list[int]:
         """Apply events one after the other; return the positions of those that cannot have followed."""
         impossible: list[int] = []
-        method_of = self._APPLY.get
+        method_of = _APPLY.get
         for position, event in enumerate(events):
             apply = method_of(type(event))
             if apply is None:
@@ -187,6 +187,8 @@ class Fold(FoldState):
             if self.groups[group].keeps_states:
                 num_tokens = min(end, event.num_tokens) if isinstance(event, ev.RequestReceived) else end
                 self.note_state(block_id, num_tokens, end - size)
+
+    _blocks_loaded = _request_received = _transferred
 
     def _block_evicted(self, event: ev.BlockEvicted) -> None:
         block_id = self._known(event.block_id)
@@ -371,41 +373,14 @@ class Fold(FoldState):
         else:
             self.num_impossible += 1
 
-    _APPLY: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {
-        ev.EngineStarted: _engine_started,
-        ev.StepStarted: _step_started,
-        ev.RequestAdded: _request_added,
-        ev.PrefixHit: _prefix_hit,
-        ev.RequestForked: _request_forked,
-        ev.BeamReplaced: _beam_replaced,
-        ev.ExternalHit: _external_hit,
-        ev.RequestScheduled: _request_scheduled,
-        ev.RequestPreempted: _request_preempted,
-        ev.RequestFinished: _request_finished,
-        ev.RequestReleased: _request_released,
-        ev.RequestForgotten: _request_forgotten,
-        ev.TokensComputed: _tokens_computed,
-        ev.TokenSampled: _token_sampled,
-        ev.TokensDrafted: _tokens_drafted,
-        ev.DraftsJudged: _drafts_judged,
-        ev.BlockEvicted: _block_evicted,
-        ev.BlockAllocated: _block_allocated,
-        ev.BlocksSkipped: _blocks_skipped,
-        ev.BlockTouched: _block_touched,
-        ev.BlockCached: _block_cached,
-        ev.BlockMerged: _block_merged,
-        ev.BlockFreed: _block_freed,
-        ev.FreeDeferred: _free_deferred,
-        ev.BlockPinned: _block_pinned,
-        ev.BlockUnpinned: _block_unpinned,
-        ev.BlockCopied: _block_copied,
-        ev.BlockMoved: _block_moved,
-        ev.HashesMoved: _hashes_moved,
-        ev.StateAdvanced: _state_advanced,
-        ev.StateCopied: _state_copied,
-        ev.BlocksLoaded: _transferred,
-        ev.RequestReceived: _transferred,
-    }
+
+def _method_of(kind: type[ev.Event]) -> Callable[[Any, Any], None] | None:
+    """Return the method that is called as its kind is: _block_freed for BlockFreed."""
+    found: Callable[[Any, Any], None] | None = vars(Fold).get(re.sub("([A-Z])", r"_\1", kind.__name__).lower())
+    return found
+
+
+_APPLY = {kind: method for kind in ev.EVENT_KINDS if (method := _method_of(kind)) is not None}
 
 
 def fold(recorded: Iterable[ev.Event]) -> Snapshot:

@@ -11,7 +11,7 @@ from labengine.config import ConfigError, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
-from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
+from labengine.isolation.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.lab import Lab
 from labengine.record.figures import counted
 from labengine.record.violation import RULES

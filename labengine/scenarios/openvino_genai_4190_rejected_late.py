@@ -11,27 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from labengine.core.drafts import Drafts
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.proposer import FixedDrafts
 from labengine.core.request import FinishReason, Request
 from labengine.core.step_plan import ScheduledRequest
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.lab import Lab
 from labengine.scenarios.scenario import Column, Experiment, Scenario, settings
 
 SAMPLER = "src/cpp/src/sampling/sampler.cpp"
 
 
-class RejectsOneIterationLate(TokenBudgetScheduler):
+class RejectsOneIterationLate(Drafts):
     """Takes the token of the row behind the rejected guess, and takes one guess too few back."""
 
-    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
+    def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
         """Skip the row that rejects a guess; behind the last guess, take back nothing."""
         num_accepted = self.num_accepted(part.token_ids[-part.num_drafts :], sampled)
         if num_accepted == part.num_drafts:
-            return super().judge_drafts(request, part, sampled)
-        reason = super().judge_drafts(request, part, [*sampled[:num_accepted], *sampled[num_accepted + 1 :]])
+            return super().judge(request, part, sampled)
+        reason = super().judge(request, part, [*sampled[:num_accepted], *sampled[num_accepted + 1 :]])
         if num_accepted == part.num_drafts - 1:
             self.book_accepted(request, request.num_tokens)
         return reason
@@ -42,7 +42,7 @@ class Guesses(Experiment):
 
     columns = (
         Column(
-            parts=Parts(name="labengine, rejects one iteration late", scheduler=RejectsOneIterationLate).overriding(
+            parts=Parts(name="labengine, rejects one iteration late", drafts=RejectsOneIterationLate).overriding(
                 LABENGINE
             )
         ),

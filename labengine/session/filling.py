@@ -25,7 +25,10 @@ class Filling:
         note: called with the input. ConfigError without a tier, and for what is no prompt.
         """
         self._stepper.refuse_if_closed()
-        ids = self._checked(prompt, token_ids)
+        ids = self._model.prompt_ids("fill_external()", prompt, token_ids)
+        if not ids:
+            raise ConfigError("the prompt is empty: fill_external() needs token_ids of at least one full block")
+        self._model.refuse_too_long(len(ids), 1)
         if self._settings.external is None:
             raise ConfigError("there is no external tier to fill: make the lab with external='host'")
         with self._stepper.between_steps():
@@ -41,15 +44,3 @@ class Filling:
             self._model, settings.engine_config(), settings.model_options(), self._parts, done.token_ids
         )
         return self._stepper.engine.transfers.take_in(outbox.sent, outbox)
-
-    def _checked(self, prompt: str | None, token_ids: Sequence[int] | None) -> Sequence[int]:
-        if prompt is not None and token_ids is None:
-            ids: Sequence[int] = self._model.encode(prompt)
-        elif token_ids is not None and prompt is None:
-            ids = self._model.checked_ids(token_ids)
-        else:
-            raise ConfigError("give fill_external() either a prompt or token_ids")
-        if not len(ids):
-            raise ConfigError("the prompt is empty: fill_external() needs token_ids of at least one full block")
-        self._model.refuse_too_long(len(ids), 1)
-        return ids

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.request import Request
 from labengine.engine.hand_over import Side, hand_over
+from labengine.engine.request_options import RequestOptions
 from labengine.record.wording import listed
 from labengine.session.history.inputs import HandOverInput, ReceiveInput, pack
 from labengine.session.session import Session
@@ -30,14 +31,10 @@ def hand_over_between(giver: Session, name: int | str, taker: Session) -> int:
 
 
 def _received(request: Request, giver: Session, taker: Session) -> ReceiveInput:
-    keys = dict(request.extra_keys)
     return ReceiveInput(
         taker.stepper.engine.num_finished_steps,
         pack(request.token_ids),
-        request.sampling,
-        keys.pop("cache_salt", None),
-        tuple(keys.items()),
-        images=request.images,
+        RequestOptions.of(request),
         request_id=request.request_id,
         lab=giver.lab_id,
     )

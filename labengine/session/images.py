@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 
 from labengine.config import ConfigError, checked_int, checked_text, shown
@@ -11,11 +11,10 @@ from labengine.core.request import Image
 GivenImages = dict[int, tuple[str, int]]
 
 
-def checked_images(images: object, num_tokens: int) -> tuple[Image, ...]:
+def checked_images(images: object) -> tuple[Image, ...]:
     """Return images in the order of their positions.
 
-    Raises ConfigError for what is no such mapping, and for an image that overlaps another one or leaves the prompt of
-    num_tokens tokens.
+    Raises ConfigError for what is no such mapping, and for an image that overlaps another one.
     """
     if images is None:
         return ()
@@ -27,12 +26,13 @@ def checked_images(images: object, num_tokens: int) -> tuple[Image, ...]:
             raise ConfigError(
                 f"images: {one.identifier!r} at position {one.start} reaches into the one at {other.start}"
             )
-    if placed and placed[-1].start + placed[-1].length > num_tokens:
-        last = placed[-1]
-        raise ConfigError(
-            f"images: {last.identifier!r} ends at token {last.start + last.length}, and the prompt has {num_tokens}"
-        )
     return placed
+
+
+def refuse_images_beyond(images: tuple[Image, ...], num_tokens: int) -> None:
+    """Raise ConfigError if the last image leaves a prompt of num_tokens tokens."""
+    if images and (end := images[-1].start + images[-1].length) > num_tokens:
+        raise ConfigError(f"images: {images[-1].identifier!r} ends at token {end}, and the prompt has {num_tokens}")
 
 
 def _checked(position: object, image: object) -> Image:
@@ -45,11 +45,6 @@ def _checked(position: object, image: object) -> Image:
         checked_int(f"the length of {name}", length, 1),
         checked_text(f"the identifier of {name}", identifier),
     )
-
-
-def images_as_given(images: Iterable[Image]) -> GivenImages:
-    """Return images as `Lab.add` takes them."""
-    return {image.start: (image.identifier, image.length) for image in images}
 
 
 def images_of_rows(rows: object) -> GivenImages:

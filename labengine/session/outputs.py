@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 from labengine.core.request import Request, RequestStatus
 from labengine.engine.loaded_model import LoadedModel
+from labengine.engine.request_options import RequestOptions
 from labengine.session.history.breakpoints import Breakpoints
 from labengine.session.requests import Requests
 from labengine.session.runs import Runs
@@ -51,19 +50,12 @@ class Outputs:
     def generate(
         self,
         prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
-        *,
-        cache_salt: str | None = None,
-        extra_keys: Mapping[str, str] | None = None,
-        n: int | None = None,
-        priority: int = 0,
-        images: Mapping[int, tuple[str, int]] | None = None,
-        **sampling: Any,
+        options: RequestOptions,
+        n: int | None,
     ) -> list[RequestOutput]:
         """Add prompts, run until they have finished; return their outputs in order. See Lab.generate."""
         texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in prompt_list(prompts)]
-        check = partial(self._requests.checked, Outputs.generate)
-        keys = cache_salt, extra_keys, sampling, priority, images
-        checked = [check(text, ids, *keys) for text, ids in texts_and_ids]
+        checked = [self._requests.checked(text, ids, options) for text, ids in texts_and_ids]
         self._runs.pause()
         added = self._requests.queue(checked, n)
         if added:

@@ -158,7 +158,7 @@ of its source, from 0, that emits it, where there is one such line in all of the
 
 
 def seams_of(parts: Parts, runner: type | None = None, connector: Connector | None = None) -> dict[str, Seam]:
-    """Return the seam of each kind of event with these parts: {"BlockMerged": seam, "BlockFreed:window": ...}.
+    """Return the seam of each kind of event with these parts: {"BlockEvicted": seam, "BlockFreed:window": ...}.
 
     runner: a user's ModelRunner, whose overrides take part in each forward pass and so in each token.
     connector: the external tier.

@@ -12,31 +12,27 @@ from labengine.core.request import ExtraKeys, Request
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.engine.engine import Engine
 from labengine.engine.loaded_model import LoadedModel
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, Input, Inputs, ResetInput, pack
-from labengine.session.images import checked_images
+from labengine.session.images import checked_images, refuse_images_beyond
 from labengine.session.settings import refuse_unknown, request_id_of
 from labengine.session.stepper import Stepper
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A request that this lab can run, not queued yet, and the keys that it was asked for with."""
+    """A request that this lab can run, not queued yet."""
 
     request: Request
-    cache_salt: str | None
-    extra_keys: ExtraKeys
+    options: RequestOptions
+    """As asked for: of the priority the request has what the waiting queue makes of it."""
     leader_id: int | None = None
     """The request with the same prompt from which it forks."""
-    priority: int = 0
-    """As asked for: the request has what the waiting queue makes of it."""
 
     def as_input(self, num_steps: int) -> AddInput:
         """Return the input to keep, for a request that was queued after so many steps."""
         prompt = self.request.token_ids[: self.request.num_prompt_tokens]
-        keys = self.cache_salt, self.extra_keys
-        return AddInput(
-            num_steps, pack(prompt), self.request.sampling, *keys, self.leader_id, self.priority, self.request.images
-        )
+        return AddInput(num_steps, pack(prompt), self.options, self.leader_id)
 
 
 class Requests:
@@ -48,66 +44,23 @@ class Requests:
         self._inputs = inputs
 
     def add(
-        self,
-        prompt: str | None = None,
-        *,
-        token_ids: Sequence[int] | None = None,
-        cache_salt: str | None = None,
-        extra_keys: Mapping[str, str] | None = None,
-        n: int | None = None,
-        priority: int = 0,
-        images: Mapping[int, tuple[str, int]] | None = None,
-        **sampling: Any,
+        self, prompt: str | None, token_ids: Sequence[int] | None, options: RequestOptions, n: int | None
     ) -> int | list[int]:
         """Queue a request with a prompt as text or as token ids; return its id, or the ids of n answers or of beams."""
-        first = self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling, priority, images)
-        return self.queue_answers(first, n)
+        return self.queue_answers(self.checked(prompt, token_ids, options), n)
 
-    def chat(
-        self,
-        messages: Sequence[dict[str, str]],
-        *,
-        cache_salt: str | None = None,
-        n: int | None = None,
-        priority: int = 0,
-        **sampling: Any,
-    ) -> int | list[int]:
+    def chat(self, messages: Sequence[dict[str, str]], options: RequestOptions, n: int | None) -> int | list[int]:
         """Queue a conversation through the model's chat template; return what `add` returns."""
-        token_ids = self._model.tokenizer.chat(messages)
-        first = self.checked(Requests.chat, None, token_ids, cache_salt, None, sampling, priority)
-        return self.queue_answers(first, n)
+        return self.add(None, self._model.tokenizer.chat(messages), options, n)
 
-    def checked(
-        self,
-        call: Callable[..., object],
-        prompt: str | None,
-        token_ids: Sequence[int] | None,
-        cache_salt: str | None,
-        extra_keys: Mapping[str, str] | None,
-        sampling: dict[str, Any],
-        priority: int = 0,
-        images: Mapping[int, tuple[str, int]] | None = None,
-    ) -> CheckedRequest:
-        """Make a request from the arguments of the lab's method named like `call`.
-
-        TypeError for a keyword that the method does not know, ConfigError for a request that can never run.
-        """
+    def checked(self, prompt: str | None, token_ids: Sequence[int] | None, options: RequestOptions) -> CheckedRequest:
+        """Make a request. Raises ConfigError for one that can never run."""
         self._stepper.refuse_if_closed()
-        refuse_unknown(f"{call.__name__}()", sampling, SamplingParams, call)
-        params = SamplingParams(**sampling)
-        params = _shared(params, repr(params))
-        if prompt is not None and token_ids is None:
-            ids = self._model.encode(prompt)
-        elif token_ids is not None and prompt is None:
-            ids = self._model.checked_ids(token_ids)
-        else:
-            raise ConfigError("give a request either a prompt or token_ids")
-        self._model.refuse_too_long(len(ids), params.max_tokens)
-        keys = _checked_keys(extra_keys)
-        engine = self._stepper.engine
-        placed = checked_images(images, len(ids))
-        request = engine.maker.request(engine.num_added, ids, params, cache_salt, keys, priority, placed)
-        return CheckedRequest(request, cache_salt, keys, priority=priority)
+        ids = self._model.prompt_ids("a request", prompt, token_ids)
+        self._model.refuse_too_long(len(ids), options.sampling.max_tokens)
+        refuse_images_beyond(options.images, len(ids))
+        engine, shared = self._stepper.engine, _shared(options, repr(options))
+        return CheckedRequest(engine.maker.request(engine.num_added, ids, shared), shared)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -135,13 +88,11 @@ class Requests:
         return [first, *(self._sibling(first, number) for number in range(1, num_answers))]
 
     def _sibling(self, first: CheckedRequest, number: int) -> CheckedRequest:
-        engine, sampling = self._stepper.engine, first.request.sampling
+        engine, options, sampling = self._stepper.engine, first.options, first.options.sampling
         if sampling.seed is not None:
-            sampling = replace(sampling, seed=sampling.seed + number)
-        tokens = list(first.request.token_ids)
-        keys = first.cache_salt, first.extra_keys
-        request = engine.maker.request(engine.num_added, tokens, sampling, *keys, first.priority, first.request.images)
-        return replace(first, request=request)
+            options = replace(options, sampling=replace(sampling, seed=sampling.seed + number))
+        request = engine.maker.request(engine.num_added, list(first.request.token_ids), options)
+        return replace(first, request=request, options=options)
 
     def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
         """Queue a request, or with n or beams that many for its prompt; return its id, or theirs."""
@@ -163,17 +114,8 @@ class Requests:
         with self._stepper.between_steps():
             engine, parent = self._stepper.engine, self.named(name)
             branch = engine.requests[engine.branch(parent.request_id, seed, token_id)]
-            keys = dict(branch.extra_keys)
-            asked = pack(branch.token_ids), branch.sampling, keys.pop("cache_salt", None), tuple(keys.items())
-            parent_id = parent.request_id
-            done = BranchInput(
-                engine.num_finished_steps,
-                *asked,
-                images=branch.images,
-                request_id=parent_id,
-                seed=seed,
-                token_id=token_id,
-            )
+            asked, parent_id = (pack(branch.token_ids), RequestOptions.of(branch)), parent.request_id
+            done = BranchInput(engine.num_finished_steps, *asked, request_id=parent_id, seed=seed, token_id=token_id)
             self._inputs.note(done)
             return branch.request_id
 
@@ -254,9 +196,27 @@ def _is_taken(refuse: Callable[[int], object]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _shared(params: SamplingParams, text: str) -> SamplingParams:
-    """Return one record for all equal params: inputs keep them as long as the lab lives."""
-    return params
+def _shared(options: RequestOptions, text: str) -> RequestOptions:
+    """Return one record for all equal options: inputs keep them as long as the lab lives."""
+    return options
+
+
+def options_of(
+    method: Callable[..., object],
+    sampling: Mapping[str, Any],
+    *,
+    cache_salt: str | None = None,
+    extra_keys: Mapping[str, str] | None = None,
+    priority: int = 0,
+    images: Mapping[int, tuple[str, int]] | None = None,
+) -> RequestOptions:
+    """Return the options that a lab's method was called with; sampling: all keywords that it does not name itself.
+
+    Raises TypeError for an unknown keyword, and ConfigError for a wrong value.
+    """
+    refuse_unknown(f"{method.__name__}()", sampling, SamplingParams, method)
+    keys = salted(_checked_keys(extra_keys), cache_salt)
+    return RequestOptions(SamplingParams(**sampling), keys, priority, checked_images(images))
 
 
 def _checked_keys(extra_keys: Mapping[str, str] | None) -> ExtraKeys:

@@ -19,6 +19,7 @@ from labengine.engine.external import KVStore, open_store
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel, load_model
 from labengine.events import Event, ViolationFound
+from labengine.record.files.shapes import PoolSize
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.session.filling import Filling
@@ -41,7 +42,9 @@ _numbers = count(1)
 
 
 class Session:
-    """An engine and the parts beside it. Each part is an attribute, and knows only the parts above it here.
+    """An engine and the parts beside it. Each part is an attribute, and is made of parts above it here.
+
+    Two call a part below them later: `stats` reads the stepper's newest report; `stepper` ends the background's step.
 
     settings: the keywords of Lab. model: a loaded model to use; None loads the one that the settings name.
     ConfigError for settings that cannot work.
@@ -203,7 +206,7 @@ class Session:
     def _bounds(self) -> Bounds:
         has_own_hashes = self.parts.hash_chain.link is not HashChain.link
         num_hash_digits = None if has_own_hashes else 2 * len(HashChain().link(b"", ()))
-        return Bounds(self.config.num_blocks, len(self.config.groups), num_hash_digits)
+        return Bounds(PoolSize(self.config.num_blocks, len(self.config.groups)), num_hash_digits)
 
     @property
     def _tier_name(self) -> str:

@@ -16,7 +16,7 @@ from labengine.core.editions import Policy, with_policy
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts, given_parts
 from labengine.core.proposer import Proposer
-from labengine.engine.checked_proposer import refuse_wrong_proposer
+from labengine.engine.checked_proposer import drafts_of, refuse_wrong_proposer
 from labengine.engine.loaded_model import ModelOptions
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class LabSettings:
 
     def engine_config(self) -> EngineConfig:
         """The engine's configuration. With "auto" it has one block until the model is loaded and free memory known."""
-        blocks = self.asked_blocks
+        blocks, (num_drafts, drafter) = self.asked_blocks, drafts_of(self.speculation)
         return EngineConfig(
             1 if blocks is None else blocks,
             (GroupSpec(self.block_size),) if self.groups is None else tuple(self.groups),
@@ -159,8 +159,8 @@ class LabSettings:
             long_prefill_token_threshold=self.long_prefill_token_threshold,
             retention_interval=self.retention_interval,
             hash_block_size=self.hash_block_size,
-            num_drafts=0 if self.speculation is None else self.speculation.num_drafts,
-            drafter=getattr(self.speculation, "drafter", "lookup"),
+            num_drafts=num_drafts,
+            drafter=drafter,
             max_model_len=self.max_model_len or 0,
             keep_finished=self.keep_finished,
         )

@@ -33,7 +33,7 @@ WINDOWED = (
 )
 STATES = (GroupSpec(2), GroupSpec(4, "state"))
 OF_STATES = ("chunk_end", "clipped")
-OF_DRAFTS = ("num_wanted_drafts", "num_affordable_drafts", "num_accepted", "has_blocks_for")
+OF_DRAFTS = ("num_wanted", "num_affordable", "num_accepted", "has_blocks_for")
 FIELDS = {
     "Scheduler": "scheduler",
     "KVCacheManager": "kv_cache_manager",
@@ -42,6 +42,7 @@ FIELDS = {
     "HashChain": "hash_chain",
     "MergePolicy": "merge_policy",
     "WaitingQueue": "waiting_queue",
+    "Drafts": "drafts",
 }
 DECISIONS = [(part, name) for part, names in PURE_DECISIONS.items() for name in names]
 
@@ -49,7 +50,7 @@ DECISIONS = [(part, name) for part, names in PURE_DECISIONS.items() for name in 
 class Guesses:
     """Names two tokens."""
 
-    num_drafts = 2
+    num_drafts, drafter = 2, "lookup"
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         return (token_ids[-1], 5)[:num_tokens]

@@ -8,7 +8,8 @@ import pytest
 
 from check.watched import Watched, watched
 from finder.wrong_parts import EverySecondBlock
-from labengine import FullAttentionGroup, GroupSpec, KVCacheManager, TokenBudgetScheduler
+from labengine import FullAttentionGroup, GroupSpec, KVCacheManager
+from labengine.core.drafts import Drafts
 from labengine.core.editions import LABENGINE, VLLM
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.parts import Parts
@@ -20,11 +21,11 @@ PROMPT = (1, 2, 3, 4, 5)
 TEXT = (*PROMPT, *range(105, 120))
 
 
-class RegistersWithTheNextStep(TokenBudgetScheduler):
+class RegistersWithTheNextStep(Drafts):
     """Leaves the blocks that accepted drafts fill to the request's next step, and there may be none."""
 
     def book_accepted(self, request: Request, num_tokens: int) -> None:
-        self.count_computed(request, num_tokens)
+        self.scheduler.count_computed(request, num_tokens)
 
 
 class KeepsTheNewestBack(KVCacheManager):
@@ -61,7 +62,7 @@ def found(setup: Watched) -> int:
 
 
 def test_what_the_last_step_accepts_is_registered_before_its_request_ends() -> None:
-    right, wrong = drafted(LABENGINE), drafted(Parts(scheduler=RegistersWithTheNextStep).overriding(LABENGINE))
+    right, wrong = drafted(LABENGINE), drafted(Parts(drafts=RegistersWithTheNextStep).overriding(LABENGINE))
     assert (found(right), right.watch.violations) == (8, [])
     [violation] = wrong.watch.violations
     assert (found(wrong), violation.rule, violation.request_ids, violation.block_ids) == (4, "registered", (0,), (1,))

@@ -19,7 +19,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import FinishReason, Request
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.events.event import FreeReason
+from labengine.events import FreeReason
 
 
 def three_decoding(parts: Parts, num_blocks: int = 16, **settings: int) -> Watched:

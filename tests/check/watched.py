@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from driving import as_parts, difference
 from labengine.check.watch import Watch
@@ -12,6 +13,7 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.events import DecisionDiffered, Event
 from labengine.record.hooks import Hooks
@@ -29,16 +31,29 @@ class Watched:
     timeline: Timeline
     watch: Watch
 
-    def add(self, *token_ids: int, max_tokens: int = 1, beams: int = 1, **more: object) -> int:
+    def add(
+        self,
+        *token_ids: int,
+        max_tokens: int = 1,
+        beams: int = 1,
+        cache_salt: str | None = None,
+        leader_id: int | None = None,
+        **options: Any,
+    ) -> int:
         """Queue a prompt; of a search with beams the first one."""
         sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True, beams=beams)
-        return self.engine.add(token_ids, sampling, **more)  # type: ignore[arg-type]
+        asked = RequestOptions(sampling, salted((), cache_salt), **options)
+        return self.engine.add(token_ids, asked, leader_id)
 
-    def search(self, *token_ids: int, beams: int, max_tokens: int = 1, **more: object) -> list[int]:
+    def search(self, *token_ids: int, beams: int, max_tokens: int = 1, cache_salt: str | None = None) -> list[int]:
         """Queue a beam search; return the ids of its beams."""
-        leader = self.add(*token_ids, max_tokens=max_tokens, beams=beams, **more)
-        asked = {"max_tokens": max_tokens, "beams": beams, **more}
-        return [leader, *(self.add(*token_ids, **asked, leader_id=leader) for _ in range(1, beams))]  # type: ignore[arg-type]
+        ids: list[int] = []
+        for _ in range(beams):
+            leader = ids[0] if ids else None
+            ids.append(
+                self.add(*token_ids, max_tokens=max_tokens, beams=beams, cache_salt=cache_salt, leader_id=leader)
+            )
+        return ids
 
     def run(self) -> None:
         """Step until there is nothing to do."""
@@ -87,7 +102,7 @@ def watched(
     """A strict engine: whatever a listener raises, the test sees."""
     if proposer is not None:
         settings["num_drafts"] = proposer.num_drafts
-        settings["drafter"] = getattr(proposer, "drafter", "lookup")
+        settings["drafter"] = proposer.drafter
     config = EngineConfig(num_blocks, tuple(groups), max_num_seqs, budget, **settings)  # type: ignore[arg-type]
     hooks, timeline = Hooks(strict=True), Timeline(max_events)
     hooks.subscribe(timeline.record)

@@ -14,11 +14,11 @@ from check.watched import HYBRID, Watched, watched
 from driving import difference, queues
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec, SamplingParams
+from labengine.core.beam_searches import BeamSearches
 from labengine.core.beams import BeamDecision, BeamPolicy, BeamSearch, EndedText
 from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.proposer import NGram
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
 from labengine.session.history.broken_steps import break_off_step_at
@@ -175,7 +175,8 @@ def test_an_abort_of_a_beam_ends_its_search() -> None:
             setup.assert_clean()
             setup.run()
             assert setup.engine.requests[other].finish_reason == "length" and setup.engine.num_used_blocks == 0
-            assert not setup.engine.scheduler.searches  # type: ignore[attr-defined]
+            beams = setup.engine.scheduler.beams
+            assert beams is not None and not any(beams.search_of(one) for one in setup.engine.requests.values())
 
 
 def test_a_beam_cannot_be_branched() -> None:
@@ -193,11 +194,11 @@ def test_another_policy_is_an_override() -> None:
         def score(self, log_probability: float, num_generated: int) -> float:
             return log_probability
 
-    class SumScheduler(TokenBudgetScheduler):
-        beam_policy = Sum
+    class SumSearches(BeamSearches):
+        policy = Sum
 
     found = []
-    for parts in (LABENGINE, Parts(scheduler=SumScheduler).overriding(LABENGINE)):
+    for parts in (LABENGINE, Parts(beams=SumSearches).overriding(LABENGINE)):
         setup = watched(24, edition=parts)
         ids = setup.search(*PROMPT, beams=3, max_tokens=6)
         setup.run()
@@ -258,10 +259,10 @@ def test_a_decision_that_cannot_be_carried_out_is_refused(name: str) -> None:
         def decide(self, *arguments: Any) -> Any:
             return wrong(super().decide(*arguments))
 
-    class Searches(TokenBudgetScheduler):
-        beam_policy = Odd
+    class Searches(BeamSearches):
+        policy = Odd
 
-    with Lab("simulated", num_blocks=8, block_size=4, parts=Parts(scheduler=Searches)) as lab:
+    with Lab("simulated", num_blocks=8, block_size=4, parts=Parts(beams=Searches)) as lab:
         lab.add(token_ids=PROMPT, beams=2, max_tokens=4)
         before = lab.snapshot()
         with pytest.raises(ValueError, match=re.escape(says)) as refused:

@@ -12,6 +12,7 @@ from labengine.core.editions import EDITIONS
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.parts import Parts
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import SimulatedRunner
 from labengine.events import BlockTouched, PrefixHit, RequestScheduled
 from labengine.lab import Lab
@@ -96,7 +97,7 @@ def test_requests_with_different_salts_share_nothing(edition: str) -> None:
     events = recorded(hooks)
     engine = small_engine(edition=edition, hooks=hooks)
     for salt in ("a", "b", "a", None):
-        engine.add(PROMPT, ONE, salt)
+        engine.add(PROMPT, RequestOptions(ONE, salted((), salt)))
         engine.step()
     assert hits(events) == [0, 0, 8, 0]
 

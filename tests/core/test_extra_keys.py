@@ -7,6 +7,7 @@ import pytest
 from driving import ALL_EDITIONS, recorded, small_engine
 from labengine.config import SamplingParams
 from labengine.core.request import ExtraKeys
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.events import PrefixHit
 from labengine.record.hooks import Hooks
 
@@ -26,7 +27,7 @@ def hits(edition: str, *requests: tuple[str | None, ExtraKeys]) -> list[int]:
     events = recorded(hooks)
     engine = small_engine(16, edition=edition, hooks=hooks)
     for salt, extra_keys in requests:
-        engine.add(PROMPT, ONE, salt, extra_keys)
+        engine.add(PROMPT, RequestOptions(ONE, salted(extra_keys, salt)))
         engine.step()
     return [event.num_tokens for event in events if isinstance(event, PrefixHit)]
 
@@ -49,8 +50,8 @@ def test_a_salt_of_one_request_reaches_all_its_blocks(edition: str) -> None:
     """Only the first link hangs on it, and each later one on the link before."""
     hooks = Hooks(strict=True)
     engine = small_engine(16, edition=edition, hooks=hooks)
-    engine.add(PROMPT, SamplingParams(max_tokens=3), "a")
-    engine.add(PROMPT, SamplingParams(max_tokens=3), "b")
+    for salt in ("a", "b"):
+        engine.add(PROMPT, RequestOptions(SamplingParams(max_tokens=3), salted((), salt)))
     engine.step()
     tables = [set(request.block_tables[0]) for request in engine.snapshot().requests.values()]
     assert not tables[0] & tables[1]

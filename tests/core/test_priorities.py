@@ -14,6 +14,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions
 from labengine.engine.workload import simulate
 from labengine.record.hooks import Hooks
 from labengine.session.history.broken_steps import break_off_step
@@ -27,7 +28,7 @@ def engine_of(name: str, num_blocks: int = 8, hooks: Hooks | None = None, **sett
 
 
 def add(engine: Engine, prompt: range, priority: int = 0, max_tokens: int = 4, leader_id: int | None = None) -> int:
-    return engine.add(prompt, SamplingParams(max_tokens=max_tokens), None, (), leader_id, priority)
+    return engine.add(prompt, RequestOptions(SamplingParams(max_tokens=max_tokens), priority=priority), leader_id)
 
 
 def waiting(engine: Engine) -> list[int]:

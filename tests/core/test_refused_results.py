@@ -89,7 +89,7 @@ def test_a_hash_that_is_no_bytes_is_refused(answer: object) -> None:
 class GuessesOn:
     """Has no end, and a wrong token behind those that were asked for."""
 
-    num_drafts = 2
+    num_drafts, drafter = 2, "lookup"
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> Any:
         return chain(range(num_tokens), repeat("no token"))
@@ -137,7 +137,7 @@ def test_a_tier_that_loads_more_than_a_table_has_is_named() -> None:
 
 def test_a_long_answer_is_cut_before_it_is_checked_and_named_by_its_class() -> None:
     class GuessesMillions:
-        num_drafts = 4
+        num_drafts, drafter = 4, "lookup"
 
         def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
             return range(-1, 10**12)

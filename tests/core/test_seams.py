@@ -26,16 +26,16 @@ from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.patch.seams import seams_in_use
 from labengine.session.reasons import method_of, seams_of
 
-CORE_PAGE = ROOT / "docs" / "core.md"
+SEAMS_PAGE = ROOT / "docs" / "seams.md"
 BY_PRIORITY = (edition("labengine", "priority"), edition("vllm", "priority"))
 ALL = (*EDITIONS.values(), *RECORDED_EDITIONS.values(), *BY_PRIORITY)
 NOT_THE_CORES = ("Engine.", "Transfers.", "Watch.", "Parts.")
 
 
 def reasons() -> dict[str, str]:
-    """Each seam of the table in docs/core.md, and why it is right."""
+    """Each seam of the table in docs/seams.md, and why it is right."""
     found = {}
-    for line in CORE_PAGE.read_text(encoding="utf-8").splitlines():
+    for line in SEAMS_PAGE.read_text(encoding="utf-8").splitlines():
         row = re.fullmatch(r"\| (`\w+\.\w+`(?:, `\w+`)*) \| ([^|]+) \| ([^|]+) \|", line)
         if row:
             part = row[1].strip("`").partition(".")[0]
@@ -54,13 +54,19 @@ def part_classes() -> dict[str, tuple[type, str]]:
     return found
 
 
+def test_no_part_derives_from_more_than_four_of_our_classes() -> None:
+    """What a scheduler can do beside scheduling is a collaborator (core/collaborator.py), and no base."""
+    chains = {cls: len(cls.__mro__[:-1]) for parts in ALL for classes in owners(parts).values() for cls in classes}
+    assert {cls.__name__ for cls, length in chains.items() if length > 5 and cls is not Connector} == set()
+
+
 def seam_of(row: str) -> str:
     """The seam of a row: its part and its method, where the row names the subclass that adds the method."""
     name, method = row.split(".")
     return f"{part_classes()[name][1]}.{method}"
 
 
-def test_the_table_of_the_core_page_has_every_deciding_method() -> None:
+def test_the_table_has_every_deciding_method() -> None:
     deciding = {seam for seams in DECIDED_BY.values() for seam in seams if not seam.startswith(NOT_THE_CORES)}
     kinds = {seam for seam in deciding if seam.startswith(("SlidingWindowGroup.", "StateGroup."))}
     named = {f"KVCacheGroup.{seam.partition('.')[2]}" for seam in kinds} | (deciding - kinds)
@@ -85,7 +91,9 @@ DECIDES_NO_EVENT = {
     "refuse_what_never_fits": "what it refuses is never added",
     "refuse_forks": "what it refuses is never added",
     "refuse_beams": "what it refuses is never added",
-    "refuse_to_hand_over": "what it refuses stays where it is",
+    "refuse_to_give": "what it refuses stays where it is",
+    "refuse_too_many": "what it refuses is never added",
+    "capabilities": "said before anything is decided",
     "fault": "asked by the checks alone",
     "finds_longest": "declares a policy to the checks",
     "bind": "names the tier's content",
@@ -93,6 +101,16 @@ DECIDES_NO_EVENT = {
     "describe": "words",
     "num_kept": "asked by the checks alone",
     "planned": "asked by the finder alone",
+    "beside_table": "asked by the finder alone",
+    "serves_all": "asked by the checks alone",
+    "waits_for_modules": "asked by the checks alone",
+    "cuts_prompts": "declares a policy to the page",
+    "reserves_whole_prompts": "declares a policy to replay",
+    "keeps_lookahead": "declares a policy to replay",
+    "num_lookahead": "set by replay alone",
+    "has_checkpoints": "declares a policy to the doctor",
+    "plans_ahead": "declares a policy to the checks and to conformance",
+    "restore_unbooked": "asked by conformance alone",
     "note": "words",
     "close": "after the last event",
 }

@@ -13,6 +13,7 @@ from labengine.core.request import Request
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions
 from labengine.engine.simulated import SimulatedRunner, default_next_token
 from labengine.record.hooks import Hooks
 
@@ -88,7 +89,7 @@ def test_a_token_under_way_is_not_sampled_again_after_a_rollback(at: int) -> Non
     """The step overwrote the request's state: it is preempted while the token of the step before is not booked."""
     config = EngineConfig(16, (GroupSpec(2), GroupSpec(4, "state")))
     engine = Engine(config, FailsOnce(at), VLLM_ASYNC, Hooks(strict=True))
-    engine.queue(engine.maker.request(0, [7, 8, 9], SamplingParams(5, ignore_eos=True)))
+    engine.queue(engine.maker.request(0, [7, 8, 9], RequestOptions(SamplingParams(5, ignore_eos=True))))
     num_failed = 0
     while not engine.scheduler.is_idle:
         try:

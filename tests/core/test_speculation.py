@@ -12,14 +12,13 @@ from check.watched import HYBRID, Watched, watched
 from driving import recorded, small_engine
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec, SamplingParams
+from labengine.core.drafts import Drafts
 from labengine.core.editions import LABENGINE
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.parts import Parts
 from labengine.core.proposer import FixedDrafts, NGram
 from labengine.core.request import Request
-from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import ScheduledRequest
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from random_cases import for_random
 
@@ -185,6 +184,7 @@ class Failing:
     """Raises at the third question."""
 
     num_drafts: int = 4
+    drafter: str = "lookup"
     num_asked: int = 0
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
@@ -245,34 +245,34 @@ def test_the_tokens_are_those_without_speculation() -> None:
 # -- wrong decisions are found ---------------------------------------------------------------------------------------
 
 
-class AcceptsAll(TokenBudgetScheduler):
+class AcceptsAll(Drafts):
     """Takes every guess for true."""
 
     def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
         return len(drafts)
 
 
-class CountsRejected(TokenBudgetScheduler):
+class CountsRejected(Drafts):
     """Counts the KV of rejected drafts as computed."""
 
-    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> None:
-        super().judge_drafts(request, part, sampled)
-        self.book_computed(request, part.end)
+    def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> None:
+        super().judge(request, part, sampled)
+        self.scheduler.book_computed(request, part.end)
 
 
-class Forgets(TokenBudgetScheduler):
+class Forgets(Drafts):
     """Drops accepted tokens' KV: they are computed again."""
 
-    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> None:
-        super().judge_drafts(request, part, sampled)
-        self.book_computed(request, part.start)
+    def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> None:
+        super().judge(request, part, sampled)
+        self.scheduler.book_computed(request, part.start)
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "rule"), [(AcceptsAll, "read"), (CountsRejected, "progress"), (Forgets, "progress")]
+    ("drafts", "rule"), [(AcceptsAll, "read"), (CountsRejected, "progress"), (Forgets, "progress")]
 )
-def test_a_wrong_judgement_is_found(scheduler: type[Scheduler], rule: str) -> None:
-    setup = guessing(9, 13, 17, edition=Parts(scheduler=scheduler).overriding(LABENGINE))
+def test_a_wrong_judgement_is_found(drafts: type[Drafts], rule: str) -> None:
+    setup = guessing(9, 13, 17, edition=Parts(drafts=drafts).overriding(LABENGINE))
     setup.add(*PROMPT, max_tokens=20)
     for _ in range(4):
         setup.engine.step()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from labengine.course.progress import VARIABLE
-from labengine.finder import limits
+from labengine.isolation import limits
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,8 @@ import pytest
 import labengine
 from labengine.core.merge_policy import MergePolicy
 from labengine.course import alone as course_alone
-from labengine.course.exercise import exercise_names
-from labengine.finder import alone, limits
-from labengine.finder import endings as finder_endings
+from labengine.course.words import exercise_names
+from labengine.isolation import alone, endings, limits, looks
 
 SLOT, KEEP, WAY = "why-blocks/slot", "late-merge/keep-first", "prefix-caching/in-the-way"
 held = threading.Lock()
@@ -57,6 +56,18 @@ def doubles_what_is_kept() -> None:
         kept.append(bytes(1000 << len(kept)))
 
 
+def fills_what_is_kept() -> None:
+    """To the last byte: what judges it has no memory of its own."""
+    size = 1 << 26
+    while size >= 512:
+        try:
+            while True:
+                kept.append(bytes(size))
+        except MemoryError:
+            size //= 2
+    kept.append(bytes(1 << 26))
+
+
 def prints() -> None:
     while True:
         print("once more")
@@ -78,6 +89,7 @@ ENDINGS: dict[str, tuple[Callable[[], object], str]] = {
     "ends in its repr": (returns(ExitingRepr()), "it ends the process (exit code 0), in ExitingRepr.__repr__"),
     "doubles": (doubles, "takes more than 512 MiB"),
     "doubles what is kept": (doubles_what_is_kept, "takes more than 512 MiB"),
+    "fills what is kept": (fills_what_is_kept, "takes more than 512 MiB"),
     "prints": (prints, "has printed more than 65,536 characters"),
     "sys.exit": (lambda: sys.exit(0), "nds the process"),
     "KeyboardInterrupt": (interrupts, "nds the process"),
@@ -99,7 +111,7 @@ def answers(act: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "COMPUTING_S", 0.5)
     monkeypatch.setattr(limits, "OPERATION_S", 0.4)
-    monkeypatch.setattr(limits, "NUM_ASLEEP", 4)
+    monkeypatch.setattr(looks, "NUM_ASLEEP", 4)
 
 
 def kernel_state() -> tuple[object, ...]:
@@ -221,7 +233,7 @@ def test_ctrl_c_ends_a_check_and_is_no_verdict(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(alone._Call, "answer", interrupted)
     with pytest.raises(KeyboardInterrupt) as raised:
         labengine.exercise(SLOT).check(lambda table, position, block_size: 1)
-    assert isinstance(raised.value, finder_endings.UserInterrupt)
+    assert isinstance(raised.value, endings.UserInterrupt)
     assert len(labengine.progress()) == 0
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import labengine
 from labengine.course.base import Exercise
-from labengine.course.exercise import EXERCISES, exercise_names
 from labengine.course.first_wrong_exercise import FirstWrongExercise
 from labengine.course.predict_exercise import PredictExercise
+from labengine.course.words import NOTEBOOKS, exercise_names
 
 KINDS = {"Fill in": 20, "Find the first wrong event": 10, "Predict, then reveal": 20, "Make it better": 6}
 """Kinds, and how many of each there are at least."""
@@ -35,7 +35,7 @@ def test_there_are_some_of_each_kind() -> None:
     kinds = [made(name).kind for name in exercise_names()]
     assert {kind: kinds.count(kind) >= number for kind, number in KINDS.items()} == dict.fromkeys(KINDS, True)
     topics = [name.partition("/")[0] for name in exercise_names()]
-    assert {topic: topics.count(topic) >= 5 for topic in EXERCISES} == dict.fromkeys(EXERCISES, True)
+    assert {topic: topics.count(topic) >= 5 for topic in NOTEBOOKS} == dict.fromkeys(NOTEBOOKS, True)
 
 
 @each_exercise

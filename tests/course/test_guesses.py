@@ -8,8 +8,8 @@ import pytest
 
 import labengine
 from labengine.config import ConfigError
-from labengine.course.exercise import exercise_names
 from labengine.course.predict_exercise import PredictExercise
+from labengine.course.words import exercise_names
 
 NUM_INSTANCES = 6
 

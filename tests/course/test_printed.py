@@ -9,7 +9,8 @@ import pytest
 
 import labengine
 from labengine.__main__ import main
-from labengine.course.exercise import exercise_names, known_exercise
+from labengine.course.exercise import known_exercise
+from labengine.course.words import exercise_names
 
 
 def test_every_exercise_is_printed_with_its_solution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Where editions vllm and vllm-async depart from vLLM 0.32: the table of docs/core.md, and what no comparison asks for.
+"""Where editions vllm and vllm-async depart from vLLM 0.32: docs/editions.md, and what no comparison asks for.
 
 The comparisons refuse a workload that asks for a departure (`refuse_departures`). A departure with a `bridge` is asked
 for all the same: the bridge makes both sides alike.
@@ -42,7 +42,7 @@ TIER_KEYS = {"delay", "tokens", "again"}
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A row of the table in docs/core.md.
+    """A row of the table in docs/editions.md.
 
     edition, vllm: what each does. scenarios: ids whose columns show it. is_asked_for: whether a workload would show it.
     bridge: what makes both sides alike in a comparison; empty if compared workloads do not ask for it.
@@ -64,7 +64,7 @@ def departures_of(workload: Row) -> list[str]:
 def refuse_departures(workload: Row) -> None:
     """Raise ValueError for a workload on which the editions do not do what vLLM 0.32 does."""
     if names := departures_of(workload):
-        raise ValueError(f"not to be compared with vLLM: {', '.join(names)} (docs/core.md)")
+        raise ValueError(f"not to be compared with vLLM: {', '.join(names)} (docs/editions.md)")
 
 
 # -- what a workload asks for ------------------------------------------------------------------------------------------

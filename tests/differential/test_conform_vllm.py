@@ -6,7 +6,9 @@ LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_con
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,38 @@ def judged(vllm: VllmProcess, seeds: range, folder: Path, broken: str | None = N
 def test_vllm_conforms(vllm: VllmProcess, tmp_path: Path) -> None:
     found = judged(vllm, range(200, 200 + NUM_WORKLOADS), tmp_path)
     assert found["vllm"] + found["vllm-async"] == NUM_WORKLOADS and min(found["vllm"], found["vllm-async"]) > 5
+
+
+def judged_late(vllm: VllmProcess, workloads: Iterable[dict[str, Any]], folder: Path, every: int) -> Counter[str]:
+    """Judge streams that begin at each `every`-th keyframe; return how many conform to each edition."""
+    found, path = Counter[str](), folder / "run.labstream"
+    for workload in workloads:
+        for items in vllm_streams.begun_late(vllm.run_tapped(workload), every):
+            path.write_bytes(b"".join(line + b"\n" for line in vllm_streams.lines_of(items)))
+            result = labengine.conform(path)
+            assert result and result.num_judged == result.num_events, f"{workload}: {result!r}"
+            found[result.edition] += 1
+            found["events"] += result.num_judged
+    print(dict(found))
+    return found
+
+
+def late_workloads(seeds: range) -> Iterator[dict[str, Any]]:
+    """Yield workloads that somebody listens to from their start, or later."""
+    for seed in seeds:
+        yield vllm_streams.tapped_workload(seed) | {"late": seed % 4 * 6}
+
+
+@pytest.mark.timeout(600)
+def test_vllm_conforms_from_keyframes_on(vllm: VllmProcess, tmp_path: Path) -> None:
+    found = judged_late(vllm, late_workloads(range(200, 216)), tmp_path, 11)
+    assert found["vllm"] > 10 and found["vllm-async"] > 20
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_vllm_conforms_from_each_keyframe_on(vllm: VllmProcess, tmp_path: Path) -> None:
+    judged_late(vllm, late_workloads(range(1000, 1060)), tmp_path, 1)
 
 
 @pytest.mark.sweep

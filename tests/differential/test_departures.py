@@ -1,4 +1,4 @@
-"""The departures from vLLM 0.32: docs/core.md has those of the list, and no compared workload asks for one."""
+"""The departures from vLLM 0.32: docs/editions.md has those of the list, and no compared workload asks for one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Row = dict[str, Any]
 
 
 def rows_in_the_docs() -> list[list[str]]:
-    """Return the cells of the rows of the table in docs/core.md."""
-    text = (ROOT / "docs" / "core.md").read_text(encoding="utf-8")
+    """Return the cells of the rows of the table in docs/editions.md."""
+    text = (ROOT / "docs" / "editions.md").read_text(encoding="utf-8")
     section = text.split("## Where the editions depart\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.*) \|$", section, re.MULTILINE)
     return [[cell.strip() for cell in row.split(" | ")] for row in rows][1:]

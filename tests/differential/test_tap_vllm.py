@@ -127,7 +127,8 @@ def test_the_recorded_streams_are_what_vllm_does_now(vllm: VllmProcess) -> None:
     if not vllm.version.startswith(VERSION + "."):
         pytest.skip(f"the streams are of vLLM {VERSION}")
     connected = vllm_streams.read(vllm_streams.CONNECTOR_PATH)
-    kinds = vllm_streams.read(vllm_streams.KINDS_PATH)
-    for workload, items in (*islice(vllm_streams.read(), 4), *islice(connected, 4), *islice(kinds, 0, None, 4)):
+    kinds, late = vllm_streams.read(vllm_streams.KINDS_PATH), vllm_streams.read(vllm_streams.LATE_PATH)
+    recorded = *islice(vllm_streams.read(), 4), *islice(connected, 4), *islice(kinds, 0, None, 4), *islice(late, 3)
+    for workload, items in recorded:
         now = [vllm_streams.timeless(item) for item in vllm.run_tapped(workload)]
         assert json.loads(json.dumps(now)) == items

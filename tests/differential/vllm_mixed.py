@@ -20,6 +20,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.core.vllm.waiting_queue import VllmPriorityQueue
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import SimulatedRunner
 from labengine.engine.workload import eagle_groups, group_specs
 from labengine.events import Event, PrefixHit, RequestFinished, RequestPreempted, RequestScheduled
@@ -197,8 +198,8 @@ class SyncRun(MixedRun):
         """Queue a request, or a further answer to the prompt of its leader."""
         wanted = self.workload["requests"][number]
         sampling = self.sampling(number)
-        priority = wanted.get("priority", 0)
-        request = self.engine.maker.request(number, list(wanted["prompt"]), sampling, wanted.get("salt"), (), priority)
+        options = RequestOptions(sampling, salted((), wanted.get("salt")), wanted.get("priority", 0))
+        request = self.engine.maker.request(number, list(wanted["prompt"]), options)
         request.arrival = wanted.get("arrival", number)
         self.engine.queue(request, leader_id=wanted.get("leader"))
 

@@ -1,14 +1,15 @@
 """Workloads for a tapped vLLM scheduler, and the recorded ones in tests/golden.
 
 vllm-streams.jsonl.gz is of vLLM as it is, vllm-connector-streams.jsonl.gz with a connector, vllm-kinds-streams.jsonl.gz
-with speculation, priorities or state groups, vllm-broken.jsonl.gz of the copies in vllm_upstream_broken.
+with speculation, priorities or state groups, vllm-broken.jsonl.gz of the copies in vllm_upstream_broken;
+vllm-late-streams.jsonl.gz has a keyframe before each step, from some step on.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,10 @@ CONNECTOR_PATH = FOLDER / "vllm-connector-streams.jsonl.gz"
 BROKEN_PATH = FOLDER / "vllm-broken.jsonl.gz"
 KINDS_PATH = FOLDER / "vllm-kinds-streams.jsonl.gz"
 CHECKPOINTS_PATH = FOLDER / "vllm-checkpoint-streams.jsonl.gz"
+LATE_PATH = FOLDER / "vllm-late-streams.jsonl.gz"
+RECORDED_LATE = ((0, 0), (1, 7), (11, 0), (12, 7), (16, 7))
+"""(seed, steps before somebody listens) of each recorded workload with keyframes; those of priorities are beside it."""
+RECORDED_LATE_PRIORITIES = ((1, 0), (12, 7))
 RECORDED_CHECKPOINT_SEEDS = range(6)
 RECORDED_SEEDS = range(16)
 RECORDED_CONNECTOR_SEEDS = (1, 17, 65, 72, 89, 117, 127, 137, 348)
@@ -141,6 +146,19 @@ def broken_workloads() -> Iterator[dict[str, Any]]:
     """Yield the workloads that are recorded with broken copies of vLLM."""
     for name, seeds in BROKEN_RUNS.items():
         yield from (tapped_workload(seed) | {"broken": name} for seed in seeds)
+
+
+def late_workloads() -> Iterator[dict[str, Any]]:
+    """Yield the workloads that are recorded with a keyframe before each step: of vLLM, then of broken copies."""
+    yield from (tapped_workload(seed) | {"late": late} for seed, late in RECORDED_LATE)
+    yield from (kinds_workload("priority", seed) | {"late": late} for seed, late in RECORDED_LATE_PRIORITIES)
+    yield from (tapped_workload(seeds[0]) | {"late": 0, "broken": name} for name, seeds in BROKEN_RUNS.items())
+
+
+def begun_late(items: Sequence[Item], every: int = 1) -> Iterator[list[Item]]:
+    """Yield a stream that begins at a keyframe, for each of them, or for each `every`-th."""
+    keyframes = [place for place, item in enumerate(items) if "k" in item.get("message", {})]
+    yield from ([items[0], *items[place:]] for place in keyframes[::every])
 
 
 def write(header: dict[str, str], runs: Iterable[tuple[dict[str, Any], list[Item]]], path: Path = PATH) -> None:

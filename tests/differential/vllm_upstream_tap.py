@@ -3,8 +3,9 @@
 A workload is one of vllm_upstream_scheduler's, with `async` (two steps in flight, tokens one step late), `aborts`
 (a seed: running requests are aborted now and then), `resets` (the prefix cache is reset where vLLM is idle),
 `drafts` (a seed: speculative tokens are scheduled, and some of them rejected; not with `async`), `tier` (a connector,
-see vllm_upstream_connector) and `broken` (the name of one of vllm_upstream_broken's copies). With `speculation` and
-`async`, vLLM's drafts are placeholders: dice say how many are accepted.
+see vllm_upstream_connector), `late` (steps before somebody listens; from then on a keyframe precedes each step) and
+`broken` (the name of one of vllm_upstream_broken's copies). With `speculation` and `async`, vLLM's drafts are
+placeholders: dice say how many are accepted.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class _TappedRun(upstream.Run):
         self.collector = Collector()
         engine = Engine.of(self.scheduler)
         self.collector.items.append({"header": {**header(engine, "recorded"), "pid": 1, "model": "no-weights"}})
+        self._late = workload.get("late")
+        self.collector.has_audience = not self._late
         self.tap = Tap(engine, self.collector)
         self._rng = Random(workload["aborts"]) if "aborts" in workload else None
         self._resets = bool(workload.get("resets"))
@@ -108,6 +111,7 @@ class _TappedRun(upstream.Run):
                 continue
             clock += 1
             if self.scheduler.has_requests():
+                self._listen(clock)
                 plan = self.scheduler.schedule()
                 if self._tier is not None:
                     self._tier.pin_some()
@@ -124,6 +128,11 @@ class _TappedRun(upstream.Run):
             if clock > MAX_CLOCK:
                 raise RuntimeError("vLLM does not get on: it preempts a request again and again")
         self.tap.close()
+
+    def _listen(self, clock: int) -> None:
+        if self._late is not None and clock > self._late:
+            self.collector.has_audience = self.collector.wants_keyframe = True
+            self.tap._next_keyframe = 0.0
 
     def _maybe_abort(self) -> None:
         loading = [self.scheduler.requests[name] for name in self._tier.num_local] if self._tier is not None else []
@@ -175,7 +184,7 @@ class _TappedRun(upstream.Run):
         self.scheduler.update_from_output(plan, output)
         if self._tier is not None:
             self._tier.take_up(self.scheduler.requests)
-        if "broken" not in self._workload:  # a broken queue may be a circle
+        if "broken" not in self._workload and self._late is None:  # a broken queue may be a circle
             self.collector.items.append({"state": self._state()})
 
     def _state(self) -> dict[str, Any]:

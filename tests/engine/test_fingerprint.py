@@ -13,7 +13,6 @@ from labengine.config import ConfigError
 from labengine.engine import model_runner
 from labengine.engine.external import DiskStore
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.sources import cache
 from labengine.lab import Lab
 
 __all__ = ["aged", "files_read"]
@@ -23,13 +22,6 @@ __all__ = ["aged", "files_read"]
 def model_dir(tiny_llama: Path, tmp_path: Path) -> Path:
     """A copy to change."""
     return Path(shutil.copytree(tiny_llama, tmp_path / "model"))
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Digests are remembered here."""
-    monkeypatch.setattr(cache, "cache_root", lambda: tmp_path / "cache")
-    return tmp_path / "cache" / "digests.json"
 
 
 def name_of(model_dir: Path, **settings: object) -> str:
@@ -60,7 +52,7 @@ def edit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_every_byte_counts(model_dir: Path, aged: None, store: Path, name: str) -> None:
+def test_every_byte_counts(model_dir: Path, aged: None, name: str) -> None:
     before = name_of(model_dir)
     if name == "config.json":
         (model_dir / name).write_text((model_dir / name).read_text().replace('"eos_token_id": 2', '"eos_token_id": 3'))
@@ -80,7 +72,7 @@ def test_without_an_external_tier_nothing_is_hashed(model_dir: Path, files_read:
     assert files_read == []
 
 
-def test_a_name_is_that_of_the_weights_in_memory(model_dir: Path, aged: None, store: Path) -> None:
+def test_a_name_is_that_of_the_weights_in_memory(model_dir: Path, aged: None) -> None:
     """Asked for after the files have changed, there is none; known before, it stays, a sibling's too."""
     dtypes = ("float32", "bfloat16")  # runners of one dtype share weights, and their digests
     first, second = (ModelRunner.load(model_dir, num_blocks=8, block_size=4, device="cpu", dtype=t) for t in dtypes)
@@ -103,9 +95,7 @@ def test_weights_that_change_while_they_are_loaded(model_dir: Path, monkeypatch:
         name_of(model_dir)
 
 
-def test_a_tier_does_not_serve_the_kv_of_edited_weights(
-    model_dir: Path, tmp_path: Path, aged: None, store: Path
-) -> None:
+def test_a_tier_does_not_serve_the_kv_of_edited_weights(model_dir: Path, tmp_path: Path, aged: None) -> None:
     prompt, answers = list(range(3, 40)), []
     for kind in ("first", "edited", "edited, without a tier"):
         if kind == "edited":

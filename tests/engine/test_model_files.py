@@ -57,6 +57,14 @@ def test_settings_we_cannot_compute(model_dir: Path, settings: dict[str, Any], m
         load(model_dir)
 
 
+def test_phi3_was_trained_on_some_positions(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    """Of one position the paper's factor would divide by the logarithm of 1."""
+    model_dir = Path(shutil.copytree(tiny_model("phi3", hidden_size=96, pad_token_id=0), tmp_path / "phi3"))
+    edit_config(model_dir, original_max_position_embeddings=1)
+    with pytest.raises(ConfigError, match="original_max_position_embeddings should be greater than or equal to 2"):
+        load(model_dir)
+
+
 @pytest.mark.parametrize(
     ("rope", "message"),
     [

@@ -92,7 +92,7 @@ def test_what_is_no_proposer_is_refused(wrong: object) -> None:
 class NeverEnds:
     """Guesses by a generator that has no end: whoever took all of it would take all memory."""
 
-    num_drafts = 3
+    num_drafts, drafter = 3, "lookup"
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> Iterator[int]:
         yield from range(num_tokens)

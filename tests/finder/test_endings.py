@@ -24,10 +24,7 @@ from finder.test_find import ONE_SCOPE, TINY
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
-from labengine.finder import alone, workers
-from labengine.finder.alone import called_alone
-from labengine.finder.board import NoAnswer
-from labengine.finder.channel import Receiver
+from labengine.finder import workers
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.engines import search as engine_search
 from labengine.finder.engines.finding import EngineSearch
@@ -36,6 +33,10 @@ from labengine.finder.find import GRAVE, INTERRUPTED, find
 from labengine.finder.judged_alone import EXIT, LOST
 from labengine.finder.report import SearchReport
 from labengine.finder.scopes import large_scopes, small_scopes
+from labengine.isolation import alone
+from labengine.isolation.alone import called_alone
+from labengine.isolation.board import NoAnswer
+from labengine.isolation.channel import Receiver
 from waiting import wait_until
 
 ROOT = Path(labengine.__file__).parents[1]
@@ -322,7 +323,7 @@ module = types.ModuleType("nano_scheduler")
 module.VERSION, module.CORE, module.__file__ = "stub", Engine, __file__
 sys.modules["nano_scheduler"] = module
 import driver
-driver.NUM_ASLEEP = 4
+driver.looks.NUM_ASLEEP = 4
 driver.main("nano-vllm")
 """
 

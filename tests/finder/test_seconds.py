@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from math import inf
@@ -15,10 +14,7 @@ import pytest
 
 from finder.endings import ending
 from finder.test_find import TINY
-from labengine.finder import alone, limits, workers
-from labengine.finder.alone import called_alone
-from labengine.finder.board import NoAnswer
-from labengine.finder.channel import Receiver
+from labengine.finder import workers
 from labengine.finder.engines import player as engine_player
 from labengine.finder.engines import search as engine_search
 from labengine.finder.engines.process import SILENCE_S, DrivenEngine, EngineLostError
@@ -30,6 +26,10 @@ from labengine.finder.limits import AFTER_S
 from labengine.finder.report import SearchReport
 from labengine.finder.search import Found, SearchCounts, Task, search
 from labengine.finder.suspects import suspects_of
+from labengine.isolation import alone, limits
+from labengine.isolation.alone import called_alone
+from labengine.isolation.board import NoAnswer
+from labengine.isolation.channel import Receiver
 
 SECONDS = (0.5, 6.0, 60.0, 3600.0)
 
@@ -130,7 +130,7 @@ def test_in_this_process_an_operation_that_does_not_come_back_ends_with_the_sear
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "monotonic", clock)
-    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=clock, thread_time=time.thread_time))
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=clock))
     parts = ending(MovesTheClock(clock, 6.0 + AFTER_S + 0.1))
     report = find(parts, scopes=TINY, kinds=GRAVE, workers=0, seconds=6.0, show_progress=False)
     assert isinstance(report, SearchReport) and report.is_cut

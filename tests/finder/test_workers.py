@@ -13,7 +13,8 @@ import pytest
 
 from finder.test_find import ONE_SCOPE, TINY
 from finder.wrong_parts import Dies, EatsMemory, Hoards, LoopsInC, Waits
-from labengine.finder import alone, limits, workers
+from labengine.finder import limits as search_limits
+from labengine.finder import workers
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
 from labengine.finder.judged_alone import judged_alone
@@ -21,6 +22,7 @@ from labengine.finder.judgement import Case, Judgement
 from labengine.finder.operations import TakeStep
 from labengine.finder.report import SearchReport
 from labengine.finder.suspects import suspects_of
+from labengine.isolation import alone, limits, looks
 
 
 def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
@@ -32,7 +34,7 @@ def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENCE_S", 0.5)
     monkeypatch.setattr(alone, "COMPUTING_S", 0.5)
-    monkeypatch.setattr(limits, "NUM_ASLEEP", 10)
+    monkeypatch.setattr(looks, "NUM_ASLEEP", 10)
 
 
 def test_in_processes_of_their_own() -> None:
@@ -156,7 +158,7 @@ def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.
 def test_states_that_fill_the_memory_end_a_scope_and_not_the_search(
     num_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TABLE_BYTES", 20_000)
+    monkeypatch.setattr(search_limits, "TABLE_BYTES", 20_000)
     report = searched("labengine", scopes=ONE_SCOPE, workers=num_workers, max_workloads=5)
     assert isinstance(report, SearchReport) and not report.exhausted and report.num_workloads == 10
     [one] = report.unfinished

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from labengine.core.beam_searches import BeamSearches
 from labengine.core.block import BlockCopy
+from labengine.core.drafts import Drafts
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
@@ -71,7 +73,7 @@ class KeepsTheBlocksOfTheBeam(KVCacheManager):
             super().free(request, reason)
 
 
-class KeepsTheTokensOfTheBeam(TokenBudgetScheduler):
+class KeepsTheTokensOfTheBeam(BeamSearches):
     """Gives a beam the blocks of another one, and leaves it its own tokens."""
 
     def take_tokens(self, beam: Request, token_ids: Sequence[int], parent: Request | None) -> None:
@@ -82,31 +84,31 @@ class KeepsTheTokensOfTheBeam(TokenBudgetScheduler):
 # -- drafts ------------------------------------------------------------------------------------------------------------
 
 
-class CountsRejectedDrafts(TokenBudgetScheduler):
+class CountsRejectedDrafts(Drafts):
     """Counts the slots of rejected drafts as computed."""
 
-    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
-        reason = super().judge_drafts(request, part, sampled)
-        self.count_computed(request, max(request.num_computed_tokens, min(part.end, request.num_tokens)))
+    def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
+        reason = super().judge(request, part, sampled)
+        self.scheduler.count_computed(request, max(request.num_computed_tokens, min(part.end, request.num_tokens)))
         return reason
 
 
-class AcceptsOneMore(TokenBudgetScheduler):
+class AcceptsOneMore(Drafts):
     """Accepts the first draft that the model would not have sampled."""
 
     def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
         return min(len(drafts), super().num_accepted(drafts, sampled) + 1)
 
 
-class RegistersDrafts(TokenBudgetScheduler):
+class RegistersDrafts(Drafts):
     """Registers the blocks that drafts fill before they are judged."""
 
-    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
+    def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
         known = request.num_tokens
         request.token_ids += part.token_ids[-part.num_drafts :]
         self.manager.register(request, request.num_tokens, "computed")
         del request.token_ids[known:]
-        return super().judge_drafts(request, part, sampled)
+        return super().judge(request, part, sampled)
 
 
 class KeepsDraftsWhenPreempted(TokenBudgetScheduler):
@@ -115,14 +117,14 @@ class KeepsDraftsWhenPreempted(TokenBudgetScheduler):
     def take_blocks(self, victim: Request) -> None:
         drafts = victim.drafts
         super().take_blocks(victim)
-        self.set_drafts(victim, drafts)
+        self.drafts.keep(victim, drafts)
 
 
-class KeepsJudgedDrafts(TokenBudgetScheduler):
+class KeepsJudgedDrafts(Drafts):
     """Keeps the drafts that were judged, for the next step."""
 
-    def judge_drafts(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
-        reason = super().judge_drafts(request, part, sampled)
+    def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
+        reason = super().judge(request, part, sampled)
         self._set(request, "drafts", part.token_ids[-part.num_drafts :])
         return reason
 

@@ -10,7 +10,7 @@ const printed = await py.runPythonAsync(`
 import asyncio, json, sys
 sys.path.insert(0, "/lib/labengine")
 import labengine
-import labengine.finder.limits
+import labengine.isolation.limits
 
 async def until(is_so):
     while not is_so():  # the process that runs this has a time limit
@@ -28,7 +28,7 @@ try:
     refusal = ""
 except labengine.ConfigError as error:
     refusal = str(error)
-labengine.finder.limits.MONITORED_S = 0.5
+labengine.isolation.limits.MONITORED_S = 0.5
 looping = labengine.exercise("first-light/peak")
 def peak_and_after(num_tokens, block_size, num_copies):
     while True:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from labengine.commands import LAB
 from labengine.core.editions import EDITIONS
-from labengine.magics.table import COMMANDS, words
+from labengine.magics.table import reader_of, words
 from labengine.scenarios import SCENARIOS
 from magic_notebook import NAMES, START, Notebook
 from waiting import wait_until
@@ -109,7 +110,7 @@ def test_an_interrupt_stays_an_interrupt(started: Notebook, monkeypatch: pytest.
 def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> None:
     text = started.shell.object_inspect("%lab")["docstring"]
     steps = [line for line in text.splitlines() if line.startswith("    %lab ")]
-    assert tuple(COMMANDS) == NAMES
+    assert tuple(LAB) == NAMES
     assert [step.split()[1] for step in steps] == [
         "start",
         "add",
@@ -124,8 +125,8 @@ def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> No
         "bug",
         "seam",
     ]
-    for name, command in COMMANDS.items():
-        assert f"\n{command.reader.called}" in text and command.reader.called.endswith(f"%lab {name}")
+    for name, command in LAB.items():
+        assert f"\n{command.call}" in text and command.call.endswith(f"%lab {name}")
         assert command.summary.endswith(".") and command.summary in text
     assert "--copies" in started.shell.object_inspect("%%prompt")["docstring"]
 
@@ -133,9 +134,9 @@ def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> No
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_with_a_word_on_each_argument(notebook: Notebook, name: str) -> None:
     text = notebook.printed(f"%lab {name} --help")
-    assert COMMANDS[name].summary in text and "lab" not in notebook.shell.user_ns, "and does nothing else"
+    assert LAB[name].summary in text and "lab" not in notebook.shell.user_ns, "and does nothing else"
     assert notebook.printed(f"%lab help {name}") == text
-    reader = COMMANDS[name].reader
+    reader = reader_of(name)
     for option, action in reader._actions_by_name.items():
         assert action.help, option
         assert f"  {option if option.startswith('-') else action.metavar}" in text

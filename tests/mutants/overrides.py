@@ -27,11 +27,11 @@ from labengine.core.editions import EDITIONS
 from labengine.engine.external.host import HostStore
 from labengine.engine.failure import raising_method
 from labengine.events import DecisionDiffered
-from labengine.finder.alone import called_alone
-from labengine.finder.board import Board, NoAnswer
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import GRAVE, find
-from labengine.finder.limits import EndlessOperationError, operations_end, restart_clock
+from labengine.isolation.alone import called_alone
+from labengine.isolation.board import Board, NoAnswer
+from labengine.isolation.limits import EndlessOperationError, operations_end, restart_clock
 from labengine.session.patch.override import PREFIX
 from labengine.system.atomic_write import write_atomically
 from mutants.drawn import SEED, Override, digest, overrides

@@ -52,9 +52,7 @@ def test_every_method_that_an_edition_uses_is_among_the_seams(drawn: list[Overri
         if callable(vars(seam.owner)[seam.name])
     ]
     without_a_change = {"KVCacheGroup.begin_step", "MergePolicy.merge_target"}
-    without_a_change |= {"PrefillFirstScheduler.refuse_forks", "VllmScheduler.refuse_forks"}
-    without_a_change |= {"ForkScheduler.refuse_beams", "VllmScheduler.refuse_beams", "ForkScheduler.note_likeliest"}
-    without_a_change |= {"BeamScheduler.beam_policy"}
+    without_a_change |= {"VllmScheduler.refuse_forks", "VllmScheduler.refuse_beams", "BeamSearches.policy"}
     assert {str(seam) for seam in methods} - covered == without_a_change
     assert {"PrefixLookup.longest_hit", "ExternalLoads.match", "HostStore.has", "KVStore.save_kv"} <= covered
 

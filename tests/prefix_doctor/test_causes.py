@@ -16,6 +16,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.lab import Lab
 from labengine.vllm.prefix_doctor.doctor import diagnosis_of
+from labengine.vllm.prefix_doctor.examine import examine
 from labengine.vllm.prefix_doctor.look_up import LookUp
 from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_events
 
@@ -189,6 +190,19 @@ def test_what_was_before_a_recording_is_unknown() -> None:
     assert causes(found) == [("unknown", 0, 12), ("tail", 12, 13)]
     assert "what was cached and evicted before is not recorded" in found.sentence
     assert "events are not kept" in diagnosis.notes[0]
+
+
+def test_what_was_before_a_recording_explains_nothing_once_the_pool_has_turned_over() -> None:
+    """Before that a miss may be of what was evicted earlier, or is cached for nobody knows whom; then it is new."""
+    lab = lab_of(9)
+    lab.generate([prompt(9, 500)], max_tokens=1)
+    begin = lab.timeline.end
+    for start in (100, 200, 300, 400, 600):
+        lab.generate([prompt(9, start)], max_tokens=1)
+    recording = RecordedEngine("a late one", lab.timeline.state(begin), lab.timeline.events(begin))
+    verdicts = [causes(one)[0][0] for one in examine(recording).look_ups]
+    assert verdicts == ["unknown"] * 4 + ["new"]
+    assert causes(newest(lab))[0][0] == "new"
 
 
 def test_what_is_cached_when_a_recording_begins_is_known() -> None:

@@ -85,12 +85,10 @@ def test_requests_that_cannot_be_run_again_are_refused_with_the_reason(tmp_path:
     own_class = labengine.Lab("simulated", parts=Parts(merge_policy=type("Mine", (LABENGINE.merge_policy,), {})))
     own_class.generate([[1, 2, 3]], max_tokens=1)
     own_class.save(tmp_path / "class.lab")
-    labengine.attach(written(STREAMS[0][1], tmp_path)).save(tmp_path / "stream.lab")
     for place, why in (
         (tiered, "has an external tier"),
         (late, "events are not kept"),
         (tmp_path / "class.lab", "classes of its own"),
-        (tmp_path / "stream.lab", "examine the stream's own file"),
     ):
         with pytest.raises(labengine.ConfigError, match=why):
             labengine.doctor(place).with_pools()

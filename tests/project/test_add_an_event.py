@@ -37,13 +37,7 @@ HANDLED = """  BlockSplit(scene, [, block, into, refCount]) {
 """
 EDITS = {
     "labengine/events/blocks.py": ((BEFORE, f"{KIND}\n\n{BEFORE}"),),
-    "labengine/record/fold.py": (
-        ("    def _hashes_moved(", f"{FOLDED}    def _hashes_moved("),
-        (
-            "        ev.HashesMoved: _hashes_moved,\n",
-            "        ev.HashesMoved: _hashes_moved,\n        ev.BlockSplit: _block_split,\n",
-        ),
-    ),
+    "labengine/record/fold.py": (("    def _hashes_moved(", f"{FOLDED}    def _hashes_moved("),),
     "widgets/browser/model/fold.ts": (("  HashesMoved(", f"{HANDLED}  HashesMoved("),),
     "widgets/labengine_widgets/words/phrases.json": (
         ('    "HashesMoved":', '    "BlockSplit": "{block} is split into {into_block}.",\n    "HashesMoved":'),

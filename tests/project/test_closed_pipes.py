@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from checkout import ROOT
 from labengine import Lab
-from labengine.__main__ import _parser
+from labengine.__main__ import main
+from labengine.commands import TERMINAL
 from waiting import PATIENCE
 
 PIPE_CLOSED = 141
-COMMANDS = sorted(next(a for a in _parser()._actions if a.dest == "command").choices or ())
 
 
 def run_unread(*arguments: str, sent: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -48,7 +49,7 @@ def test_a_command_whose_reader_has_gone_ends_quietly(trace: Path) -> None:
 
 @pytest.mark.sweep
 def test_every_command_ends_quietly(trace: Path, tmp_path: Path) -> None:
-    for command in COMMANDS:
+    for command in TERMINAL:
         done = run_unread(command, "--help")
         assert done.returncode in (PIPE_CLOSED, 0), command  # argparse ignores it where nothing is buffered
         assert done.stderr == b"", command
@@ -62,11 +63,9 @@ def test_every_command_ends_quietly(trace: Path, tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_of_another_kind_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    import labengine.__main__ as module
-
     def fail(*_: object) -> None:
         raise BrokenPipeError("a worker's")
 
-    monkeypatch.setattr(module, "_bugs", fail)
+    monkeypatch.setitem(TERMINAL, "bugs", replace(TERMINAL["bugs"], run=fail))
     with pytest.raises(BrokenPipeError, match="a worker's"):
-        module.main(["bugs"])
+        main(["bugs"])

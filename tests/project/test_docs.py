@@ -33,6 +33,7 @@ OF_OTHERS |= {"slides.html", "site/", "site/docs/", "site/lite/", "site/model/",
 """Files of readers and of other projects."""
 
 MAX_WORDS_OF_HOW_TO = 260
+MAX_WIDTH = 120
 
 _SUFFIX = r"\.(?:py|ts|js|mjs|css|json|jsonc|toml|md|html|svg|png|webp|ipynb|txt|c|h|yaml|gz)"
 _PATH = re.compile(rf"[\w.+*-]+(?:/[\w.+*-]*)*(?:{_SUFFIX}|/)")
@@ -135,6 +136,14 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
             assert anchor[1:] in [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings], anchor
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_of_prose_fit(page: Path) -> None:
+    """Tables, code, pictures and HTML may be wider. A line must not begin with #219: MkDocs makes a heading of it."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    prose = [line for line in text.splitlines() if not re.match(r"    | *(\||!\[|<)", line)]
+    assert [line for line in prose if len(line) > MAX_WIDTH or re.match(r"#[^# ]", line)] == []
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     known, new = set(), {ROOT / "README.md"}
     while new:
@@ -145,6 +154,17 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         named |= {ROOT / name for name in re.findall(r"`([\w./-]+\.md)`", text)}
         new |= {name.resolve() for name in named if name.exists()} - known
     assert set(PAGES) <= known
+
+
+def test_a_file_of_the_architecture_page_has_what_the_page_finds_there() -> None:
+    """`NAME` in `path`: the doors of its tables."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    doors = re.findall(r"`([\w.]+)` in `([\w/.-]+\.(?:py|ts|css))`", text)
+    assert len(doors) > 20
+    for name, path in doors:
+        named = [ROOT / file for file in files() if f"/{file}".endswith(f"/{path}")]
+        word = re.compile(rf"\b{name.rpartition('.')[2]}\b")
+        assert any(word.search(file.read_text(encoding="utf-8")) for file in named), f"{name} in {path}"
 
 
 @pytest.mark.parametrize("page", HOW_TOS, ids=lambda page: page.name)

@@ -30,7 +30,6 @@ READERS = {
     "labengine/scenarios/": "finds the events at which its own story stops",
     "labengine/course/": "asks about an event, and shows the one that an answer gets wrong",
     "tools/event_types.py": "which fields a stream of vLLM leaves out",
-    "tools/hops.py": "where the way of a merge begins",
     "tools/site/opening.py": "tells of a step in sentences of its own",
     "widgets/labengine_widgets/compare/alignment.py": "pairs the events of two recordings by their subjects",
     "widgets/labengine_widgets/why/": "an answer is a chain of events",
@@ -40,11 +39,9 @@ READERS = {
     "widgets/browser/model/alarms.ts": "what ends a block's wrong name",
     "widgets/browser/model/forgetting.ts": "which hashes kept rows still name",
     "widgets/browser/model/plain_words.ts": "a sentence for a first visitor",
-    "widgets/browser/stage/motion.ts": "what slides from where to where",
     "widgets/browser/views/why/code.ts": "the seam of an event's variant",
     "widgets/browser/views/map/map.ts": "when a key came",
     "widgets/browser/views/queue/seats.ts": "how a block takes or leaves its seat",
-    "widgets/browser/views/step_facts.ts": "what one step has done, event by event",
 }
 """Files and packages, each with its reason."""
 TABLES = {"labengine/events/blocks.py", "widgets/browser/model/event_rows.ts", "vllm_tap/labengine_vllm/kinds.py"}
@@ -80,3 +77,11 @@ def test_who_reads_events_about_blocks_is_listed_with_a_reason(project_root: Pat
     found = [path for path in readers(project_root) if path not in TABLES]
     assert [path for path in found if place_of(path) is None] == []
     assert {place_of(path) for path in found} == {*READERS}, "a reader that reads them no longer"
+
+
+def test_few_files_name_a_kind_whose_fields_say_what_they_are(project_root: Path) -> None:
+    """Motion, blame, pairs of runs and the order of rows follow from the fields' types: labengine/events/fields.py."""
+    packages = ("labengine", "widgets/labengine_widgets", "widgets/browser")
+    paths = (path for name in packages for end in ("py", "ts") for path in (project_root / name).rglob(f"*.{end}"))
+    named = [path for path in paths if "BlockMerged" in path.read_text(encoding="utf-8")]
+    assert len(named) <= 16, named

@@ -9,6 +9,7 @@
     core        foundation
     engine      foundation, core
     check       foundation, core
+    isolation   foundation, engine
     widgets     foundation
     scenarios   everything but widgets, notebook
     course      everything but notebook
@@ -45,11 +46,11 @@ import pytest
 from import_graph import Import, SourceTree, cycles, imports_of, path_to, rules_of
 
 FOUNDATION = ("config", "events", "system", "record")
-PACKAGES = (*FOUNDATION, "core", "engine", "check", "widgets", "scenarios", "course", "notebook", "top")
+PACKAGES = (*FOUNDATION, "core", "engine", "check", "isolation", "widgets", "scenarios", "course", "notebook", "top")
 HEAVY = {"torch", "transformers"}
 KEPT_OUT = {*HEAVY, "labengine_widgets", "pandas", "plotly", "tqdm"}
 """What is imported where it is needed, so that `import labengine` and %load_ext are quick and need no extras."""
-ENTRIES = ("labengine", "labengine.__main__", "labengine.scenarios", "labengine.compat.nanovllm")
+ENTRIES = ("labengine", "labengine.terminal", "labengine.scenarios", "labengine.compat.nanovllm")
 MAY_BE_HEAVY = ("engine", "scenarios")
 STANDARD_LIBRARY_ONLY = (*FOUNDATION, "core")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from checkout import ROOT
-from labengine.course.exercise import EXERCISES, exercise_names
+from labengine.course import words
 
 PLAN = (ROOT / "docs" / "lecturers.md").read_text(encoding="utf-8")
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "lecturers").glob("*.md"))}
@@ -40,9 +40,9 @@ def rows(heading: str) -> list[list[str]]:
 
 def minutes_of(number: str) -> tuple[int, list[int]]:
     """Return a page's minutes: the sum that it names, and its parts."""
-    found = re.search(r"\*\*Minutes\.\*\* (\d+): (.*?)\.(?: |$)", PAGES[number], re.MULTILINE)
+    found = re.search(r"\*\*Minutes\.\*\* (\d+): (.*?)\.\s", PAGES[number], re.DOTALL)
     assert found is not None
-    return int(found[1]), [int(part) for part in re.findall(r" (\d+)(?:,|$)", found[2])]
+    return int(found[1]), [int(part) for part in re.findall(r"\s(\d+)(?:,|$)", found[2])]
 
 
 def sum_of(text: str) -> int:
@@ -129,8 +129,8 @@ def test_the_weights_that_notebooks_need() -> None:
 
 def test_every_exercise_that_is_named_exists() -> None:
     for name, text in {"the plan": PLAN, **PAGES}.items():
-        named = [one for one in re.findall(r"`([a-z-]+/[a-z-]+)`", text) if one.partition("/")[0] in EXERCISES]
-        assert [one for one in named if one not in exercise_names()] == [], name
+        named = [one for one in re.findall(r"`([a-z-]+/[a-z-]+)`", text) if one.partition("/")[0] in words.NOTEBOOKS]
+        assert [one for one in named if one not in words.exercise_names()] == [], name
     for number, text in PAGES.items():
         places = [int(place) for cell in cells(number, "markdown") for place in re.findall(r"^\*\*(\d)\.\*\*", cell)]
         assert {int(place) for place in re.findall(r"[Ee]xercise (\d)", text)} <= set(places), number

@@ -14,7 +14,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from checkout import ROOT
-from labengine.course.exercise import exercise_names
+from labengine.course.words import exercise_names
 from waiting import PATIENCE
 
 FOLDER = ROOT / "notebooks"

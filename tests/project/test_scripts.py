@@ -1,10 +1,12 @@
-"""Scripts that use the tests' modules find them, and `make test-fast` its files."""
+"""Scripts that use the tests' modules find them, and `make test` and `make test-fast` their files."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,14 @@ def test_a_scripts_imports_are_found(script: str) -> None:
     command = [sys.executable, "-c", LOAD, script, folder]
     run = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_make_test_runs_the_part_that_is_named(tmp_path: Path) -> None:
+    """On a copy: make removes the stamp of an environment that was made in another folder."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    command = ["make", "-n", *(f"--old-file={name}" for name in ("setup", "models", "browser")), "test"]
+    run = subprocess.run([*command, "TESTS=tests/session"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert run.stdout.split()[-1] == "tests/session"
 
 
 def test_every_file_that_make_test_fast_runs_exists() -> None:

@@ -71,6 +71,8 @@ WAYS: dict[str, Callable[[Lab], object]] = {
     "interrupted": interrupted,
     "forked": forked,
     "compared": compared,
+    "shown": lambda lab: (lab.show(), lab.add("x", max_tokens=3), lab.run()),
+    "charted": lambda lab: (lab.view("charts"), lab.view("pool"), started(lab)),
     "shown and closed": lambda lab: (lab.show(), lab.close(), lab._views.close()),
 }
 

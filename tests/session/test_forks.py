@@ -12,6 +12,7 @@ from driving import difference
 from labengine import Lab, Parts
 from labengine import events as ev
 from labengine.config import ConfigError
+from labengine.core.forks import Forks
 from labengine.core.request import FinishReason, Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.waiting_queue import WaitingQueue
@@ -199,16 +200,16 @@ class Full(WaitingQueue):
         raise RuntimeError("the queue is full")
 
 
-class JoinsOnce(TokenBudgetScheduler):
+class JoinsOnce(Forks):
     """Lets one request join another, and no second one."""
 
     def join(self, request: Request, leader: Request) -> None:
-        if self.siblings:
+        if self.scheduler.siblings:
             raise RuntimeError("one is enough")
         super().join(request, leader)
 
 
-@pytest.mark.parametrize(("parts", "n"), [(Parts(waiting_queue=Full), 1), (Parts(scheduler=JoinsOnce), 3)])
+@pytest.mark.parametrize(("parts", "n"), [(Parts(waiting_queue=Full), 1), (Parts(forks=JoinsOnce), 3)])
 def test_answers_are_queued_all_or_none_whatever_a_part_raises(parts: Parts, n: int) -> None:
     with small(parts=parts) as lab:
         assert lab.timeline is not None

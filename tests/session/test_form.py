@@ -8,12 +8,12 @@ import pytest
 
 from labengine import Lab, Parts, compare
 from labengine.config import ConfigError
-from labengine.core.beam_scheduler import BeamScheduler
+from labengine.core.token_budget import TokenBudgetScheduler
 
 ASKED = {"prompt": "Once upon a time", "copies": 2, "max_tokens": 4, "n": 1, "beams": 1, "priority": 0}
 
 
-class Broken(BeamScheduler):
+class Broken(TokenBudgetScheduler):
     def refuse_forks(self, num_answers: int = 1) -> None:
         raise ZeroDivisionError
 

@@ -16,11 +16,10 @@ from labengine import Lab, Parts
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.connector import BlockKV
-from labengine.core.hand_over import HandOverScheduler
+from labengine.core.hand_over import HandOver
 from labengine.core.prefix_lookup import Hit
 from labengine.core.proposer import FixedDrafts
 from labengine.core.request import Request
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.simulated import default_next_token
 from labengine.events import Transfer
 from labengine.live_page.session import acts_of
@@ -316,13 +315,13 @@ def _without_content(snapshot: Snapshot) -> tuple[Any, ...]:
     return snapshot.step, snapshot.requests, refs, snapshot.free_queue
 
 
-class LastBlockLeftOut(TokenBudgetScheduler):
+class LastBlockLeftOut(HandOver):
     def blocks_to_fill(self, request: Request, hit: Hit, num_tokens: int) -> list[Transfer]:
         return [one for one in super().blocks_to_fill(request, hit, num_tokens) if one[3]]
 
 
 def test_the_oracle_sees_a_block_that_did_not_come() -> None:
-    with small() as left, small(parts=Parts(scheduler=LastBlockLeftOut)) as right:
+    with small() as left, small(parts=Parts(hand_over=LastBlockLeftOut)) as right:
         left.add(token_ids=PROMPT, max_tokens=8)
         left.step()
         left.hand_over(0, right)
@@ -332,13 +331,13 @@ def test_the_oracle_sees_a_block_that_did_not_come() -> None:
         assert "block 2 holds nothing at that slot" in misread.message
 
 
-class FreedTooEarly(TokenBudgetScheduler):
-    def refuse_to_hand_over(self, request: Request) -> None:
+class FreedTooEarly(HandOver):
+    def refuse_to_give(self, request: Request) -> None:
         self.manager.free(request, "finished")
 
 
 def test_a_request_whose_blocks_went_too_early_fails_before_anything_is_copied() -> None:
-    with small(parts=Parts(scheduler=FreedTooEarly)) as left, small() as right:
+    with small(parts=Parts(hand_over=FreedTooEarly)) as left, small() as right:
         left.add(token_ids=PROMPT, max_tokens=8)
         left.step()
         with pytest.raises(IndexError):
@@ -376,7 +375,7 @@ def test_steps_before_are_repeated_and_later_ones_refused(pair: tuple[Lab, Lab])
         with pytest.raises(ConfigError, match=r"^[A-Z] (went to|came from) .*: no script of one lab can repeat that$"):
             lab.to_code()
         with pytest.raises(ConfigError, match="one lab cannot repeat that alone"):
-            lab.rerun(HandOverScheduler)
+            lab.rerun(HandOver)
         with pytest.raises(ConfigError, match="a request changed labs"):
             [*acts_of(lab, lab.inputs, 0, 9)]
     with left.fork(1) as earlier:

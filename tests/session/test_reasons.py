@@ -26,7 +26,7 @@ from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.vllm_44409_columns import InterleavedKVCacheManager
 from labengine.session.reasons import Seam, seams_of
 
-CORE_PAGE = ROOT / "docs" / "core.md"
+EDITIONS_PAGE = ROOT / "docs" / "editions.md"
 
 
 def methods_of(seams: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -46,8 +46,8 @@ def test_every_kind_of_event_has_a_seam(parts: Parts) -> None:
     assert {kind.partition(":")[0] for kind in DECIDED_BY} == decided
 
 
-def test_every_seam_of_the_table_in_the_core_page_is_found() -> None:
-    table = [line for line in CORE_PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+def test_every_seam_of_the_table_of_editions_is_found() -> None:
+    table = [line for line in EDITIONS_PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     cells = [line.split("|")[2] for line in table if re.match(r"\| [^|]+\| `[A-Z]\w+\.\w+`", line)]
     found = set()
     for parts in EDITIONS.values():

@@ -98,6 +98,7 @@ class Mine:
     """A proposer of the user's."""
 
     num_drafts: int = 2
+    drafter: str = "lookup"
 
     def propose(self, token_ids: Any, num_tokens: int) -> list[int]:
         return [1] * num_tokens

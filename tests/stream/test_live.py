@@ -125,7 +125,7 @@ def test_finished_requests_are_forgotten_in_time(
     engine: TappedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_reader, "MAX_FINISHED", 2)
-    with attached(tmp_path) as stream:
+    with attached(tmp_path, max_events=100) as stream:
         steps(stream, engine, 40)
         finished = [request for request in stream.fold().requests.values() if request.status == "finished"]
         assert len(finished) == 2 and engine.num_requests > 8 and len(stream.request_names) < 10

@@ -15,6 +15,7 @@ from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.events import Event, StepRolledBack, StepStarted
 from labengine.record.fold import Fold
@@ -99,7 +100,7 @@ class Drive:
             for _ in range(wanted.n or 1):
                 beams = wanted.n or 1 if wanted.is_search else 1
                 sampling = SamplingParams(max_tokens=wanted.max_tokens, beams=beams)
-                added = self.engine.add(wanted.prompt, sampling, wanted.salt, leader_id=leader)
+                added = self.engine.add(wanted.prompt, RequestOptions(sampling, salted((), wanted.salt)), leader)
                 leader = added if leader is None else leader
                 yield added
         self._clock += 1

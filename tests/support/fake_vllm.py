@@ -169,6 +169,7 @@ class FullAttentionManager:
         self.block_pool, self.block_size = pool, block_size
         self.kv_cache_spec = SimpleNamespace()
         self.req_to_blocks: dict[str, list[FakeBlock]] = {}
+        self.num_cached_block: dict[str, int] = {}
 
     def add_local_computed_blocks(self, request_id: str, new_computed_blocks: Sequence[FakeBlock]) -> None:
         self.block_pool.touch(new_computed_blocks)
@@ -247,6 +248,7 @@ class FakeRequest:
     def __init__(self, request_id: str, prompt: Sequence[int], max_tokens: int) -> None:
         self.request_id, self.max_tokens, self.num_prompt_tokens = request_id, max_tokens, len(prompt)
         self._all_token_ids = list(prompt)
+        self._hashes = [self.key(index, 4)[:-4] for index in range(len(prompt) // 4)]
         self.status = Status.WAITING
         self.num_computed_tokens = self.num_in_flight_tokens = 0
 
@@ -260,7 +262,8 @@ class FakeRequest:
 
     @property
     def block_hashes(self) -> list[bytes]:
-        return [self.key(index, 4)[:-4] for index in range(self.num_tokens // 4)]
+        self._hashes += [self.key(index, 4)[:-4] for index in range(len(self._hashes), self.num_tokens // 4)]
+        return self._hashes
 
     def key(self, index: int, block_size: int) -> bytes:
         """Return the key of a block: the hash of all tokens up to its end, and the group in four bytes."""

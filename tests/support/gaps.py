@@ -9,8 +9,9 @@ from typing import Any
 
 import labengine
 from differential import vllm_streams
-from labengine.record.files.codec import dumps, keyframe
+from labengine.record.files.codec import dumps
 from labengine.record.files.file_access import Limits
+from labengine.record.files.keyframe import keyframe
 from labengine.session.saved.trace import Trace
 from labengine.vllm.stream.reader import StreamReader
 

@@ -160,6 +160,17 @@ def test_an_event_of_the_future_says_what_to_do(folder: Path) -> None:
         opened(folder, changed_header(kinds=[*kinds, ["BlockMelted"]]))
 
 
+@pytest.mark.parametrize("row", [None, [], {}, "ab", [None], [-1, 5], [999, 5], [1, "x"]])
+def test_damaged_rows_of_another_version_are_refused(folder: Path, row: Any) -> None:
+    header, *lines = gzip.decompress(sound()).split(b"\n")
+    kinds = json.loads(header)["kinds"]
+    header = json.dumps(json.loads(header) | {"kinds": [*reversed(kinds)]}).encode()
+    rows = [[len(kinds) - 1 - number, *values] for number, *values in json.loads(lines[4])]
+    lines[4] = json.dumps([row, *rows[1:]]).encode()
+    with pytest.raises(TraceError, match="get it again"):
+        opened(folder, gzip.compress(b"\n".join([header, *lines])))
+
+
 def test_events_that_contradict_one_another_are_refused(folder: Path) -> None:
     lines = gzip.decompress(sound()).split(b"\n")
     rows = json.loads(lines[5])

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import labengine
+from checkout import ROOT
 from fake_vllm import FakeRequest, FakeScheduler, run_fake
+from labengine_vllm.calls import FEATURES
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import KINDS
 from labengine_vllm.settings import settings
@@ -78,7 +80,7 @@ def test_what_no_other_scheduler_can_follow_is_named(tmp_path: Path) -> None:
     scheduler.shutdown()
     why = [words[1] for words, _ in calls(tmp_path) if words[0] == "unusual"]
     late = "an output came that is not the oldest step's"
-    assert why == ["request cmpl-7 has a LoRA adapter", late, late, "the scheduler is paused (PAUSED_ALL)"]
+    assert why == ["request cmpl-7 has a LoRA adapter", late, "the scheduler is paused (PAUSED_ALL)"]
 
 
 def test_a_loss_that_no_keyframe_follows_is_named_at_the_end(tmp_path: Path) -> None:
@@ -99,7 +101,8 @@ def test_a_scheduler_that_says_nothing_of_its_features_is_not_taken_for_one_with
     assert "features" not in found and found["max_num_seqs"] is None and found["is_async"] is False
 
 
-def test_features_that_change_decisions_are_listed() -> None:
+def with_features(**others: Any) -> FakeScheduler:
+    """Return a scheduler that says how it is set; others: settings in place of ordinary ones."""
     scheduler = FakeScheduler()
     limits = SimpleNamespace(
         policy="priority",
@@ -121,10 +124,24 @@ def test_features_that_change_decisions_are_listed() -> None:
         "max_num_scheduled_tokens": 64,
         "max_num_active_reqs": 8,
     }
-    vars(scheduler).update(values)
-    found = settings(Engine.of(scheduler))
+    vars(scheduler).update(values | others)
+    return scheduler
+
+
+def test_features_that_change_decisions_are_listed() -> None:
+    found = settings(Engine.of(with_features()))
     assert found["features"] == ["policy priority", "no prefix caching", "pipeline parallelism"]
     assert (found["max_num_seqs"], found["max_num_batched_tokens"], found["watermark"]) == (8, 64, 0.0)
+
+
+def test_the_page_names_what_is_not_judged() -> None:
+    names = ("connector", "ec_connector", "prefix_replay_tokens", "is_encoder_decoder", "max_num_scheduled_tokens")
+    scheduler: Any = with_features(**dict.fromkeys(names, 2), dcp_world_size=2, num_sampled_tokens_per_step=0)
+    limits = {"policy": "fcfs", "enable_chunked_prefill": False, "scheduler_reserve_full_isl": False}
+    vars(scheduler.scheduler_config).update(limits, long_prefill_token_threshold_adaptive=True)
+    features = settings(Engine.of(scheduler))["features"]
+    page = (ROOT / "docs" / "vllm.md").read_text(encoding="utf-8")
+    assert len(features) == 12 and [one for one in (*features, *FEATURES.values()) if one not in page] == []
 
 
 def test_an_idle_scheduler_that_does_not_get_on_sends_its_calls_too(tmp_path: Path) -> None:

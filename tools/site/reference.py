@@ -32,6 +32,10 @@ SUBJECTS = {
         "PrefillFirstScheduler",
         "WaitingQueue",
         "PriorityQueue",
+        "Drafts",
+        "Forks",
+        "BeamSearches",
+        "HandOver",
     ),
     "Cache": (
         "KVCacheManager",

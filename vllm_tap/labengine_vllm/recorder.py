@@ -55,6 +55,8 @@ class Recorder:
         """Requests that wait for a load, and how many computed tokens each had before it."""
         self.has_loaded: set[str] = set()
         """Requests that have waited for a load since they were preempted: they wait as new ones do."""
+        self.told: set[bytes] = set()
+        """Block hashes of which a reader was told, since the newest keyframe, what tokens they stand for."""
         self._num_ids = 0
         self._num_rows_at_start: int | None = None
         """Length of `rows` after the open step's StepStarted; -1 once that row was taken; None between steps."""
@@ -85,7 +87,9 @@ class Recorder:
 
         schedule, update, reset; abort (request), salt (request, digest), arrival (request, its time, which decides
         between equal priorities), unread (a request that is not to read the prefix cache), drafts ((request, tokens)
-        each), unusual (why no other one can follow).
+        each), unusual (why no other one can follow). For a reader that begins at the newest keyframe also links
+        (request, its links of the hash chain that the prefix map has) and earlier (step, (request, number of tokens)
+        each): the update that follows is of a step that was scheduled before; None for a step that was not observed.
         """
         if self.is_listening:
             self.inputs.append((len(self.rows), word, *values))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from hashlib import sha256
 from typing import Any
 
+from labengine_vllm.calls import is_unread, salt_of, served_links, unusual_features
 from labengine_vllm.drafts import DraftObserver
 from labengine_vllm.engine import Engine
 from labengine_vllm.kinds import (
@@ -30,23 +30,13 @@ FINISH_REASONS = {"FINISHED_STOPPED": "stop", "FINISHED_LENGTH_CAPPED": "length"
 ENDED_FROM_OUTSIDE = ("FINISHED_ABORTED", "FINISHED_ERROR", "FINISHED_IGNORED")
 """Statuses of finished requests whose end was not decided by their tokens."""
 
-FEATURES = {
-    "mm_features": "multimodal inputs",
-    "lora_request": "a LoRA adapter",
-    "use_structured_output": "structured output",
-    "pooling_params": "pooling",
-    "prompt_embeds": "prompt embeddings",
-    "resumable": "streaming input",
-    "kv_transfer_params": "a KV transfer",
-}
-"""Attributes of a request that bear on its scheduling besides tokens, salt and limits."""
-
 
 class RequestObserver:
     """Observes the requests of one scheduler."""
 
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
-        self._scheduler, self._manager, self._recorder = engine.scheduler, engine.manager, recorder
+        self._engine, self._scheduler, self._manager = engine, engine.scheduler, engine.manager
+        self._recorder = recorder
         self.transfers = TransferObserver(engine, recorder)
         self._drafts = DraftObserver(engine, recorder)
         self._is_prioritized, self._is_async = engine.is_prioritized, engine.is_async
@@ -85,9 +75,9 @@ class RequestObserver:
         recorder.rows.append((REQUEST_ADDED, number, tokens, request.max_tokens, 0, None, priority))
         if self._is_prioritized:
             recorder.note("arrival", number, request.arrival_time)
-        if salt := getattr(request, "cache_salt", None):
-            recorder.note("salt", number, sha256(str(salt).encode()).hexdigest()[:16])
-        if getattr(request, "skip_reading_prefix_cache", False):
+        if salt := salt_of(request):
+            recorder.note("salt", number, salt)
+        if is_unread(request):
             recorder.note("unread", number)
         if found := unusual_features(request):
             recorder.note("unusual", f"request {request.request_id} has {', '.join(found)}")
@@ -95,6 +85,8 @@ class RequestObserver:
     def _before_allocate(self, request: Any, num_new_tokens: int, *_: Any, **kwargs: Any) -> tuple[bool, int, int]:
         """Return whether the request is admitted now, its computed tokens, and where its rows begin."""
         is_new = request.status.name != "RUNNING" and request.num_computed_tokens == 0
+        if is_new and (links := served_links(self._engine, request, self._recorder.told)):
+            self._recorder.note("links", self._recorder.id_of(request.request_id), links)
         return is_new, request.num_computed_tokens, len(self._recorder.rows)
 
     def _after_allocate(
@@ -118,7 +110,7 @@ class RequestObserver:
             start = num_new_computed_tokens
             hit = () if new_computed_blocks is None else new_computed_blocks.blocks
             block_ids = [[block.block_id for block in group] for group in hit] or [[] for _ in range(self._num_groups)]
-            is_skipped = not start and bool(getattr(request, "skip_reading_prefix_cache", False))
+            is_skipped = not start and is_unread(request)
             rows.insert(begin, (PREFIX_HIT, number, start, block_ids, is_skipped))
             if num_external := num_external_computed_tokens:
                 hit_row = self.transfers.report_hit(request, start, num_external, is_loading=delay_cache_blocks)
@@ -217,16 +209,6 @@ def _end_of(request: Any) -> str:
     """Return why a request ended, as RequestFinished has it."""
     status: str = request.status.name
     return FINISH_REASONS.get(status, status.removeprefix("FINISHED_").lower())
-
-
-def unusual_features(request: Any) -> list[str]:
-    """Return what bears on a request's scheduling besides its tokens, salt and limits, in words."""
-    return [words for name, words in FEATURES.items() if _is_set(getattr(request, name, None))]
-
-
-def _is_set(value: Any) -> bool:
-    """Return False for None, False and empty lists; a tensor is set."""
-    return value is not None and value is not False and (not hasattr(value, "__len__") or len(value) > 0)
 
 
 def report_sampled(recorder: Recorder, request: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from labengine_vllm.calls import CopiedCalls
 from labengine_vllm.contents import group_of, hash_of, mapped_ids
 from labengine_vllm.encoding import encoded
 from labengine_vllm.engine import Engine
@@ -35,8 +36,13 @@ class Keyframe:
         self._sizes = [group.block_size for group in engine.groups]
         self._has_tokens = recorder.tokens.are_sent
         self._step, self._groups, self._null_block = recorder.step, engine.group_rows(), pool.null_block.block_id
-        requests = engine.scheduler.requests.items()
+        scheduler = engine.scheduler
+        requests = scheduler.requests.items()
         self._requests = [_CopiedRequest(engine, recorder, name, request) for name, request in requests]
+        self._calls = [CopiedCalls(engine, recorder, name, request) for name, request in requests]
+        self._running, self._waiting = (
+            [recorder.id_of(one.request_id) for one in queue] for queue in (scheduler.running, scheduler.waiting)
+        )
         self._ref_counts = [block.ref_cnt for block in blocks]
         self._ref_counts[self._null_block] = 0
         self._hashes = [block._block_hash for block in blocks]  # not the property: it takes four times as long
@@ -76,6 +82,10 @@ class Keyframe:
         yield "pins", self.pins().items()
         yield "holding", [request.number for request in self._requests if request.is_holding]
         yield "priorities", [(request.number, request.priority) for request in self._requests if request.priority]
+        yield "running", self._running
+        yield "waiting", self._waiting
+        served = set(self._keys)
+        yield "calls", (calls.row(served) for calls in self._calls)
         yield "drafts", [(request.number, request.drafts) for request in self._requests if request.drafts]
 
     def pins(self) -> Counter[int]:

@@ -75,8 +75,10 @@ class Tap:
         self._num_sent = self._num_dropped = 0
         self._num_unseen_steps = 0
         """Steps that were scheduled while the state was unknown."""
-        self._in_flight: deque[Any] = deque()
-        """Steps whose output has not come, oldest first."""
+        self._in_flight: deque[tuple[int, Any]] = deque()
+        """Steps that were observed and whose output has not come, oldest first: number and plan."""
+        self._keyframe_step = 0
+        """The newest step before the newest keyframe."""
         self._next_keyframe = self._next_check = 0.0
         self._num_entered = -1
         self.is_attached = True
@@ -197,17 +199,28 @@ class Tap:
 
     def _after_schedule(self, found: None, output: Any, *_: Any, **__: Any) -> None:
         self._requests.report_forward(output)
-        self._in_flight.append(output)
+        self._in_flight.append((self.recorder.step, output))
         self._flush()
 
     def _before_update(self, scheduler_output: Any, *_: Any, **__: Any) -> None:
         if not self.recorder.has_open_step:
             self.recorder.open_step()
-        oldest = self._in_flight.popleft() if self._in_flight else None
-        if oldest is not scheduler_output:
-            self.recorder.note("unusual", "an output came that is not the oldest step's")
+        step = self._step_of(scheduler_output)
+        if step is None or step <= self._keyframe_step:
+            ids, scheduled = self.recorder.ids, scheduler_output.num_scheduled_tokens.items()
+            self.recorder.note("earlier", step, [(ids[name], number) for name, number in scheduled if name in ids])
         self.recorder.note("update")
         self._requests.begin_booking(scheduler_output)
+
+    def _step_of(self, output: Any) -> int | None:
+        """Return the step of an output that comes; None for one that was scheduled while nobody listened."""
+        for place, (step, plan) in enumerate(self._in_flight):
+            if plan is output:
+                del self._in_flight[place]
+                if place:
+                    self.recorder.note("unusual", "an output came that is not the oldest step's")
+                return step
+        return None
 
     def _after_update(self, *_: Any, **__: Any) -> None:
         self._requests.report_computed()
@@ -272,6 +285,8 @@ class Tap:
         if not self._send(message, len(self.engine.pool.blocks)):
             return
         recorder.new_names = {}
+        recorder.told.clear()
+        self._keyframe_step = recorder.step
         self._num_dropped = self._num_unseen_steps = 0
         self._next_keyframe = monotonic() + SECONDS_BETWEEN_KEYFRAMES
         self._next_check = monotonic() + SECONDS_BETWEEN_CHECKS

@@ -15,6 +15,7 @@ from labengine_widgets.browser import DASHBOARD, Arrangement, css, esm
 from labengine_widgets.feed.browser_link import BrowserLink
 from labengine_widgets.feed.feed import Feed, feed_of
 from labengine_widgets.feed.payload import Payload, full_payload, step_start
+from labengine_widgets.front_end import keep_by_owner
 from labengine_widgets.pictures.ascii import block_map
 from labengine_widgets.pictures.saved_picture import display_with_picture
 from labengine_widgets.pictures.svg import block_map_svg
@@ -51,6 +52,11 @@ class View(BrowserLink, anywidget.AnyWidget):
     def view_source(self) -> ViewSource:
         """The source of the shown lab; in a comparison, of the left one."""
         return self.feeds[0].view_source
+
+    def open(self) -> None:
+        """Open the way to a front end, if it is not open."""
+        anywidget.AnyWidget.open(self)
+        keep_by_owner(self)
 
     def close(self) -> None:
         """Detach the view from its lab and remove it from the page; the lab goes on. A second call has no effect."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.kv_cache_group import NotGrantedError
@@ -20,6 +22,12 @@ class PrefillFirstScheduler(Scheduler):
     Source: nano-vLLM's scheduler (bb823b3). max_num_seqs limits a step, not the running requests.
     """
 
+    reserves_whole_prompts = True
+
+    def serves_all(self, batch: Sequence[ScheduledRequest], running: Collection[int]) -> bool:
+        """Return True for a decode step that is not full: a prefill step serves no running request."""
+        return len(batch) < self.config.max_num_seqs and all(part.request_id in running for part in batch)
+
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for windows, states, an external tier and settings that nano-vLLM does not have."""
         for kind, words in (("sliding_window", "sliding-window"), ("state", "state")):
@@ -32,13 +40,6 @@ class PrefillFirstScheduler(Scheduler):
                 raise ConfigError(f"this edition has no {setting}; use edition 'labengine' or 'vllm', or leave it out")
         if config.num_drafts:
             raise ConfigError("this edition has no speculation; use edition 'labengine', or leave speculation out")
-
-    def refuse_forks(self, num_answers: int = 1) -> None:
-        """Raise ConfigError: nano-vLLM has neither n nor branches."""
-        raise ConfigError(
-            "this edition has no forks (nano-vLLM has no n): add the prompt several times, or use edition 'labengine' "
-            "or 'vllm'"
-        )
 
     def schedule(self) -> StepPlan:
         """Plan a prefill step while a waiting request fits, else a decode step."""
@@ -99,6 +100,8 @@ class PrefillFirstScheduler(Scheduler):
 
 class UnchunkedScheduler(PrefillFirstScheduler):
     """No prompt is cut into chunks: a step admits a request only if its whole length fits the budget."""
+
+    cuts_prompts = False
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError unless there is one group whose block size is the hash_block_size."""

@@ -34,6 +34,8 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     again only after it. Source: vLLM v1's AsyncScheduler (0.32), with two steps in flight.
     """
 
+    plans_ahead = True
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.unbooked: tuple[StepPlan, Sequence[int]] | None = None
@@ -50,6 +52,10 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         super().refuse_what_it_lacks(config, connector)
         if connector is not None:
             raise ConfigError("edition vllm-async has no external tier: use edition vllm")
+
+    def restore_unbooked(self, request: Request, unbooked: Any) -> None:
+        """Take over what is planned of a request and not booked, an Unbooked: the lab begins amid a recording."""
+        self._set_ahead(request.request_id, unbooked)
 
     def ahead_of(self, request: Request) -> Unbooked:
         """Return what is planned of a request and not booked."""
@@ -68,7 +74,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
             )
             self._set_ahead(part.request_id, counted)
             num_next = self.config.num_drafts if part.samples else 0
-            self.set_drafts(self.requests[part.request_id], (UNKNOWN_TOKEN,) * num_next)
+            self.drafts.keep(self.requests[part.request_id], (UNKNOWN_TOKEN,) * num_next)
         return plan
 
     def num_known(self, request: Request) -> int:
@@ -97,7 +103,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         end = start + num_tokens
         num_drafts, samples = max(0, end - num_known), end >= num_known
         if num_drafts > len(request.drafts):  # padded
-            self.set_drafts(request, (UNKNOWN_TOKEN,) * num_drafts)
+            self.drafts.keep(request, (UNKNOWN_TOKEN,) * num_drafts)
         is_decode = samples and num_tokens == 1 + num_drafts and num_known > request.num_prompt_tokens
         self._set(request, "status", status)
         self._set(request, "is_prefilling", not samples)
@@ -178,11 +184,11 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     def _note_judged(self, request: Request, num_drafts: int, num_rejected: int) -> None:
         """Say how a step's drafts were judged; those that the request has now are for the next step."""
         waiting = request.drafts
-        self.set_drafts(request, (UNKNOWN_TOKEN,) * num_drafts)
+        self.drafts.keep(request, (UNKNOWN_TOKEN,) * num_drafts)
         self._set(request, "drafts", ())
         if DraftsJudged in self._hooks:
             self._hooks.emit(DraftsJudged(request.request_id, num_drafts - num_rejected, num_rejected))
-        self.set_drafts(request, waiting)
+        self.drafts.keep(request, waiting)
 
     def _book_tokens(self, request: Request, num_tokens: int, num_rejected: int) -> None:
         ahead = self.ahead_of(request)

@@ -30,6 +30,8 @@ class CheckpointGroup(StateGroup):
     A hit of 20 tokens puts block 7 there. Source: MambaManager and Scheduler._mamba_block_aligned_split (vLLM 0.32).
     """
 
+    has_checkpoints = True
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._checkpoints: dict[int, Checkpoint] = {}

@@ -12,17 +12,14 @@ from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.vllm.checkpoints import CheckpointGroup
-from labengine.core.vllm.speculation import num_read_ahead
+from labengine.core.vllm.drafts import num_read_ahead
 from labengine.events import BlockUnpinned, QueueEnd
 
 
 class VllmSpeculationManager(KVCacheManager):
     """Keeps slots behind a step's tokens, in which the drafter writes KV while it guesses."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.num_lookahead: int | None = None
-        """These slots, where an operation is replayed that names their number; None: as many as drafts."""
+    keeps_lookahead = True
 
     def num_slots(self, request: Request, num_tokens: int) -> int:
         """Return num_tokens and the drafter's slots, up to the longest request; none while its KV is still loaded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +49,10 @@ class PartialHits(KVCacheGroup):
     def has_partial_hits(self) -> bool:
         """True where a hit may end inside a block of this group."""
         return self.hit_unit < self.block_size
+
+    def beside_table(self, request: Request) -> Hashable:
+        """Return also the table entry that the next step copies."""
+        return self.partial_entries.get(request.request_id), super().beside_table(request)
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from labengine.core.parts import Parts
 from labengine.course.base import Exercise
-from labengine.course.exercises.preemption_guesses import GUESSES as ON_PREEMPTION
 from labengine.course.phrases import listed, words
 from labengine.course.predict_exercise import Instance, RevealedStep
 from labengine.course.static_batching import StaticBatching
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import RequestScheduled, StepEnded, TokenSampled
 from labengine.lab import Lab
 
@@ -72,11 +71,11 @@ def _admitted_first(step: RevealedStep) -> int:
     return next(event.request_id for event in step.of_kind(RequestScheduled) if event.is_prefill)
 
 
-def next_seat() -> Exercise:
+@course_exercise("continuous-batching/next-seat")
+def next_seat(make: Make) -> Exercise:
     """Predict: the request that gets a free seat."""
     first = _a_seat_is_free([*QUESTIONS.values()], 1)
-    return course_exercise(
-        "continuous-batching/next-seat",
+    return make(
         task=first.task,
         play=first.play,
         truth=_admitted_first,
@@ -99,11 +98,11 @@ def _in_static_batches(lengths: Sequence[int]) -> Instance:
     return Instance(task, lambda lab: _ask_all(lab, lengths))
 
 
-def static_steps() -> Exercise:
+@course_exercise("continuous-batching/static-steps")
+def static_steps(make: Make) -> Exercise:
     """Predict: the steps of static batching."""
     first = _in_static_batches([*QUESTIONS.values()])
-    return course_exercise(
-        "continuous-batching/static-steps",
+    return make(
         task=first.task,
         play=first.play,
         truth=_num_steps,
@@ -145,11 +144,11 @@ def _of_c(step: RevealedStep) -> int:
     return next(event.num_tokens for event in step.of_kind(RequestScheduled) if event.request_id == 2)
 
 
-def cut() -> Exercise:
+@course_exercise("continuous-batching/cut")
+def cut(make: Make) -> Exercise:
     """Predict: the tokens of a prompt that is cut in two."""
     first = _cut([6, 6, 6, 6])
-    return course_exercise(
-        "continuous-batching/cut",
+    return make(
         task=first.task,
         play=first.play,
         truth=_of_c,
@@ -201,11 +200,11 @@ FIRST = (
 )
 
 
-def stand_still() -> Exercise:
+@course_exercise("continuous-batching/stand-still")
+def stand_still(make: Make) -> Exercise:
     """Predict: the steps in which nobody else gets a token."""
     first = _alice_comes(57, STILL)
-    return course_exercise(
-        "continuous-batching/stand-still",
+    return make(
         task=first.task,
         play=first.play,
         truth=_num_still,
@@ -221,11 +220,11 @@ def stand_still() -> Exercise:
     )
 
 
-def first_token() -> Exercise:
+@course_exercise("continuous-batching/first-token")
+def first_token(make: Make) -> Exercise:
     """Predict: the steps until a long prompt has its first token."""
     first = _alice_comes(57, FIRST)
-    return course_exercise(
-        "continuous-batching/first-token",
+    return make(
         task=first.task,
         play=first.play,
         truth=_num_steps,
@@ -238,13 +237,3 @@ def first_token() -> Exercise:
         block_size=4,
         max_num_batched_tokens=SMALL_BUDGET,
     )
-
-
-GUESSES: Mapping[str, Callable[[], Exercise]] = {
-    "continuous-batching/next-seat": next_seat,
-    "continuous-batching/static-steps": static_steps,
-    "continuous-batching/cut": cut,
-    "continuous-batching/stand-still": stand_still,
-    "continuous-batching/first-token": first_token,
-    **ON_PREEMPTION,
-}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -10,12 +10,10 @@ from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
-from labengine.course.exercises.batching_guesses import GUESSES
-from labengine.course.exercises.preemption import again, no_way_back, preempted, victim
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep, in_step
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import RequestScheduled, TokenSampled
 from labengine.lab import Lab
 
@@ -43,10 +41,10 @@ def _forgets_what_is_spent(missing: Sequence[int], budget: int) -> list[int]:
     return [min(num_tokens, budget) for num_tokens in missing]
 
 
-def budget() -> Exercise:
+@course_exercise("continuous-batching/budget")
+def budget(make: Make) -> Exercise:
     """Fill in: a step's budget, split over requests."""
-    return course_exercise(
-        "continuous-batching/budget",
+    return make(
         solution=split_budget,
         cases=[
             ([1, 1, 60], 16),
@@ -94,11 +92,11 @@ def _one_prompt_alone(step: RevealedStep) -> int:
     return next(event.num_tokens for event in step.of_kind(RequestScheduled) if event.is_prefill)
 
 
-def next_chunk() -> Exercise:
+@course_exercise("continuous-batching/next-chunk")
+def next_chunk(make: Make) -> Exercise:
     """Predict: the prompt tokens of each of three steps."""
     first = _two_run_and_two_arrive(LETTER, "Where is the station please")
-    return course_exercise(
-        "continuous-batching/next-chunk",
+    return make(
         task=first.task,
         play=first.play,
         truth=_prompt_tokens,
@@ -142,13 +140,13 @@ def _admitted_last(step: RevealedStep) -> int:
     return step.of_kind(RequestScheduled)[-1].request_id
 
 
-def admitted() -> Exercise:
+@course_exercise("continuous-batching/admitted")
+def admitted(make: Make) -> Exercise:
     """Predict: who is admitted, and who waits, in four steps."""
     c, d, e = 2, 3, 4
     whales = "What do whales eat in the cold and dark north sea"
     first = _three_arrive(5, 3, (f"{LETTER} so please read it", "Why is that", whales))
-    return course_exercise(
-        "continuous-batching/admitted",
+    return make(
         task=first.task,
         play=first.play,
         truth=_admitted_last,
@@ -192,10 +190,10 @@ def _first_sampled_early(lab: Lab) -> int:
     return next(n for n, event in events if isinstance(event, TokenSampled) and event.request_id == 1)
 
 
-def early_token() -> Exercise:
+@course_exercise("continuous-batching/early-token")
+def early_token(make: Make) -> Exercise:
     """Find the first wrong event: a token sampled in the middle of a prompt."""
-    return course_exercise(
-        "continuous-batching/early-token",
+    return make(
         broken=SamplesEveryChunk,
         play=_long_letter,
         first=_first_sampled_early,
@@ -204,16 +202,3 @@ def early_token() -> Exercise:
         block_size=4,
         max_num_batched_tokens=10,
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    **GUESSES,
-    "continuous-batching/budget": budget,
-    "continuous-batching/next-chunk": next_chunk,
-    "continuous-batching/preempted": preempted,
-    "continuous-batching/admitted": admitted,
-    "continuous-batching/again": again,
-    "continuous-batching/victim": victim,
-    "continuous-batching/early-token": early_token,
-    "continuous-batching/no-way-back": no_way_back,
-}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from labengine.core.block_pool import BlockPool
 from labengine.course.base import Exercise
-from labengine.course.exercises.first_light_guesses import GUESSES
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged, ForwardRan, SlotsWritten
 from labengine.lab import Lab
 
@@ -60,10 +59,10 @@ def _adds_up_the_tokens(num_tokens: int, block_size: int, num_copies: int) -> tu
 _NO_PARTIAL_ONE = "Where the prompt fills its last block exactly, there is no partly filled one."
 
 
-def peak() -> Exercise:
+@course_exercise("first-light/peak")
+def peak(make: Make) -> Exercise:
     """Fill in: blocks in use inside the step and after it."""
-    return course_exercise(
-        "first-light/peak",
+    return make(
         solution=peak_and_after,
         cases=[(14, 4, 2), (14, 16, 2), (12, 4, 3), (3, 4, 4), (801, 256, 2), (64, 16, 8), (5, 1, 2)],
         num_shown=2,
@@ -107,10 +106,10 @@ def _counts_a_partial_one(one: Sequence[int], other: Sequence[int], block_size: 
     return -(-num_equal // block_size)
 
 
-def shared_blocks() -> Exercise:
+@course_exercise("first-light/shared-blocks")
+def shared_blocks(make: Make) -> Exercise:
     """Fill in: the blocks that two prompts can share."""
-    return course_exercise(
-        "first-light/shared-blocks",
+    return make(
         solution=num_shared_blocks,
         cases=[
             ([7, 8, 9, 1, 2], [7, 8, 9, 1, 3], 2),
@@ -158,11 +157,11 @@ def _head_if_not_merged(step: RevealedStep) -> int:
     return step.before.free_queue[len(step.of_kind(BlockAllocated))]
 
 
-def next_free() -> Exercise:
+@course_exercise("first-light/next-free")
+def next_free(make: Make) -> Exercise:
     """Predict: the head of the free queue after a merge."""
     first = _two_ask("Something else came first, and it is over", QUESTION)
-    return course_exercise(
-        "first-light/next-free",
+    return make(
         task=first.task,
         play=first.play,
         truth=_head_after,
@@ -207,11 +206,11 @@ def _all_of_c(step: RevealedStep) -> int:
     return len(step.before.requests[2].token_ids)
 
 
-def latecomer() -> Exercise:
+@course_exercise("first-light/latecomer")
+def latecomer(make: Make) -> Exercise:
     """Predict: the tokens that the next step computes."""
     first = _then_a_third(QUESTION, "answer is")
-    return course_exercise(
-        "first-light/latecomer",
+    return make(
         task=first.task,
         play=first.play,
         truth=_num_computed,
@@ -242,23 +241,13 @@ def _two_and_a_stranger(lab: Lab) -> None:
     lab.step(2)
 
 
-def shared_free() -> Exercise:
+@course_exercise("first-light/shared-free")
+def shared_free(make: Make) -> Exercise:
     """Find the first wrong event: a block is freed while another request has it in its table."""
-    return course_exercise(
-        "first-light/shared-free",
+    return make(
         broken=FreesForAll,
         play=_two_and_a_stranger,
         mistakes=[nth_event(BlockMerged, 0), nth_event(BlockFreed, -1), nth_event(BlockAllocated, -1)],
         num_blocks=8,
         block_size=4,
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    **GUESSES,
-    "first-light/peak": peak,
-    "first-light/next-free": next_free,
-    "first-light/latecomer": latecomer,
-    "first-light/shared-blocks": shared_blocks,
-    "first-light/shared-free": shared_free,
-}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
 from labengine.course.base import Exercise
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated
 from labengine.lab import Lab
 
@@ -58,11 +58,11 @@ AFTER = (
 )
 
 
-def middle() -> Exercise:
+@course_exercise("first-light/middle")
+def middle(make: Make) -> Exercise:
     """Predict: the blocks in use inside the step."""
     first = _copies(MIDDLE, 2, QUESTION)
-    return course_exercise(
-        "first-light/middle",
+    return make(
         task=first.task,
         play=first.play,
         truth=_in_the_middle,
@@ -75,11 +75,11 @@ def middle() -> Exercise:
     )
 
 
-def after() -> Exercise:
+@course_exercise("first-light/after")
+def after(make: Make) -> Exercise:
     """Predict: the blocks in use after the step."""
     first = _copies(AFTER, 2, QUESTION)
-    return course_exercise(
-        "first-light/after",
+    return make(
         task=first.task,
         play=first.play,
         truth=_afterwards,
@@ -90,9 +90,3 @@ def after() -> Exercise:
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
     )
-
-
-GUESSES: Mapping[str, Callable[[], Exercise]] = {
-    "first-light/middle": middle,
-    "first-light/after": after,
-}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
+from labengine.core.drafts import Drafts
 from labengine.core.proposer import FixedDrafts
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep, in_step
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.engine.simulated import default_next_token
 from labengine.events import BlockAllocated, DraftsJudged, RequestScheduled, TokensDrafted
 from labengine.lab import Lab
@@ -56,10 +56,10 @@ def _all_drafts(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
     return list(drafts)
 
 
-def tokens() -> Exercise:
+@course_exercise("guessing/tokens")
+def tokens(make: Make) -> Exercise:
     """Fill in: what a step yields."""
-    return course_exercise(
-        "guessing/tokens",
+    return make(
         solution=new_tokens,
         cases=[
             ([7, 8, 9], [7, 8, 5, 6]),
@@ -79,10 +79,10 @@ def _num_known(step: RevealedStep) -> int:
     return len(step.after.requests[0].token_ids)
 
 
-def known() -> Exercise:
+@course_exercise("guessing/known")
+def known(make: Make) -> Exercise:
     """Predict: how many tokens a request has, three steps in a row."""
-    return course_exercise(
-        "guessing/known",
+    return make(
         play=_prompt_computed,
         truth=_num_known,
         about="number",
@@ -104,10 +104,10 @@ def _garbage_block(step: RevealedStep) -> int:
     return request.block_tables[0][-(-request.num_computed_tokens // 4)]
 
 
-def garbage() -> Exercise:
+@course_exercise("guessing/garbage")
+def garbage(make: Make) -> Exercise:
     """Predict: the block that holds rejected guesses alone."""
-    return course_exercise(
-        "guessing/garbage",
+    return make(
         play=_prompt_computed,
         truth=_garbage_block,
         about="block",
@@ -151,10 +151,10 @@ def _returns_the_end_too(token_ids: Sequence[int], num_tokens: int) -> list[int]
     return []
 
 
-def look_up() -> Exercise:
+@course_exercise("guessing/look-up")
+def look_up(make: Make) -> Exercise:
     """Fill in: a proposer that looks the last two tokens up."""
-    return course_exercise(
-        "guessing/look-up",
+    return make(
         solution=propose,
         cases=[
             ([1, 2, 3, 4, 1, 2], 2),
@@ -172,8 +172,8 @@ def look_up() -> Exercise:
     )
 
 
-class AcceptsEveryEqual(TokenBudgetScheduler):
-    """A scheduler that counts the drafts that equal the model's tokens, wherever they stand."""
+class AcceptsEveryEqual(Drafts):
+    """Counts the drafts that equal the model's tokens, wherever they stand."""
 
     def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
         """Return how many drafts equal what the model samples in their place."""
@@ -185,10 +185,10 @@ def _five_steps(lab: Lab) -> None:
     lab.step(4)
 
 
-def first_wrong() -> Exercise:
+@course_exercise("guessing/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: a draft behind a rejected one is accepted."""
-    return course_exercise(
-        "guessing/first-wrong",
+    return make(
         broken=AcceptsEveryEqual,
         first=nth_event(DraftsJudged, 1),
         play=_five_steps,
@@ -203,12 +203,3 @@ def first_wrong() -> Exercise:
         block_size=4,
         speculation=guesses(10, 13),
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "guessing/tokens": tokens,
-    "guessing/known": known,
-    "guessing/garbage": garbage,
-    "guessing/look-up": look_up,
-    "guessing/first-wrong": first_wrong,
-}

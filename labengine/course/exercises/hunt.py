@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from labengine.course.base import Exercise
 from labengine.course.branch import FAST_PREFILL, TEXTS, BranchManager, BranchScheduler, send_day, waits
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, BlockCached, BlockTouched, PrefixHit, SlotsWritten
 from labengine.lab import Lab
 
@@ -40,10 +40,10 @@ def _num_computed(step: RevealedStep) -> int:
     return step.before.requests[0].num_computed_tokens
 
 
-def num_found() -> Exercise:
+@course_exercise("hunt/num-found")
+def num_found(make: Make) -> Exercise:
     """Predict: the tokens that a follower finds on the branch."""
-    return course_exercise(
-        "hunt/num-found",
+    return make(
         play=_one_and_a_follower,
         truth=_num_found,
         about="number",
@@ -65,10 +65,10 @@ def _early_promise(lab: Lab) -> int:
     raise AssertionError("every block was written before it was registered")
 
 
-def first_wrong() -> Exercise:
+@course_exercise("hunt/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: a block that is registered before it is written."""
-    return course_exercise(
-        "hunt/first-wrong",
+    return make(
         broken=FAST_PREFILL,
         play=_one_follower_and_steps,
         first=_early_promise,
@@ -97,10 +97,10 @@ def _never(self: Any, request: Request, num_tokens: int, moment: str) -> int:
 _all_at_once.__name__ = _at_allocation.__name__ = _never.__name__ = num_registrable_tokens.__name__
 
 
-def registrable() -> Exercise:
+@course_exercise("hunt/registrable")
+def registrable(make: Make) -> Exercise:
     """Fill in: how many tokens may be registered."""
-    return course_exercise(
-        "hunt/registrable",
+    return make(
         solution=num_registrable_tokens,
         workloads=[_one_follower_and_steps, send_day],
         num_lines=1,
@@ -158,14 +158,14 @@ def _from_the_end(workload: list[str], goes_wrong: Callable[[list[str]], bool]) 
     return shorten(workload[::-1], lambda shorter: goes_wrong(shorter[::-1]))[::-1]
 
 
-def shortening() -> Exercise:
+@course_exercise("hunt/shorten")
+def shortening(make: Make) -> Exercise:
     """Fill in: leave out what is not needed."""
 
     def needs(*operations: str) -> Needs:
         return Needs(frozenset(operations))
 
-    return course_exercise(
-        "hunt/shorten",
+    return make(
         solution=shorten,
         cases=[
             (["add A", "step", "add B"], needs("add A", "step")),
@@ -217,10 +217,10 @@ def steps_waited(lab: Lab) -> float:
     return sum(waits(lab))
 
 
-def patience() -> Exercise:
+@course_exercise("hunt/patience")
+def patience(make: Make) -> Exercise:
     """Make it better: who is admitted next."""
-    return course_exercise(
-        "hunt/patience",
+    return make(
         solution=CachedFirst,
         workloads=[send_day],
         score=steps_waited,
@@ -229,12 +229,3 @@ def patience() -> Exercise:
         mistakes=[BranchScheduler, _FirstCome, _LeastLeft],
         **{**POOL, "parts": Parts(kv_cache_manager=Mended).overriding(FAST_PREFILL), "num_blocks": 64},
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "hunt/num-found": num_found,
-    "hunt/first-wrong": first_wrong,
-    "hunt/registrable": registrable,
-    "hunt/shorten": shortening,
-    "hunt/patience": patience,
-}

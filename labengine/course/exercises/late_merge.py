@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from labengine.core.merge_policy import MergePolicy
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.base import Exercise
-from labengine.course.exercises.ref_counts import one_short, reused_last
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockMerged
 from labengine.lab import Lab
 
@@ -59,10 +58,10 @@ def _one_alone(lab: Lab) -> None:
     lab.run()
 
 
-def keep_first() -> Exercise:
+@course_exercise("late-merge/keep-first")
+def keep_first(make: Make) -> Exercise:
     """Fill in: the first hasher keeps the entry."""
-    return course_exercise(
-        "late-merge/keep-first",
+    return make(
         solution=KeepFirst,
         workloads=[_twins, _twins_and_follower, _one_alone],
         num_lines=1,
@@ -86,10 +85,10 @@ def _without_merges(step: RevealedStep) -> int:
     return step.after.num_used_blocks + len(step.of_kind(BlockMerged))
 
 
-def num_used() -> Exercise:
+@course_exercise("late-merge/num-used")
+def num_used(make: Make) -> Exercise:
     """Predict: the blocks in use after the merge."""
-    return course_exercise(
-        "late-merge/num-used",
+    return make(
         play=_two_and_their_beginning,
         truth=_num_used,
         about="number",
@@ -160,10 +159,10 @@ def peak_and_steps(lab: Lab) -> float:
     return lab.stats().peak_used_blocks + lab.snapshot().step
 
 
-def wait_a_step() -> Exercise:
+@course_exercise("late-merge/wait-a-step")
+def wait_a_step(make: Make) -> Exercise:
     """Make it better: wait for somebody who computes the same."""
-    return course_exercise(
-        "late-merge/wait-a-step",
+    return make(
         solution=skips,
         workloads=[_eight_equal, _a_class_and_a_stranger, _four_strangers],
         score=peak_and_steps,
@@ -173,12 +172,3 @@ def wait_a_step() -> Exercise:
         num_blocks=60,
         block_size=16,
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "late-merge/num-used": num_used,
-    "late-merge/keep-first": keep_first,
-    "late-merge/one-short": one_short,
-    "late-merge/reused-last": reused_last,
-    "late-merge/wait-a-step": wait_a_step,
-}

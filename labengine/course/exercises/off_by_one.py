@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.request import Request
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, SlotsWritten
 from labengine.lab import Lab
 from labengine.scenarios import bug
@@ -53,10 +53,10 @@ def _grow(num_prompt_tokens: int, max_tokens: int) -> Callable[[Lab], None]:
     return play
 
 
-def missing_blocks() -> Exercise:
+@course_exercise("off-by-one/missing-blocks")
+def missing_blocks(make: Make) -> Exercise:
     """Fill in: when a request needs another block."""
-    return course_exercise(
-        "off-by-one/missing-blocks",
+    return make(
         solution=num_missing_blocks,
         workloads=[_grow(3, 2), _grow(3, 7), _grow(4, 1), _grow(8, 9)],
         num_lines=2,
@@ -66,10 +66,10 @@ def missing_blocks() -> Exercise:
     )
 
 
-def first_wrong() -> Exercise:
+@course_exercise("off-by-one/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: the engine with the proposed rule."""
-    return course_exercise(
-        "off-by-one/first-wrong",
+    return make(
         broken=bug("nano-vllm-71").column("PR 71").parts,
         play=_grow(6, 6),
         mistakes=[nth_event(BlockAllocated, 2)],
@@ -88,10 +88,10 @@ def _block_written_by_b(step: RevealedStep) -> int:
     return next(event.runs[0][0] for event in step.of_kind(SlotsWritten) if event.request_id == 1)
 
 
-def wrong_slot() -> Exercise:
+@course_exercise("off-by-one/wrong-slot")
+def wrong_slot(make: Make) -> Exercise:
     """Predict: the block that position 3 is written to, with the proposed rule."""
-    return course_exercise(
-        "off-by-one/wrong-slot",
+    return make(
         play=_two_before_their_first_decode,
         truth=_block_written_by_b,
         about="block",
@@ -115,10 +115,10 @@ def _before_its_first_decode(lab: Lab) -> None:
     lab.step()
 
 
-def num_blocks() -> Exercise:
+@course_exercise("off-by-one/num-blocks")
+def num_blocks(make: Make) -> Exercise:
     """Predict: the length of the table after each of three steps."""
-    return course_exercise(
-        "off-by-one/num-blocks",
+    return make(
         play=_before_its_first_decode,
         truth=_num_entries,
         about="number",
@@ -165,22 +165,13 @@ def _appends_for_the_prompt(remainder: int, num_prompt_tokens: int, block_size: 
     return None
 
 
-def experiment() -> Exercise:
+@course_exercise("off-by-one/experiment")
+def experiment(make: Make) -> Exercise:
     """Fill in: the experiment that judges a rule."""
-    return course_exercise(
-        "off-by-one/experiment",
+    return make(
         solution=first_bad_length,
         cases=[(1, 3, 4), (0, 3, 4), (0, 256, 256), (1, 256, 256), (2, 3, 4), (0, 5, 3), (3, 6, 4)],
         num_shown=3,
         num_lines=7,
         mistakes=[_tries_one_length, _appends_for_the_prompt, _sees_only_a_lack],
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "off-by-one/num-blocks": num_blocks,
-    "off-by-one/missing-blocks": missing_blocks,
-    "off-by-one/wrong-slot": wrong_slot,
-    "off-by-one/first-wrong": first_wrong,
-    "off-by-one/experiment": experiment,
-}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
@@ -12,7 +11,7 @@ from labengine.core.step_plan import SlotRun
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, SlotsWritten
 from labengine.lab import Lab
 
@@ -31,10 +30,10 @@ def _from_the_start(table: list[int], start: int, end: int, block_size: int) -> 
     return slots_of(table, 0, end, block_size)
 
 
-def slot_mapping() -> Exercise:
+@course_exercise("paged-attention/slot-mapping")
+def slot_mapping(make: Make) -> Exercise:
     """Fill in: the slots of a stretch of positions."""
-    return course_exercise(
-        "paged-attention/slot-mapping",
+    return make(
         solution=slots_of,
         cases=[
             ([3, 0, 2], 2, 6, 4), ([5], 0, 3, 4), ([3, 0, 2], 8, 9, 4), ([7, 1], 0, 4, 2), ([1, 9, 4], 3, 12, 4),
@@ -64,7 +63,8 @@ def _cuts_every_block(pool: list[list[str]], table: list[int], num_tokens: int) 
     return [entry for block_id in table for entry in pool[block_id][: num_tokens % size or size]]
 
 
-def gather() -> Exercise:
+@course_exercise("paged-attention/gather")
+def gather(make: Make) -> Exercise:
     """Fill in: read a text through its block table."""
     pool = [
         ["a", "cat", "sleeps", "."],
@@ -73,8 +73,7 @@ def gather() -> Exercise:
         ["?", "?", "?", "?"],
     ]
     pairs = [["m", "n"], ["x", "y"], ["p", "q"]]
-    return course_exercise(
-        "paged-attention/gather",
+    return make(
         solution=gathered,
         cases=[
             (pool, [1, 2], 6), (pairs, [2], 1), (pool, [0], 4), (pairs, [1, 0, 2], 5), (pool, [2, 0, 1], 9),
@@ -117,10 +116,10 @@ def _divides(one: Part, other: Part) -> Part:
     return top, total, out / total
 
 
-def two_parts() -> Exercise:
+@course_exercise("paged-attention/two-parts")
+def two_parts(make: Make) -> Exercise:
     """Fill in: online softmax, two parts put together."""
-    return course_exercise(
-        "paged-attention/two-parts",
+    return make(
         solution=joined,
         cases=[
             ((1.0, 2.0, 3.0), (1.0, 1.0, 5.0)), ((0.0, 1.0, 2.0), (2.0, 1.0, 4.0)), ((5.0, 1.5, 3.0), (3.0, 2.0, 1.0)),
@@ -164,10 +163,10 @@ def _right_place_in_the_first_block(step: RevealedStep) -> int:
     return step.before.requests[1].block_tables[0][0] * 4 + _position_of_b(step) % 4
 
 
-def which_slot() -> Exercise:
+@course_exercise("paged-attention/which-slot")
+def which_slot(make: Make) -> Exercise:
     """Predict: the slot that a decode writes."""
-    return course_exercise(
-        "paged-attention/which-slot",
+    return make(
         play=_scattered,
         truth=_slot_of_b,
         about="number",
@@ -204,22 +203,13 @@ def _overwriting(lab: Lab) -> int:
     return nth_event(SlotsWritten, 5)(lab)
 
 
-def first_wrong() -> Exercise:
+@course_exercise("paged-attention/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: an engine that looks up the first block only."""
-    return course_exercise(
-        "paged-attention/first-wrong",
+    return make(
         broken=LooksUpTheFirstBlock,
         play=_mixed,
         mistakes=[nth_event(BlockAllocated, 3), _overwriting],
         num_blocks=8,
         block_size=4,
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "paged-attention/gather": gather,
-    "paged-attention/slot-mapping": slot_mapping,
-    "paged-attention/which-slot": which_slot,
-    "paged-attention/two-parts": two_parts,
-    "paged-attention/first-wrong": first_wrong,
-}

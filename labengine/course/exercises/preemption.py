@@ -13,7 +13,7 @@ from labengine.course.exercises.preemption_guesses import needs_more, play_until
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled
 from labengine.lab import Lab
 
@@ -54,10 +54,10 @@ def _preempted(step: RevealedStep) -> int:
     return step.first(RequestPreempted).request_id
 
 
-def preempted() -> Exercise:
+@course_exercise("continuous-batching/preempted")
+def preempted(make: Make) -> Exercise:
     """Predict: the request that is preempted."""
-    return course_exercise(
-        "continuous-batching/preempted",
+    return make(
         play=_full_house,
         truth=_preempted,
         another=_another_full_house,
@@ -114,10 +114,10 @@ def _found_fewer(num_blocks: int) -> Callable[[RevealedStep], int]:
 _MORE_ARE_LEFT = "More of C's blocks are left. Go through the prefix map: which entries hold C's tokens?"
 
 
-def again() -> Exercise:
+@course_exercise("continuous-batching/again")
+def again(make: Make) -> Exercise:
     """Predict: the tokens that a preempted request computes again."""
-    return course_exercise(
-        "continuous-batching/again",
+    return make(
         play=_up_to_the_return,
         truth=_num_again,
         another=_another_return,
@@ -200,10 +200,10 @@ def _crowd(*lengths: tuple[int, int]) -> Callable[[Lab], None]:
     return play
 
 
-def victim() -> Exercise:
+@course_exercise("continuous-batching/victim")
+def victim(make: Make) -> Exercise:
     """Fill in: which request is preempted."""
-    return course_exercise(
-        "continuous-batching/victim",
+    return make(
         solution=LeastComputed,
         workloads=[
             _crowd((4, 9), (9, 12), (13, 12)),
@@ -256,10 +256,10 @@ def _earlier(kind: type[Any]) -> Callable[[Lab], int]:
     return number
 
 
-def no_way_back() -> Exercise:
+@course_exercise("continuous-batching/no-way-back")
+def no_way_back(make: Make) -> Exercise:
     """Find the first wrong event: a preemption that frees nothing."""
-    return course_exercise(
-        "continuous-batching/no-way-back",
+    return make(
         broken=ForgetsToFree,
         play=_until_blocks_run_out,
         mistakes=[_earlier(BlockAllocated), nth_event(RequestPreempted, 1)],

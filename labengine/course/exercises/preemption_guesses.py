@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from labengine.course.base import Exercise
 from labengine.course.phrases import listed, phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import PrefixHit, RequestPreempted
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
@@ -83,11 +83,11 @@ def _oldest(step: RevealedStep) -> int:
     return min(i for i, one in step.before.requests.items() if one.status == "running")
 
 
-def who_goes() -> Exercise:
+@course_exercise("continuous-batching/who-goes")
+def who_goes(make: Make) -> Exercise:
     """Predict: the request that gives way."""
     first = _full([*PROMPTS.items()])
-    return course_exercise(
-        "continuous-batching/who-goes",
+    return make(
         task=first.task,
         play=first.play,
         truth=_preempted,
@@ -140,11 +140,11 @@ def _all_but_one(step: RevealedStep) -> int:
     return len(step.before.requests[step.first(PrefixHit).request_id].token_ids) - 1
 
 
-def comes_back() -> Exercise:
+@course_exercise("continuous-batching/comes-back")
+def comes_back(make: Make) -> Exercise:
     """Predict: what a preempted request finds when it comes back."""
     first = _back([*PROMPTS.items()])
-    return course_exercise(
-        "continuous-batching/comes-back",
+    return make(
         task=first.task,
         play=first.play,
         truth=_found,
@@ -155,9 +155,3 @@ def comes_back() -> Exercise:
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
     )
-
-
-GUESSES: Mapping[str, Callable[[], Exercise]] = {
-    "continuous-batching/who-goes": who_goes,
-    "continuous-batching/comes-back": comes_back,
-}

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 from labengine.core.block_pool import BlockPool
 from labengine.core.hash_chain import HashChain
 from labengine.course.base import Exercise
-from labengine.course.exercises.prefix_guesses import GUESSES
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockCached, BlockEvicted, ForwardRan, PrefixHit
 from labengine.lab import Lab
 
@@ -46,10 +45,10 @@ def _with_the_partial_one(token_ids: list[int], block_size: int) -> list[int]:
     return hashes
 
 
-def hash_chain() -> Exercise:
+@course_exercise("prefix-caching/chain")
+def hash_chain(make: Make) -> Exercise:
     """Fill in: the hashes of a prompt's blocks."""
-    return course_exercise(
-        "prefix-caching/chain",
+    return make(
         solution=chain,
         cases=[
             ([1, 2, 3, 4, 5, 6, 7, 8, 9], 4), ([1, 1, 1, 1], 2), ([5, 6, 7], 4), ([9, 2, 3, 4, 5, 6, 7, 8], 4),
@@ -91,10 +90,10 @@ def _all_but_one_token(hashes: list[str], cached: list[str], num_tokens: int, bl
     return min(_entire_prompt(hashes, cached, num_tokens, block_size), num_tokens - 1)
 
 
-def longest_hit() -> Exercise:
+@course_exercise("prefix-caching/longest-hit")
+def longest_hit(make: Make) -> Exercise:
     """Fill in: how many tokens of a prompt are found."""
-    return course_exercise(
-        "prefix-caching/longest-hit",
+    return make(
         solution=num_found,
         cases=[
             (["p", "q"], ["p", "q"], 9, 4), (["p", "q"], ["q"], 9, 4), (["p", "q"], ["p", "q"], 8, 4),
@@ -154,10 +153,10 @@ def _nearest_the_head(step: RevealedStep) -> str:
     return _entry_of(step, next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
 
 
-def evicted() -> Exercise:
+@course_exercise("prefix-caching/evicted")
+def evicted(make: Make) -> Exercise:
     """Predict: the entry that is evicted first."""
-    return course_exercise(
-        "prefix-caching/evicted",
+    return make(
         play=_asked_at_once((STORY, POEM), STORY, LIST),
         truth=_first_evicted,
         another=_others_at_once,
@@ -208,10 +207,10 @@ def _with_documents(*questions: str, documents: int, rounds: int) -> Callable[[L
     return play
 
 
-def in_the_way() -> Exercise:
+@course_exercise("prefix-caching/in-the-way")
+def in_the_way(make: Make) -> Exercise:
     """Make it better: long texts that are sent once."""
-    return course_exercise(
-        "prefix-caching/in-the-way",
+    return make(
         solution=DocumentsFirst,
         workloads=[
             _with_documents(STORY, POEM, documents=2, rounds=4),
@@ -242,10 +241,10 @@ def _same_words_elsewhere(lab: Lab) -> None:
     lab.run()
 
 
-def first_wrong() -> Exercise:
+@course_exercise("prefix-caching/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: a hash that leaves out the parent."""
-    return course_exercise(
-        "prefix-caching/first-wrong",
+    return make(
         broken=ForgetsParent,
         play=_same_words_elsewhere,
         mistakes=[nth_event(BlockCached, 1), nth_event(PrefixHit, -1), nth_event(ForwardRan, 2)],
@@ -289,11 +288,11 @@ def _asked(words: str, adapter: str = "", salt: str = "", **pictures: str) -> di
     return {"words": words.split(), "adapter": adapter, "salt": salt, "pictures": placed}
 
 
-def shareable() -> Exercise:
+@course_exercise("prefix-caching/shareable")
+def shareable(make: Make) -> Exercise:
     """Fill in: how many blocks two requests may share, where more than words counts."""
     look = "look at ▢ ▢ and tell me what"
-    return course_exercise(
-        "prefix-caching/shareable",
+    return make(
         solution=num_shareable,
         cases=[
             (_asked(look, cat="2 3"), _asked(look, cat="2 3"), 4),
@@ -309,14 +308,3 @@ def shareable() -> Exercise:
         num_lines=8,
         mistakes=[_words_alone, _without_salts, _without_adapters, _any_picture],
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    **GUESSES,
-    "prefix-caching/chain": hash_chain,
-    "prefix-caching/longest-hit": longest_hit,
-    "prefix-caching/evicted": evicted,
-    "prefix-caching/first-wrong": first_wrong,
-    "prefix-caching/in-the-way": in_the_way,
-    "prefix-caching/shareable": shareable,
-}

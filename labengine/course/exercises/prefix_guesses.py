@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from labengine.course.base import Exercise
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockEvicted, PrefixHit, RequestScheduled
 from labengine.lab import Lab
 
@@ -68,11 +68,11 @@ def _other_rules(random: Random) -> Instance:
     return _same_rules(rules, one, other)
 
 
-def same_rules() -> Exercise:
+@course_exercise("prefix-caching/same-rules")
+def same_rules(make: Make) -> Exercise:
     """Predict: the words that are computed behind a prefix that is found."""
     first = _same_rules(RULES, "what is the sea", "why do cats sleep")
-    return course_exercise(
-        "prefix-caching/same-rules",
+    return make(
         task=first.task,
         play=first.play,
         truth=_computed,
@@ -99,11 +99,11 @@ def _once_more(text: str) -> Instance:
     return Instance(task, play)
 
 
-def last_word() -> Exercise:
+@course_exercise("prefix-caching/last-word")
+def last_word(make: Make) -> Exercise:
     """Predict: what is found of a prompt that is in the map as a whole."""
     first = _once_more(RULES)
-    return course_exercise(
-        "prefix-caching/last-word",
+    return make(
         task=first.task,
         play=first.play,
         truth=_found,
@@ -143,11 +143,11 @@ def _broken(random: Random) -> Instance:
     )
 
 
-def breaks() -> Exercise:
+@course_exercise("prefix-caching/breaks")
+def breaks(make: Make) -> Exercise:
     """Predict: what is left of a prefix."""
     first = _after_the_rules("", f"Today is Monday. {RULES} why do cats sleep")
-    return course_exercise(
-        "prefix-caching/breaks",
+    return make(
         task=first.task,
         play=first.play,
         truth=_found,
@@ -175,11 +175,11 @@ def _twins(text: str, is_later: bool) -> Instance:
     return Instance(task, play)
 
 
-def twins() -> Exercise:
+@course_exercise("prefix-caching/twins")
+def twins(make: Make) -> Exercise:
     """Predict: what the second of two equal prompts finds."""
     first = _twins(f"{RULES} what is the sea", is_later=False)
-    return course_exercise(
-        "prefix-caching/twins",
+    return make(
         task=first.task,
         play=first.play,
         truth=_found,
@@ -229,11 +229,11 @@ def _last_in_line(step: RevealedStep) -> str:
     return _entry_of(step, next(i for i in reversed(step.before.free_queue) if step.before.blocks[i].block_hashes))
 
 
-def lost_first() -> Exercise:
+@course_exercise("prefix-caching/lost-first")
+def lost_first(make: Make) -> Exercise:
     """Predict: the entry that is evicted first."""
     first = _two_were_here([f"{RULES} what is the sea", f"{RULES} why do cats sleep", RULES], LONG)
-    return course_exercise(
-        "prefix-caching/lost-first",
+    return make(
         task=first.task,
         play=first.play,
         truth=_first_evicted,
@@ -244,12 +244,3 @@ def lost_first() -> Exercise:
         num_blocks=9,
         block_size=BLOCK_SIZE,
     )
-
-
-GUESSES: Mapping[str, Callable[[], Exercise]] = {
-    "prefix-caching/same-rules": same_rules,
-    "prefix-caching/last-word": last_word,
-    "prefix-caching/lost-first": lost_first,
-    "prefix-caching/breaks": breaks,
-    "prefix-caching/twins": twins,
-}

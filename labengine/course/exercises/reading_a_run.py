@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from labengine.core.block import Key
@@ -13,7 +13,7 @@ from labengine.core.parts import Parts
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, BlockEvicted, BlockFreed, BlockTouched
 from labengine.lab import Lab
 
@@ -47,10 +47,10 @@ def _first_that_came(step: RevealedStep) -> str:
     return _key_of(step, 1)
 
 
-def evicted() -> Exercise:
+@course_exercise("reading-a-run/evicted")
+def evicted(make: Make) -> Exercise:
     """Predict: the hash that is evicted first."""
-    return course_exercise(
-        "reading-a-run/evicted",
+    return make(
         play=_one_runs_and_two_are_done,
         truth=_first_evicted,
         about="hash",
@@ -91,10 +91,10 @@ def _long_after_short(lab: Lab) -> None:
     lab.run()
 
 
-def freeing() -> Exercise:
+@course_exercise("reading-a-run/freeing-order")
+def freeing(make: Make) -> Exercise:
     """Fill in: the order in which a request's blocks are freed."""
-    return course_exercise(
-        "reading-a-run/freeing-order",
+    return make(
         solution=freeing_order,
         workloads=[_one_request, _long_after_short],
         num_lines=1,
@@ -139,10 +139,10 @@ def _evicted_in_use(lab: Lab) -> int:
     raise AssertionError("no block was evicted while a table pointed to it")
 
 
-def lost_entry() -> Exercise:
+@course_exercise("reading-a-run/lost-entry")
+def lost_entry(make: Make) -> Exercise:
     """Find the first wrong event: a shared block that is forgotten when one of its requests is done."""
-    return course_exercise(
-        "reading-a-run/lost-entry",
+    return make(
         broken=ForgetsShared,
         play=_three_about_the_sky,
         first=_evicted_in_use,
@@ -185,11 +185,11 @@ def _also_touched(events: list[tuple[str, str, int]], request: str) -> list[str]
     return found
 
 
-def taken() -> Exercise:
+@course_exercise("reading-a-run/who-took")
+def taken(make: Make) -> Exercise:
     """Fill in: a question to the log that no button asks."""
     own = [("allocated", "A", 0), ("allocated", "A", 1), ("freed", "A", 1), ("freed", "A", 0)]
-    return course_exercise(
-        "reading-a-run/who-took",
+    return make(
         solution=who_took,
         cases=[
             ([*own, ("allocated", "B", 1), ("allocated", "C", 0)], "A"),
@@ -255,10 +255,10 @@ def _longer_twins(lab: Lab) -> None:
     _twins_between(lab, num_tokens=13, num_tokens_between=13)
 
 
-def race() -> Exercise:
+@course_exercise("reading-a-run/race")
+def race(make: Make) -> Exercise:
     """Make it better: which freed blocks are reused first."""
-    return course_exercise(
-        "reading-a-run/race",
+    return make(
         solution=CopiesFirst,
         workloads=[_twins_between, _longer_twins, _chat],
         score="tokens computed",
@@ -269,12 +269,3 @@ def race() -> Exercise:
         num_blocks=10,
         block_size=4,
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "reading-a-run/evicted": evicted,
-    "reading-a-run/freeing-order": freeing,
-    "reading-a-run/lost-entry": lost_entry,
-    "reading-a-run/who-took": taken,
-    "reading-a-run/race": race,
-}

@@ -9,7 +9,7 @@ from labengine.core.nano_vllm.block_pool import NanoBlockPool
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep, in_step
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged
 from labengine.lab import Lab
 
@@ -42,10 +42,10 @@ def _last_of(kind: type[BlockAllocated | BlockFreed], block_id: int) -> Callable
     return number
 
 
-def one_short() -> Exercise:
+@course_exercise("late-merge/one-short")
+def one_short(make: Make) -> Exercise:
     """Find the first wrong event: a merge that the ref count misses."""
-    return course_exercise(
-        "late-merge/one-short",
+    return make(
         broken=CountsTwoAtMost,
         play=_three_alike_and_another,
         mistakes=[
@@ -70,10 +70,10 @@ def _reused_last(step: RevealedStep) -> int:
     return step.after.free_queue[-1]
 
 
-def reused_last() -> Exercise:
+@course_exercise("late-merge/reused-last")
+def reused_last(make: Make) -> Exercise:
     """Predict: the end of the free queue, after a merge and after a request that shared."""
-    return course_exercise(
-        "late-merge/reused-last",
+    return make(
         play=_one_token_two_and_more,
         truth=_reused_last,
         about="block",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import frexp, ldexp
 
 from labengine.course.base import Exercise
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import PrefixHit
 from labengine.lab import Lab
 
@@ -27,10 +27,10 @@ def _num_found(step: RevealedStep) -> int:
     return step.first(PrefixHit).num_tokens
 
 
-def num_rows() -> Exercise:
+@course_exercise("rounding/num-rows")
+def num_rows(make: Make) -> Exercise:
     """Predict: the rows that the warm request multiplies."""
-    return course_exercise(
-        "rounding/num-rows",
+    return make(
         play=_cold_then_warm,
         truth=_num_computed,
         about="number",
@@ -58,10 +58,10 @@ def _above_the_next_value(logits: Sequence[float]) -> float:
     return max(logits) - max(one for one in logits if one != max(logits))
 
 
-def margins() -> Exercise:
+@course_exercise("rounding/margin")
+def margins(make: Make) -> Exercise:
     """Fill in: how close a vote was."""
-    return course_exercise(
-        "rounding/margin",
+    return make(
         solution=margin,
         cases=[
             ([1.0, 4.0, 3.5],),
@@ -126,10 +126,10 @@ def _parts_alone(numbers: Sequence[float], part_size: int, num_bits: int) -> flo
     return total
 
 
-def other_order() -> Exercise:
+@course_exercise("rounding/other-order")
+def other_order(make: Make) -> Exercise:
     """Fill in: the same sum in another order."""
-    return course_exercise(
-        "rounding/other-order",
+    return make(
         solution=sum_in_parts,
         cases=[
             ([256.0, 1.0, 1.0, 1.0], 4, 8),
@@ -177,10 +177,10 @@ def _only_exact_ties(cold: Sequence[float], warm: Sequence[float], tokens: Token
     return "not the KV" if found == "other rounding" and margin(cold) and margin(warm) else found
 
 
-def judging() -> Exercise:
+@course_exercise("rounding/verdict")
+def judging(make: Make) -> Exercise:
     """Fill in: corruption or rounding."""
-    return course_exercise(
-        "rounding/verdict",
+    return make(
         solution=verdict,
         cases=[
             ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], (0, 0), 0.03),
@@ -249,10 +249,10 @@ def _rounds_the_rounded(logits: Sequence[float]) -> int:
     return 0
 
 
-def fewer_bits() -> Exercise:
+@course_exercise("rounding/too-few-bits")
+def fewer_bits(make: Make) -> Exercise:
     """Fill in: the number of bits with which a vote becomes a tie."""
-    return course_exercise(
-        "rounding/too-few-bits",
+    return make(
         solution=too_few_bits,
         cases=[
             ([20.0, 20.06, 3.0],),
@@ -274,12 +274,3 @@ def fewer_bits() -> Exercise:
             _upwards_from_one,
         ],
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "rounding/num-rows": num_rows,
-    "rounding/margin": margins,
-    "rounding/other-order": other_order,
-    "rounding/verdict": judging,
-    "rounding/too-few-bits": fewer_bits,
-}

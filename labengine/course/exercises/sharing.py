@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.request import Request
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep, in_step
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockCopied, BlockFreed, RequestForked
 from labengine.lab import Lab
 
@@ -31,10 +29,10 @@ def _copies_the_prompt(num_tokens: int, block_size: int, n: int) -> int:
     return (n - 1) * -(-num_tokens // block_size)
 
 
-def copies() -> Exercise:
+@course_exercise("sharing/copies")
+def copies(make: Make) -> Exercise:
     """Fill in: copies in the step after a fork."""
-    return course_exercise(
-        "sharing/copies",
+    return make(
         solution=num_copies,
         cases=[(6, 4, 4), (8, 4, 4), (6, 4, 1), (1, 16, 2), (32, 16, 5), (33, 16, 5)],
         num_shown=2,
@@ -54,10 +52,10 @@ def _writes_in_place(step: RevealedStep) -> int:
     return next(request_id for request_id in (0, 1, 2) if request_id not in copied)
 
 
-def in_place() -> Exercise:
+@course_exercise("sharing/in-place")
+def in_place(make: Make) -> Exercise:
     """Predict: who writes without a copy."""
-    return course_exercise(
-        "sharing/in-place",
+    return make(
         play=_three_of_four,
         truth=_writes_in_place,
         about="request",
@@ -76,10 +74,10 @@ def _num_used(step: RevealedStep) -> int:
     return step.after.num_used_blocks
 
 
-def blocks() -> Exercise:
+@course_exercise("sharing/blocks")
+def blocks(make: Make) -> Exercise:
     """Predict: blocks in use, three steps in a row."""
-    return course_exercise(
-        "sharing/blocks",
+    return make(
         play=_four_answers,
         truth=_num_used,
         about="number",
@@ -108,10 +106,10 @@ def _three_answers(lab: Lab) -> None:
     lab.step(3)
 
 
-def first_wrong() -> Exercise:
+@course_exercise("sharing/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: a write into a block that another request reads."""
-    return course_exercise(
-        "sharing/first-wrong",
+    return make(
         broken=CopiesForThree,
         play=_three_answers,
         mistakes=[nth_event(BlockCopied), nth_event(RequestForked), nth_event(BlockFreed)],
@@ -158,10 +156,10 @@ def _forgets_the_past(scores: dict[int, float], likeliest: Candidates, num_beams
     return best(dict.fromkeys(scores, 0.0), likeliest, num_beams)
 
 
-def go_on() -> Exercise:
+@course_exercise("sharing/go-on")
+def go_on(make: Make) -> Exercise:
     """Fill in: which beams go on."""
-    return course_exercise(
-        "sharing/go-on",
+    return make(
         solution=best,
         cases=[
             ({0: -1.0, 1: -2.0}, {0: [("a", -0.5), ("b", -0.7)], 1: [("c", -0.1), ("d", -3.0)]}, 2),
@@ -173,12 +171,3 @@ def go_on() -> Exercise:
         num_lines=3,
         mistakes=[[_best_of_each, _best_word_of_each], _worst_first, _best_last, _forgets_the_past],
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "sharing/copies": copies,
-    "sharing/in-place": in_place,
-    "sharing/blocks": blocks,
-    "sharing/first-wrong": first_wrong,
-    "sharing/go-on": go_on,
-}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.config import GroupSpec
@@ -11,7 +10,7 @@ from labengine.core.state_group import StateGroup
 from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, PrefixHit, StateAdvanced, StateCopied
 from labengine.lab import Lab
 
@@ -56,10 +55,10 @@ def _leaves_no_token(num_tokens: int, block_size: int, budget: int) -> list[int]
     )
 
 
-def chunk_sizes() -> Exercise:
+@course_exercise("states/chunks")
+def chunk_sizes(make: Make) -> Exercise:
     """Fill in: where a prompt is cut."""
-    return course_exercise(
-        "states/chunks",
+    return make(
         solution=chunks,
         cases=[(22, 4, 12), (20, 4, 1000), (3, 4, 1000), (22, 4, 11), (21, 8, 9), (16, 16, 16), (1, 4, 8), (33, 8, 16)],
         num_shown=3,
@@ -81,10 +80,10 @@ def _num_entries(step: RevealedStep) -> int:
     return len(step.after.requests[0].block_tables[STATE_GROUP])
 
 
-def held() -> Exercise:
+@course_exercise("states/held")
+def held(make: Make) -> Exercise:
     """Predict: blocks of the state group, step by step."""
-    return course_exercise(
-        "states/held",
+    return make(
         play=_first_chunk,
         truth=_num_held,
         about="number",
@@ -104,10 +103,10 @@ def _num_hit(step: RevealedStep) -> int:
     return step.first(PrefixHit).num_tokens
 
 
-def hit() -> Exercise:
+@course_exercise("states/hit")
+def hit(make: Make) -> Exercise:
     """Predict: a hit where states have larger blocks than attention."""
-    return course_exercise(
-        "states/hit",
+    return make(
         play=_equal_prompts,
         truth=_num_hit,
         about="number",
@@ -150,10 +149,10 @@ def two_beginnings(lab: Lab) -> None:
         lab.run()
 
 
-def checkpoints() -> Exercise:
+@course_exercise("states/checkpoints")
+def checkpoints(make: Make) -> Exercise:
     """Make it better: where states are left."""
-    return course_exercise(
-        "states/checkpoints",
+    return make(
         solution=EndsAtEachBlock,
         workloads=[one_beginning, two_beginnings],
         score="tokens computed",
@@ -177,10 +176,10 @@ def _three_chunks(lab: Lab) -> None:
     lab.step(4)
 
 
-def first_wrong() -> Exercise:
+@course_exercise("states/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: a cached state is overwritten."""
-    return course_exercise(
-        "states/first-wrong",
+    return make(
         broken=WritesWhereItBegan,
         first=nth_event(StateAdvanced, 1),
         play=_three_chunks,
@@ -192,12 +191,3 @@ def first_wrong() -> Exercise:
         ],
         **_settings(max_num_batched_tokens=12),
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "states/chunks": chunk_sizes,
-    "states/held": held,
-    "states/hit": hit,
-    "states/checkpoints": checkpoints,
-    "states/first-wrong": first_wrong,
-}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.course.base import Exercise
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, BlockEvicted, BlockTouched
 from labengine.lab import Lab
 from labengine.scenarios import bug
@@ -68,10 +67,10 @@ def _interleaved() -> Any:
     return bug("vllm-44409").column("interleaved").parts
 
 
-def allocate() -> Exercise:
+@course_exercise("two-phases/allocate")
+def allocate(make: Make) -> Exercise:
     """Fill in: two phases."""
-    return course_exercise(
-        "two-phases/allocate",
+    return make(
         solution=allocate_computed,
         workloads=[_stage, _long_prompt, _longer_prompt],
         num_lines=6,
@@ -99,10 +98,10 @@ def _evicted_before_touch(lab: Lab) -> int:
     return evicted
 
 
-def first_wrong() -> Exercise:
+@course_exercise("two-phases/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: one block in two tables."""
-    return course_exercise(
-        "two-phases/first-wrong",
+    return make(
         broken=_interleaved(),
         play=_hung_up_and_long_prompt,
         mistakes=[_evicted_before_touch, "BlocksLoaded"],
@@ -132,10 +131,10 @@ def _before_long_prompt(lab: Lab) -> None:
     lab.add(token_ids=scenario.prompts(lab)[0], max_tokens=1)
 
 
-def fresh_block() -> Exercise:
+@course_exercise("two-phases/fresh-block")
+def fresh_block(make: Make) -> Exercise:
     """Predict: the window group's first fresh block, in the old order."""
-    return course_exercise(
-        "two-phases/fresh-block",
+    return make(
         play=_before_long_prompt,
         truth=_first_of_window_group,
         about="block",
@@ -157,10 +156,10 @@ def _key_of(step: RevealedStep, block_id: int) -> str:
     return next(key for key, block_ids in step.before.prefix_map.items() if block_id in block_ids)
 
 
-def evicted() -> Exercise:
+@course_exercise("two-phases/evicted")
+def evicted(make: Make) -> Exercise:
     """Predict: the entry of the map that the old order loses first."""
-    return course_exercise(
-        "two-phases/evicted",
+    return make(
         play=_before_long_prompt,
         truth=_first_evicted,
         about="hash",
@@ -193,10 +192,10 @@ def _without_touching(queue: list[int], hits: list[list[int]], num_fresh: int) -
     return [[*group, *queue[i * num_fresh : (i + 1) * num_fresh]] for i, group in enumerate(hits)]
 
 
-def on_paper() -> Exercise:
+@course_exercise("two-phases/on-paper")
+def on_paper(make: Make) -> Exercise:
     """Fill in: both phases, on lists."""
-    return course_exercise(
-        "two-phases/on-paper",
+    return make(
         solution=tables_of,
         cases=[
             ([2, 1, 5, 4, 6, 3, 7, 8], [[1, 2], [4, 5]], 2),
@@ -209,12 +208,3 @@ def on_paper() -> Exercise:
         num_lines=5,
         mistakes=[_in_one_phase, _without_touching],
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "two-phases/fresh-block": fresh_block,
-    "two-phases/evicted": evicted,
-    "two-phases/first-wrong": first_wrong,
-    "two-phases/on-paper": on_paper,
-    "two-phases/allocate": allocate,
-}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.config import GroupSpec
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.course.base import Exercise
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockFreed
 from labengine.lab import Lab
 
@@ -34,10 +33,10 @@ def _num_entries(step: RevealedStep) -> int:
     return len(step.after.requests[0].block_tables[WINDOW_GROUP])
 
 
-def held() -> Exercise:
+@course_exercise("two-tables/held")
+def held(make: Make) -> Exercise:
     """Predict: blocks of the window group, step by step."""
-    return course_exercise(
-        "two-tables/held",
+    return make(
         play=_one_prompt,
         truth=_num_held,
         about="number",
@@ -65,10 +64,10 @@ def _of_the_other_request(step: RevealedStep) -> int:
     return step.before.requests[1].block_tables[1][0]
 
 
-def freed_block() -> Exercise:
+@course_exercise("two-tables/freed-block")
+def freed_block(make: Make) -> Exercise:
     """Predict: the block that leaves the window."""
-    return course_exercise(
-        "two-tables/freed-block",
+    return make(
         play=_two_prompts,
         truth=_window_freed,
         about="block",
@@ -95,10 +94,10 @@ def _below_zero(num_computed: int, window: int, block_size: int) -> int:
     return (num_computed - window + 1) // block_size
 
 
-def skipped() -> Exercise:
+@course_exercise("two-tables/skipped")
+def skipped(make: Make) -> Exercise:
     """Fill in: how many blocks have left the window."""
-    return course_exercise(
-        "two-tables/skipped",
+    return make(
         solution=num_skipped_blocks,
         cases=[(11, 8, 4), (10, 8, 4), (18, 8, 4), (3, 8, 4), (0, 4, 4), (16, 1, 4), (20, 6, 4), (512, 512, 16)],
         num_lines=2,
@@ -123,10 +122,10 @@ def _one_more_rounded_down(window: int, block_size: int) -> int:
     return window // block_size + 1
 
 
-def most() -> Exercise:
+@course_exercise("two-tables/most")
+def most(make: Make) -> Exercise:
     """Fill in: the most blocks that a window touches."""
-    return course_exercise(
-        "two-tables/most",
+    return make(
         solution=most_blocks,
         cases=[(8, 4), (5, 4), (6, 4), (1, 4), (2, 4), (9, 4), (512, 16), (3, 1), (17, 16)],
         num_lines=1,
@@ -147,21 +146,12 @@ def _one_prompt_and_steps(lab: Lab) -> None:
     lab.step(6)
 
 
-def first_wrong() -> Exercise:
+@course_exercise("two-tables/first-wrong")
+def first_wrong(make: Make) -> Exercise:
     """Find the first wrong event: a block leaves the window too early."""
-    return course_exercise(
-        "two-tables/first-wrong",
+    return make(
         broken=CountsWithoutItself,
         play=_one_prompt_and_steps,
         mistakes=["SlotsWritten"],
         **_settings(),
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "two-tables/held": held,
-    "two-tables/freed-block": freed_block,
-    "two-tables/skipped": skipped,
-    "two-tables/most": most,
-    "two-tables/first-wrong": first_wrong,
-}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from random import Random
 
 from labengine.core.free_queue import FreeQueue
@@ -10,11 +9,17 @@ from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import BlockAllocated, BlockFreed, SlotsWritten
 from labengine.lab import Lab
 
 SEA = "The sea is deep and blue and cold today"
+
+
+def _introduced(exercise: Exercise) -> Exercise:
+    """Give an exercise a dashboard of what the notebook has introduced."""
+    exercise.panels = ("pool", "tables", "queue", "log")
+    return exercise
 
 
 def slot_of(table: list[int], position: int, block_size: int) -> int:
@@ -38,10 +43,10 @@ def _forgets_the_size(table: list[int], position: int, block_size: int) -> int:
     return table[position // block_size] + position % block_size
 
 
-def slot() -> Exercise:
+@course_exercise("why-blocks/slot")
+def slot(make: Make) -> Exercise:
     """Fill in: from a position to its slot."""
-    return course_exercise(
-        "why-blocks/slot",
+    return make(
         solution=slot_of,
         cases=[([3, 0, 2], 6, 4), ([3, 0, 2], 0, 4), ([7], 3, 16), ([5, 1], 15, 8), ([0, 1, 2], 9, 4), ([9, 4], 2, 2)],
         num_shown=2,
@@ -63,10 +68,10 @@ def _counts_written(num_tokens: int, block_size: int) -> int:
     return num_tokens % block_size
 
 
-def waste() -> Exercise:
+@course_exercise("why-blocks/waste")
+def waste(make: Make) -> Exercise:
     """Fill in: slots held and not written."""
-    return course_exercise(
-        "why-blocks/waste",
+    return make(
         solution=num_unwritten,
         cases=[(6, 4), (1, 16), (17, 16), (4, 4), (32, 16), (1024, 1024)],
         num_shown=3,
@@ -110,17 +115,19 @@ def _other_traffic(random: Random) -> Instance:
 _NEXT = "A request is waiting, and will be admitted in the next step. Which block is taken first?"
 
 
-def next_block() -> Exercise:
+@course_exercise("why-blocks/next-block")
+def next_block(make: Make) -> Exercise:
     """Predict: the block that is taken next."""
-    return course_exercise(
-        "why-blocks/next-block",
-        play=_some_traffic,
-        truth=_next_taken,
-        another=_other_traffic,
-        about="block",
-        num_blocks=10,
-        block_size=4,
-        mistakes=[_lowest_free, _last_freed],
+    return _introduced(
+        make(
+            play=_some_traffic,
+            truth=_next_taken,
+            another=_other_traffic,
+            about="block",
+            num_blocks=10,
+            block_size=4,
+            mistakes=[_lowest_free, _last_freed],
+        )
     )
 
 
@@ -151,20 +158,22 @@ def _two_others(random: Random) -> Instance:
     return _two_arrive(one, random.randrange(3, 6), other)
 
 
-def num_free() -> Exercise:
+@course_exercise("why-blocks/num-free")
+def num_free(make: Make) -> Exercise:
     """Predict: the free blocks after each of three steps."""
     first = _two_arrive("Cats sleep all day and night", 3, SEA)
-    return course_exercise(
-        "why-blocks/num-free",
-        task=first.task,
-        play=first.play,
-        truth=_num_free_after,
-        another=_two_others,
-        about="number",
-        rounds=2,
-        num_blocks=8,
-        block_size=4,
-        mistakes=[_without_freed],
+    return _introduced(
+        make(
+            task=first.task,
+            play=first.play,
+            truth=_num_free_after,
+            another=_two_others,
+            about="number",
+            rounds=2,
+            num_blocks=8,
+            block_size=4,
+            mistakes=[_without_freed],
+        )
     )
 
 
@@ -190,33 +199,15 @@ def _a_second_arrives(lab: Lab) -> None:
     lab.step(2)
 
 
-def twice() -> Exercise:
+@course_exercise("why-blocks/twice")
+def twice(make: Make) -> Exercise:
     """Find the first wrong event: a block in two tables."""
-    return course_exercise(
-        "why-blocks/twice",
-        broken=GivesOneTwice,
-        play=_a_second_arrives,
-        mistakes=[nth_event(BlockAllocated, 1), nth_event(SlotsWritten, 2)],
-        num_blocks=5,
-        block_size=4,
+    return _introduced(
+        make(
+            broken=GivesOneTwice,
+            play=_a_second_arrives,
+            mistakes=[nth_event(BlockAllocated, 1), nth_event(SlotsWritten, 2)],
+            num_blocks=5,
+            block_size=4,
+        )
     )
-
-
-def _introduced(make: Callable[[], Exercise]) -> Callable[[], Exercise]:
-    """Return a function that makes the exercise with a dashboard of what the notebook has introduced."""
-
-    def made() -> Exercise:
-        exercise = make()
-        exercise.panels = ("pool", "tables", "queue", "log")
-        return exercise
-
-    return made
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "why-blocks/slot": slot,
-    "why-blocks/waste": waste,
-    "why-blocks/next-block": _introduced(next_block),
-    "why-blocks/num-free": _introduced(num_free),
-    "why-blocks/twice": _introduced(twice),
-}

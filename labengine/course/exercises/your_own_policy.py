@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.core.block import Block, Prefix
@@ -30,7 +29,7 @@ from labengine.course.exercises.policy_workloads import (
 )
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import course_exercise
+from labengine.course.words import Make, course_exercise
 from labengine.events import (
     BlockAllocated,
     BlockCached,
@@ -103,10 +102,10 @@ class _KeepNothing(BlockPool):
         return list(block_ids)
 
 
-def one_off_texts() -> Exercise:
+@course_exercise("your-policy/one-off-texts")
+def one_off_texts(make: Make) -> Exercise:
     """Make it better: a pool for prompts with a common beginning, and for conversations."""
-    return course_exercise(
-        "your-policy/one-off-texts",
+    return make(
         solution=KeepWhatComesBack,
         workloads=[librarian, conversation],
         score="tokens computed",
@@ -167,10 +166,10 @@ class _AllEqualTokensShared(SharersWait):
         return next((i for i, (a, b) in enumerate(both) if a != b), min(one.num_tokens, other.num_tokens))
 
 
-def sharers() -> Exercise:
+@course_exercise("your-policy/sharers")
+def sharers(make: Make) -> Exercise:
     """Make it better: requests wait for what another one is computing."""
-    return course_exercise(
-        "your-policy/sharers",
+    return make(
         solution=SharersWait,
         workloads=[twins, triplets_and_another, same_rules],
         score=tokens_and_steps,
@@ -199,10 +198,10 @@ class _NewestFirst(TokenBudgetScheduler):
         return self.waiting[-1]
 
 
-def waiting() -> Exercise:
+@course_exercise("your-policy/waiting")
+def waiting(make: Make) -> Exercise:
     """Make it better: the order of admission."""
-    return course_exercise(
-        "your-policy/waiting",
+    return make(
         solution=ShortestFirst,
         workloads=[crowd, short_and_long],
         score=steps_waited,
@@ -236,10 +235,10 @@ class _FitsNow(TokenBudgetScheduler):
         return super().admit(request, limit, is_first=is_first)
 
 
-def room_to_grow() -> Exercise:
+@course_exercise("your-policy/room-to-grow")
+def room_to_grow(make: Make) -> Exercise:
     """Make it better: admission that needs no preemption."""
-    return course_exercise(
-        "your-policy/room-to-grow",
+    return make(
         solution=KeepsRoomToGrow,
         workloads=[all_grow, crowd],
         score=tokens_and_steps,
@@ -262,10 +261,10 @@ def _num_computed(step: RevealedStep) -> int:
     return step.first(ForwardRan).num_tokens
 
 
-def next_step() -> Exercise:
+@course_exercise("your-policy/next-step")
+def next_step(make: Make) -> Exercise:
     """Predict: what a policy makes of the next two steps."""
-    return course_exercise(
-        "your-policy/next-step",
+    return make(
         play=_four_equal,
         truth=_num_computed,
         about="number",
@@ -307,10 +306,10 @@ def _two_texts(lab: Lab) -> None:
     lab.run()
 
 
-def never_forgets() -> Exercise:
+@course_exercise("your-policy/never-forgets")
+def never_forgets(make: Make) -> Exercise:
     """Find the first wrong event: a block that is given away and not forgotten."""
-    return course_exercise(
-        "your-policy/never-forgets",
+    return make(
         broken=NeverForgets,
         play=_two_texts,
         first=_allocated_while_cached,
@@ -318,13 +317,3 @@ def never_forgets() -> Exercise:
         num_blocks=6,
         block_size=4,
     )
-
-
-EXERCISES: Mapping[str, Callable[[], Exercise]] = {
-    "your-policy/next-step": next_step,
-    "your-policy/one-off-texts": one_off_texts,
-    "your-policy/sharers": sharers,
-    "your-policy/waiting": waiting,
-    "your-policy/room-to-grow": room_to_grow,
-    "your-policy/never-forgets": never_forgets,
-}

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
-from labengine.engine.abandoned_files import remove_abandoned
 from labengine.engine.external.store import StoreError
 from labengine.system.atomic_write import TEMPORARY, write_atomically
 from labengine.system.regular_file import read_regular
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 FORMAT = "labengine-kv-1"
+ABANDONED_SECONDS = 3600
+"""Age of a temporary file whose writer is gone: a block is written in milliseconds."""
 
 
 def encode(fingerprint: str, key: Key, kv: BlockKV | None) -> bytes:
@@ -172,9 +174,11 @@ class BlockFolder:
         return [(name, size) for _, name, size in sorted(found)]
 
     def clean(self) -> None:
-        """Remove temporary files of interrupted writers."""
-        with suppress(OSError):
-            remove_abandoned(self.path.glob(f"*/group-*/{TEMPORARY}"))
+        """Remove temporary files of interrupted writers: those to which nothing was written for an hour."""
+        with suppress(OSError):  # another process may be removing a file or a folder
+            for path in self.path.glob(f"*/group-*/{TEMPORARY}"):
+                if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+                    path.unlink(missing_ok=True)
 
     def _stats(self) -> Iterator[tuple[int, str, int]]:
         for path in self.path.glob("*/group-*/*.safetensors"):

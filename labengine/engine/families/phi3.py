@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
+
+from pydantic import Field
 
 from labengine.config import ConfigError
 from labengine.engine.families import llama
 from labengine.engine.layers import LLAMA_NAMES, Family
-from labengine.engine.model_files.config_fields import PartialRopeFields, RopeFields, Size, WindowFields
+from labengine.engine.model_files.config_fields import PartialRopeFields, RopeFields, WindowFields
 from labengine.engine.rope import RopeSpec
 
 
 class Phi3Fields(WindowFields, PartialRopeFields):
     """Phi-3: the positions that the model was trained on stand beside the rope's settings."""
 
-    original_max_position_embeddings: Size = 4096
+    original_max_position_embeddings: Annotated[int, Field(ge=2, le=2**24)] = 4096
 
     @property
     def rope(self) -> RopeSpec:

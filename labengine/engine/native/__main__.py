@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
-from labengine.engine.native.image import installed_images
+from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, installed_file, keep
 
 
 def main() -> int:
     """Compile, and print the file's path. Returns 1 where that fails."""
     try:
-        require_posix()
-        print(installed_images().keep(image_name(), compiled_image(find_compilers())))
+        print(keep(installed_file(), compiled_image(find_compilers())))
     except (CompileError, OSError) as error:
         print(f"labengine: {error}", file=sys.stderr)
         return 1

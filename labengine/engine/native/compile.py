@@ -1,4 +1,4 @@
-"""Compiles the C kernels with the machine's own compiler, and tests the result before it is used."""
+"""Compiles the C kernels with the machine's own compiler, and keeps the result under a digest."""
 
 from __future__ import annotations
 
@@ -7,52 +7,75 @@ import os
 import platform
 import shlex
 import shutil
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from labengine.engine.native.instruction_set import processor, requested_instruction_set
-from labengine.engine.native.trust import folder_distrust
+from labengine.engine.sources.cache import cache_root
+from labengine.system.atomic_write import write_atomically
 
 SOURCES = Path(__file__).with_name("csrc")
-PROBE = Path(__file__).with_name("probe.py")
+INSTALLED = Path(__file__).with_name("compiled")
+"""Kernels that `python -m labengine.engine.native` compiled, for all users of the installed package."""
+PREBUILT = Path(__file__).with_name("prebuilt_images")
+"""Folder of a platform's wheel with kernels for each set of instructions; `make wheels` fills it."""
 FLAGS = (
     *("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
     *("-shared", "-fPIC", "-pthread"),
 )
 """The compiler's flags with every set of instructions."""
-COMPILE_SECONDS = 180
-"""Ten times as long as a slow machine takes; a compiler that takes longer hangs."""
-PROBE_SECONDS = 60
-WINDOWS_EXCEPTION = 0xC0000000
-"""From here on exit statuses on Windows are exceptions that ended the process: 0xC000001D is an unknown instruction."""
 
 Command = tuple[str, ...]
-
-_hung: dict[Command, CompileError] = {}
-"""Compilers that hung: they are not tried again in this process."""
 
 
 class CompileError(Exception):
     """There are no kernels for this machine; the message is half a sentence with the reason."""
 
 
-class HungError(CompileError):
-    """A compiler, or the test of its result, did not end."""
+def installed_file() -> Path:
+    """Return where kernels for this machine lie in the installed package."""
+    return INSTALLED / _file_name()
 
 
-def require_posix() -> None:
-    """Raise CompileError on a system where the kernels are not compiled, but come with labengine's wheel."""
-    if os.name != "posix":
-        raise CompileError(f"the kernels are compiled on Linux and macOS only, not on {platform.system()}")
+def cached_file() -> Path:
+    """Return where kernels for this machine lie in the user's cache: each $CC has its own."""
+    return cache_root() / "native" / _file_name(os.environ.get("CC", ""))
+
+
+def _file_name(*facts: str) -> str:
+    """Return a name for the facts, sources, flags and processor: a library for this machine runs only here."""
+    digest = hashlib.sha256()
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + source.read_bytes())
+    for fact in (*FLAGS, *requested_instruction_set().flags, platform.machine(), processor(), *facts):
+        digest.update(fact.encode() + b"\0")
+    return f"{digest.hexdigest()[:24]}.so"
+
+
+def keep(file: Path, image: bytes) -> Path:
+    """Write a library to its place, whole or not at all, and return the place. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, image, mode=0o644)
+    return file
+
+
+def compiled_image(compilers: Sequence[Command]) -> bytes:
+    """Return the library that the first working compiler makes. Raises CompileError with the first one's reason."""
+    failures = []
+    for compiler in compilers:
+        try:
+            return _compiled_by(compiler)
+        except (CompileError, OSError) as failure:
+            failures.append(failure)
+    raise CompileError(str(failures[0])) from failures[0]
 
 
 def find_compilers() -> list[Command]:
     """Return the installed ones of $CC ("ccache gcc" has two words), cc, gcc, clang. Raises CompileError for none."""
+    if os.name != "posix":
+        raise CompileError(f"the kernels are compiled on Linux and macOS only, not on {platform.system()}")
     commands = [_requested(), ["cc"], ["gcc"], ["clang"]]
     found = [(path, *command[1:]) for command in commands if command and (path := shutil.which(command[0]))]
     if not found:
@@ -60,134 +83,21 @@ def find_compilers() -> list[Command]:
     return found
 
 
-def _requested() -> list[str]:
+def _requested() -> Sequence[str]:
     try:
         return shlex.split(os.environ.get("CC", ""))
     except ValueError as error:
         raise CompileError(f"$CC cannot be read ({error}); write it as in a shell") from error
 
 
-def compiled_image(compilers: Sequence[Command]) -> bytes:
-    """Return the tested library of the first compiler that succeeds. Raises the first compiler's error."""
-    failures = []
-    for compiler in compilers:
-        try:
-            return _compile(compiler)
-        except CompileError as failure:
-            failures.append(failure)
-            if isinstance(failure, HungError):
-                _hung[compiler] = failure
-        except OSError as error:
-            failures.append(CompileError(f"the kernels could not be compiled: {error}"))
-    raise failures[0]
-
-
-def _compile(compiler: Command) -> bytes:
-    if compiler in _hung:
-        raise _hung[compiler]
-    with _private_folder() as folder:
-        built = folder / "kernels.so"
-        name = " ".join([Path(compiler[0]).name, *compiler[1:]])
-        flags = [*FLAGS, *requested_instruction_set().flags]
-        command = [*compiler, *flags, str(SOURCES / "labengine.c"), "-o", str(built), "-lm"]
-        status, said = _run(command, folder, COMPILE_SECONDS, f"{name} took more than {COMPILE_SECONDS} s")
-        if status:
-            first = next((line for line in said.splitlines() if "error" in line), said.strip()[:300])
-            raise CompileError(f"{name} could not compile the kernels: {first}")
-        if not built.is_file():
-            raise CompileError(f"{name} compiled nothing, and did not say so")
-        image = built.read_bytes()
-        _probe(built, name)
-        return image
-
-
-def check_image(image: bytes, name: str) -> None:
-    """Test a library that `name` made, in another process. Raises CompileError where it is no use."""
-    with _private_folder() as folder:
-        built = folder / "kernels.so"
-        built.write_bytes(image)
-        _probe(built, name)
-
-
-@contextmanager
-def _private_folder() -> Iterator[Path]:
-    """Make a temporary folder that no other user can write to. Raises CompileError where $TMPDIR has no such place."""
+def _compiled_by(compiler: Command) -> bytes:
     with TemporaryDirectory(prefix="labengine-") as folder:
-        distrust = folder_distrust(Path(folder).resolve())
-        if distrust is not None:
-            raise CompileError(f"there is no folder to compile in: {distrust}; or name another in $TMPDIR")
-        yield Path(folder)
-
-
-def _probe(built: Path, name: str) -> None:
-    """Test the library in another process, which bad code may end. Raises CompileError."""
-    command = [sys.executable or "python3", "-I", "-S", str(PROBE), str(built)]
-    status, said = _run(command, built.parent, PROBE_SECONDS, f"what {name} made of the kernels hangs")
-    if status < 0:
-        raise CompileError(f"what {name} made of the kernels dies: {signal.strsignal(-status)}")
-    if status >= WINDOWS_EXCEPTION:
-        raise CompileError(f"what {name} made of the kernels dies: exception {status:#x}")
-    if status:
-        raise CompileError(f"what {name} made of the kernels is no use: {(said.strip().splitlines() or ['?'])[-1]}")
-
-
-def _run(command: Sequence[str], folder: Path, seconds: float, hangs: str) -> tuple[int, str]:
-    """Return the exit status and the beginning of stderr.
-
-    On a timeout (HungError) or interrupt the processes are killed.
-    """
-    errors = folder / "errors"
-    with errors.open("wb") as file:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file, start_new_session=True
-        )
-        try:
-            status = process.wait(seconds)
-        except BaseException as error:
-            _kill(process)
-            process.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise HungError(hangs) from None
-            raise
-    with errors.open(encoding="utf-8", errors="replace") as said:
-        return status, said.read(100_000)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process; on POSIX, with all that it has started."""
-    with suppress(ProcessLookupError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def image_name(compilers: Sequence[Command] = ()) -> str:
-    """Return a name for sources, flags, processor and compilers: a library for this machine runs only here.
-
-    A compiler is identified by its file's path, size and time: none is run to find an existing library.
-    """
-    flags = (*FLAGS, *requested_instruction_set().flags)
-    return _digest(*flags, *map(_identity, compilers), platform.machine(), processor())
-
-
-def sources_digest() -> str:
-    """Return a name for the sources alone, with which libraries for other machines are identified."""
-    return _digest()
-
-
-def _digest(*facts: str) -> str:
-    digest = hashlib.sha256()
-    for source in sorted(SOURCES.iterdir()):
-        digest.update(source.name.encode() + source.read_bytes())
-    for fact in facts:
-        digest.update(fact.encode() + b"\0")
-    return digest.hexdigest()[:24]
-
-
-def _identity(compiler: Command) -> str:
-    try:
-        status = Path(compiler[0]).stat()
-    except OSError:
-        return repr(compiler)  # removed meanwhile: compiling will fail, and report it
-    return repr((compiler, status.st_size, status.st_mtime_ns))
+        built = Path(folder) / "kernels.so"
+        flags = (*FLAGS, *requested_instruction_set().flags)
+        command = [*compiler, *flags, str(SOURCES / "labengine.c"), "-o", str(built), "-lm"]
+        run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        if run.returncode:
+            said = next((line for line in run.stderr.splitlines() if "error" in line), run.stderr.strip()[:300])
+            name = " ".join([Path(compiler[0]).name, *compiler[1:]])
+            raise CompileError(f"{name} could not compile the kernels: {said}")
+        return built.read_bytes()

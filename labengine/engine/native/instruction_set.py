@@ -1,7 +1,8 @@
 """The instructions that the kernels may use: all of the processor's, or the set that LABENGINE_CPU names.
 
 The sets are the levels of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI, section 3.1.1), one more with the
-products of bf16, and none at all. A smaller set than the processor's is for comparing: so an older one computes.
+products of bf16, and two of ARM's; each has kernels in some wheel. A smaller set than the processor's is for comparing:
+so an older one computes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ floats, and have to wait for more operands: a prompt was a third slower with the
 class InstructionSet:
     """A set of instructions. flags: the compiler's; needs: its features beyond x86-64, as Linux names them.
 
-    machine: the kind of processor, as platform.machine() names it; "" for any.
+    machine: the kind of processor, as platform.machine() names it; "" for this one's.
     """
 
     name: str
@@ -37,14 +38,14 @@ class InstructionSet:
 
     def lacking(self) -> list[str]:
         """Return the needed features that this processor lacks; [] where the set runs, or nothing is known of it."""
-        if self.machine not in ("", machine()):
+        if self.machine != machine():
             return [f"a processor of the kind {self.machine}"]
         known = features()
         return sorted(self.needs - known) if known else []
 
     def is_known_to_run(self) -> bool:
         """Return True if this processor is of the kind, and is known to have all needed features."""
-        return self.machine in ("", machine()) and self.needs <= features()
+        return self.machine == machine() and self.needs <= features()
 
 
 _V2 = frozenset(["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"])
@@ -55,7 +56,6 @@ _ARM_V8_2 = frozenset(["asimdrdm", "atomics", "crc32"])
 INSTRUCTION_SETS = {
     isa.name: isa
     for isa in (
-        InstructionSet("scalar", ("-DLABENGINE_SCALAR", "-fno-tree-vectorize", "-fno-tree-slp-vectorize")),
         InstructionSet("x86-64-v2", ("-march=x86-64-v2",), "x86_64", _V2),
         InstructionSet("x86-64-v3", ("-march=x86-64-v3",), "x86_64", _V3),
         InstructionSet("x86-64-v4", ("-march=x86-64-v4",), "x86_64", _V4),
@@ -92,7 +92,7 @@ def instruction_set_name() -> str:
     isa = requested_instruction_set()
     if isa.name != NATIVE:
         return isa.name
-    known = [isa.name for isa in INSTRUCTION_SETS.values() if isa.machine and features() and not isa.lacking()]
+    known = [isa.name for isa in INSTRUCTION_SETS.values() if features() and not isa.lacking()]
     return known[-1] if known else platform.machine()
 
 
@@ -104,7 +104,7 @@ def runnable_instruction_sets() -> list[InstructionSet]:
     if requested_instruction_set().name != NATIVE:
         return [requested_instruction_set()]
     slower = {"x86-64-v4-bf16"} if widens() else set()
-    known = (isa for isa in reversed(INSTRUCTION_SETS.values()) if isa.machine and isa.is_known_to_run())
+    known = (isa for isa in reversed(INSTRUCTION_SETS.values()) if isa.is_known_to_run())
     return [isa for isa in known if isa.name not in slower]
 
 

@@ -6,20 +6,29 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from ctypes import CDLL, c_double
+from contextlib import suppress
+from ctypes import CDLL, POINTER, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 
 import torch
 from torch import Tensor
 
 from labengine.engine.mapped_memory import MappedMemory, mapped_zeros
-from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
-from labengine.engine.native.image import ImageError, ImageFolder, cached_images, installed_images, open_image
-from labengine.engine.native.instruction_set import instruction_set_name
+from labengine.engine.native.compile import (
+    PREBUILT,
+    CompileError,
+    cached_file,
+    compiled_image,
+    find_compilers,
+    installed_file,
+    keep,
+)
+from labengine.engine.native.instruction_set import instruction_set_name, runnable_instruction_sets
 from labengine.engine.native.layout import Op, Step
-from labengine.engine.native.prebuilt import candidates, prebuilt_image
 
 _opening = Lock()
 
@@ -53,57 +62,64 @@ def _opened() -> Kernels:
 
 
 def _compiled_here() -> Kernels:
-    require_posix()
-    name = instruction_set_name()
-    installed = _first_usable(installed_images(), image_name())
-    return Kernels(installed or _cached_or_compiled(), name, "compiled here")
+    return Kernels(_kept() or _newly_compiled(), instruction_set_name(), "compiled here")
+
+
+def _kept() -> CDLL | None:
+    for find in (installed_file, cached_file):
+        with suppress(CompileError):
+            return _load(find())
+    return None
+
+
+def _newly_compiled() -> CDLL:
+    compilers = find_compilers()
+    _say("compiling CPU kernels for this machine (once, some seconds)")
+    image = compiled_image(compilers)
+    try:
+        return _load(keep(cached_file(), image))
+    except OSError as error:
+        _say(f"the CPU kernels cannot be kept, and will be compiled in each process: {error}")
+    with TemporaryDirectory(prefix="labengine-") as folder:
+        return _load(keep(Path(folder) / "kernels.so", image))
 
 
 def _prebuilt(failure: CompileError) -> Kernels:
     """Return the fastest kernels that the package brings. Raises CompileError where there are none."""
-    refusals = []
-    for isa in candidates():
+    reasons = [str(failure)]
+    for isa in runnable_instruction_sets() if PREBUILT.is_dir() else ():
         try:
-            kernels = open_image(prebuilt_image(isa))
-        except (CompileError, ImageError) as refusal:
-            refusals.append(f"the kernels for {isa.name} that came with labengine are not used: {refusal}")
-            continue
-        for words in refusals:
-            _say(words)
-        return Kernels(kernels, isa.name, "from labengine's wheel")
-    raise CompileError("; ".join([str(failure), *refusals])) from failure
+            return Kernels(_load(PREBUILT / f"{isa.name}.so"), isa.name, "from labengine's wheel")
+        except CompileError as refusal:
+            reasons.append(f"the kernels for {isa.name} that came with labengine are not used: {refusal}")
+            _say(reasons[-1])
+    raise CompileError("; ".join(reasons)) from failure
 
 
-def _cached_or_compiled() -> CDLL:
-    compilers = find_compilers()
-    images, name = cached_images(), image_name(compilers)
-    kept = _first_usable(images, name)
-    if kept is not None:
-        return kept
-    _say("compiling CPU kernels for this machine (once, some seconds)")
-    image = compiled_image(compilers)
+def _load(file: Path) -> CDLL:
+    """Return the library with its functions declared. Raises CompileError."""
     try:
-        kernels = open_image(image)
-    except ImageError as error:
-        raise CompileError(f"the kernels were compiled, but {error}") from error
-    _keep(images, name, image)
+        kernels = CDLL(str(file))
+        _declare(kernels)
+    except (OSError, AttributeError) as error:
+        raise CompileError(f"they cannot be loaded: {error}") from error
     return kernels
 
 
-def _first_usable(images: ImageFolder, name: str) -> CDLL | None:
-    for image in images.images(name):
-        try:
-            return open_image(image)
-        except ImageError:
-            continue  # it will be compiled anew, and replaced
-    return None
-
-
-def _keep(images: ImageFolder, name: str, image: bytes) -> None:
-    try:
-        images.keep(name, image)
-    except OSError as error:
-        _say(f"the CPU kernels cannot be kept, and will be compiled in each process: {error}")
+def _declare(kernels: CDLL) -> None:
+    """Declare the functions' arguments and results. Raises AttributeError for a missing one."""
+    kernels.team_new.restype, kernels.team_new.argtypes = c_void_p, [c_int]
+    kernels.team_free.restype, kernels.team_free.argtypes = None, [c_void_p]
+    kernels.scratch_bytes.restype = c_int64
+    kernels.scratch_bytes.argtypes = [POINTER(Op), c_int64, POINTER(Step), c_int]
+    for suffix in SUFFIXES.values():
+        run = getattr(kernels, f"run_program_{suffix}")
+        run.restype, run.argtypes = None, [c_void_p, POINTER(Op), c_int64, POINTER(Step), POINTER(c_double)]
+        size = getattr(kernels, f"packed_size_{suffix}")
+        size.restype, size.argtypes = c_int64, [c_int64, c_int64]
+        for name in ("pack", "unpack"):
+            move = getattr(kernels, f"{name}_{suffix}")
+            move.restype, move.argtypes = None, [c_void_p, c_void_p, c_int64, c_int64, c_int]
 
 
 def _say(words: str) -> None:

@@ -1,4 +1,4 @@
-"""The user's cache: prepared models, each with a list of its files, and digests of large files."""
+"""The user's cache: prepared models, each with a list of its files."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from labengine.engine.sources.catalogue import SourceError, WheelModel
-from labengine.engine.sources.digests import FileIdentity, Known, digests_of, hash_files
+from labengine.engine.sources.digests import digests_of, hash_files
 from labengine.system.atomic_write import write_atomically
 from labengine.system.regular_file import read_regular
 
@@ -167,59 +166,3 @@ def _lock(root: Path, name: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-# -- digests of large files: read once, and again only when their identity has changed ---------------------------------
-
-
-IS_KEPT = os.name == "posix"
-"""On other systems ctime is the time of creation, and does not show changes."""
-MAX_FILES = 1_000
-"""Number of newest digests that are kept."""
-LOCK_SECONDS = 10.0
-
-
-class RememberedDigests:
-    """digests.json in the user's cache. A lock orders processes that write at the same time."""
-
-    def known(self) -> Known:
-        """Return the file's digests; none if it is missing, damaged, or not trusted on this system."""
-        if not IS_KEPT:
-            return {}
-        try:
-            return _parsed(json.loads(read_regular(_path())))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            return {}
-
-    def add(self, fresh: Known) -> None:
-        """Write digests to the file, or leave it unchanged on an error: a missing cache costs only time."""
-        from filelock import FileLock, Timeout
-
-        if not IS_KEPT:
-            return
-        with suppress(OSError, NotImplementedError, Timeout):
-            _path().parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(_path().with_name(".digests.lock"), timeout=LOCK_SECONDS):
-                older = {path: entry for path, entry in self.known().items() if path not in fresh}
-                newest = list((older | fresh).items())[-MAX_FILES:]
-                write_atomically(_path(), _written({path: [*entry[0], entry[1]] for path, entry in newest}))
-
-
-def _path() -> Path:
-    return cache_root() / "digests.json"
-
-
-def _written(files: Mapping[str, list[int | str]]) -> bytes:
-    return json.dumps({"files": files, "sha256": _checksum(files)}, indent=1).encode()
-
-
-def _parsed(content: Any) -> Known:
-    """Parse the file. Raises ValueError or similar for anything that _written did not write."""
-    files = content["files"]
-    if content["sha256"] != _checksum(files):
-        raise ValueError("the file is damaged")
-    return {path: (FileIdentity(*map(int, identity)), str(digest)) for path, (*identity, digest) in files.items()}
-
-
-def _checksum(files: Any) -> str:
-    return sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 from time import monotonic, time_ns
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 CHUNK_BYTES = 1 << 24
 """Bytes read at a time: after each chunk the thread waits up to 5 ms for Python's lock if torch is being imported."""
@@ -104,11 +104,8 @@ class FileIdentity(NamedTuple):
     ctime_ns: int
 
 
-Known = dict[str, tuple[FileIdentity, str]]
-"""Identity and hex digest, by the file's real path."""
-
-_KNOWN: Known = {}
-"""Digests of files that this process has read."""
+_KNOWN: dict[str, tuple[FileIdentity, str]] = {}
+"""Identity and hex digest of files that this process has read, by real path."""
 
 
 def identity_of(path: Path) -> FileIdentity:
@@ -117,46 +114,24 @@ def identity_of(path: Path) -> FileIdentity:
     return FileIdentity(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
-class DigestMemory(Protocol):
-    """Digests that outlive the process."""
-
-    def known(self) -> Known:
-        """Return all digests."""
-        ...
-
-    def add(self, fresh: Known) -> None:
-        """Keep these digests too."""
-        ...
-
-
-def digests_of(
-    paths: Iterable[Path],
-    label: str,
-    memory: DigestMemory | None = None,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> dict[Path, str]:
+def digests_of(paths: Iterable[Path], label: str, meanwhile: Callable[[], object] = lambda: None) -> dict[Path, str]:
     """Return each file's SHA-256 in hex; a file is read unless this process knows the digest of its identity.
 
-    label: text of the progress bar, which appears after a second. memory: trusted too, and extended. meanwhile: called
-    while files are read, if any is. Raises OSError.
+    label: text of the progress bar, which appears after a second. meanwhile: called while files are read, if any is.
+    Raises OSError.
     """
     now = time_ns()
     identities = {path: identity_of(path) for path in paths}
-    found = _found_in(_KNOWN, identities)
-    if memory is not None and len(found) < len(identities):
-        found |= _found_in(memory.known(), identities)
+    found = _known(identities)
     unknown = [path for path in identities if path not in found]
     computed = hash_files(unknown, label, meanwhile) if unknown else {}
     settled = [path for path in computed if _is_settled(path, identities[path], now)]
-    fresh = {os.path.realpath(path): (identities[path], computed[path]) for path in settled}
-    _KNOWN.update(fresh)
-    if memory is not None and fresh:
-        memory.add(fresh)
+    _KNOWN.update({os.path.realpath(path): (identities[path], computed[path]) for path in settled})
     return found | computed
 
 
-def _found_in(known: Known, identities: Mapping[Path, FileIdentity]) -> dict[Path, str]:
-    entries = ((path, identity, known.get(os.path.realpath(path))) for path, identity in identities.items())
+def _known(identities: Mapping[Path, FileIdentity]) -> dict[Path, str]:
+    entries = ((path, identity, _KNOWN.get(os.path.realpath(path))) for path, identity in identities.items())
     return {path: entry[1] for path, identity, entry in entries if entry is not None and entry[0] == identity}
 
 

@@ -17,25 +17,15 @@ import os
 import runpy
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 WORKLOAD_S = 2.0
 """Processor seconds of a workload: they are over in a hundredth of that."""
-
-LOOK_S = 0.05
-"""Seconds between two looks at whether a workload sleeps."""
-
-NUM_ASLEEP = 100
-"""Looks in a row at which a workload had computed nothing, after which it waits for ever. Counted, not timed: a process
-that gets no time looks at nothing."""
-
-ASLEEP_S = 0.0003
-"""Processor seconds between two looks, below which nothing was computed but the look."""
 
 MAX_STEPS = 400
 """Steps to the end of a workload; some dozens are needed."""
@@ -52,7 +42,8 @@ MODULES: dict[str, tuple[str, str | None]] = {
 num_copies = [0]
 """How many copies of this process the engine has made."""
 
-symptoms, confinement = map(importlib.import_module, ("symptoms", "confinement"))
+sys.path.append(str(Path(__file__).parents[2] / "isolation"))
+symptoms, confinement, looks = map(importlib.import_module, ("symptoms", "confinement", "looks"))
 
 
 class EndlessWorkloadError(BaseException):
@@ -70,7 +61,7 @@ def main(engine: str, patch: str | None = None) -> None:
     with open(str(driving.__file__), encoding="utf-8") as file:
         _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
-    signal.signal(signal.SIGALRM, Looks().look)
+    signal.signal(signal.SIGALRM, _looking(looks.Looks()))
     os.register_at_fork(after_in_child=_end_copy, after_in_parent=_count_copy)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine's own Ctrl-C ends this process; the engine's is an answer
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
@@ -152,7 +143,7 @@ def limited(act: Callable[[], object]) -> list[str] | None:
     An engine's SystemExit or KeyboardInterrupt is an answer as well: it must not end this process unsaid.
     """
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
-    signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+    signal.setitimer(signal.ITIMER_REAL, looks.LOOK_S, looks.LOOK_S)
     before = num_copies[0]
     try:
         act()
@@ -165,22 +156,6 @@ def limited(act: Callable[[], object]) -> list[str] | None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     return None
-
-
-class Looks:
-    """Looks at a workload now and then: one that sleeps at so many in a row never goes on."""
-
-    def __init__(self) -> None:
-        self._num_asleep, self._computed = 0, 0.0
-
-    def look(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGALRM. Raises EndlessWorkloadError inside a workload that waits."""
-        computed = time.thread_time()
-        self._num_asleep = self._num_asleep + 1 if computed - self._computed < ASLEEP_S else 0
-        self._computed = computed
-        if self._num_asleep > NUM_ASLEEP:
-            self._num_asleep = 0
-            _end(number, frame)
 
 
 def _count_copy() -> None:
@@ -196,6 +171,11 @@ def _text(error: BaseException) -> str:
         return str(error)
     except BaseException as second:
         return f"(its text cannot be made: {type(second).__name__})"
+
+
+def _looking(at: Any) -> Callable[[int, FrameType | None], None]:
+    """Return a handler of SIGALRM that raises EndlessWorkloadError inside a workload that waits."""
+    return lambda number, frame: _end(number, frame) if at.is_asleep_for_good() else None
 
 
 def _end(_: int, frame: FrameType | None) -> None:

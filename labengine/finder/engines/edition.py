@@ -59,7 +59,7 @@ class EditionEngine:
         """Queue a request."""
         keys: ExtraKeys = (("cache_salt", salt),) if salt else ()
         added = ev.RequestAdded(int(name), tuple(prompt), max_tokens)
-        self._called("add", self.rerun.add(added, keys, int(name), is_unread=False))
+        self._called("add", self.rerun.add(self.rerun.request(added, keys, int(name), is_unread=False), max_tokens))
 
     def step(self) -> bool:
         """Schedule ahead while there is room, else book the oldest step, as vLLM's EngineCore does."""

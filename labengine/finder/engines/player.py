@@ -12,8 +12,8 @@ from labengine.finder.engines.judgement import AnswerReader, PlayedCase
 from labengine.finder.engines.process import SILENCE_S, DrivenEngine, EngineLostError, EngineProcess
 from labengine.finder.engines.scopes import EngineScope, wire_workload
 from labengine.finder.judgement import Case
-from labengine.finder.limits import SearchEndedError
 from labengine.finder.sandbox import Finding
+from labengine.isolation.limits import SearchEndedError
 from labengine.record.fold import Fold
 
 NUM_UNDER_WAY = 16

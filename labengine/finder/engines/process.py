@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.finder.driven.confinement import end_session
+from labengine.isolation.confinement import end_session
 from labengine.record.wording import readable
 from labengine.system.closing import Closing
 

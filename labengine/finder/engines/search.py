@@ -18,10 +18,11 @@ from labengine.finder.engines.scopes import EngineScope, nano_scopes, vllm_scope
 from labengine.finder.engines.states import DistinctStates, fold_key
 from labengine.finder.find import INTERRUPTED
 from labengine.finder.judgement import KINDS, Case
-from labengine.finder.limits import AFTER_S, SearchEndedError
+from labengine.finder.limits import AFTER_S
 from labengine.finder.random_search import EventPairs, RandomWorkloads
 from labengine.finder.sandbox import Finding
 from labengine.finder.shrinking import shrunk
+from labengine.isolation.limits import SearchEndedError
 from labengine.record.fold import Fold
 from labengine.system.regular_file import read_regular
 

@@ -1,4 +1,4 @@
-"""Events and states as JSON rows: [index of the kind, *fields in the order of the dataclass]; bytes as hex.
+"""Events as JSON rows: [index of the kind, *fields in the order of the dataclass]; bytes as hex.
 
     BlockFreed(3, 0, 0, 1, 0, "tail", "finished")  ->  [20, 3, 0, 0, 1, 0, "tail", "finished"]
 
@@ -8,30 +8,14 @@ A row's values go straight to `dumps`: tuples become lists, bytes become hex.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
-from itertools import chain, product
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, get_type_hints
 
-from labengine.events import EVENT_KINDS, Event
-from labengine.record.files.parsing import (
-    FLAG,
-    HASH,
-    IDS,
-    INT,
-    TABLES,
-    TEXT,
-    Shape,
-    TraceError,
-    array_of,
-    optional,
-    row_of,
-    shapes_of,
-)
-from labengine.record.fold import Fold
-from labengine.record.fold_state import RequestFold
-from labengine.record.snapshot import GroupState
+from labengine.events import EVENT_KINDS, Event, Whole
+from labengine.record.files.parsing import TraceError
+from labengine.record.files.shapes import PoolSize, shape_of
 
 Row = Sequence[Any]
 """An event as values of JSON types: its kind's number, then its fields."""
@@ -54,124 +38,63 @@ def rows(events: Iterable[Event]) -> list[Row]:
     return [row_of_kind[type(event)](event) for event in events]
 
 
-def decoder(kinds: Sequence[Kind] = KINDS) -> Callable[[Row], Event]:
-    """Return a function from rows of JSON with these kinds to events; it raises TraceError for what is no such row.
+def event_of(row: Row) -> Event:
+    """Return the event of a row of JSON that `check_rows` has passed."""
+    number, *values = row
+    for i, read in _READERS[number]:
+        values[i] = read(values[i])
+    return EVENT_KINDS[number](*values)
 
-    Fields that the rows lack take their defaults.
+
+def check_rows(rows: Sequence[Row], pool: PoolSize) -> None:
+    """Check rows numbered by KINDS.
+
+    Raises LookupError, TypeError or ValueError for values of other types, and for ids out of bounds.
     """
-    makers = _MAKERS if kinds == KINDS else [_maker(kind) for kind in kinds]
-
-    def event(row: Row) -> Event:
+    by_kind: dict[int, list[Row]] = defaultdict(list)
+    _KIND_NUMBER.check([row[0] for row in rows], pool)
+    for row in rows:
+        by_kind[row[0]].append(row)
+    for number, alike in by_kind.items():
         try:
-            number, *values = row
-            if type(number) is not int or number < 0:
-                raise ValueError("its kind is no number")
-            return makers[number](values)
-        except (LookupError, TypeError, ValueError) as error:
-            raise TraceError(f"this is no event: {str(row)[:80]} ({error})") from None
-
-    return event
+            _, *columns = zip(*alike, strict=True)
+            for shape, column in zip(_SHAPES[number], columns, strict=True):
+                shape.check(column, pool)
+        except (TypeError, ValueError) as error:
+            name, *names = KINDS[number]
+            raise ValueError(f"{name} with {', '.join(names) or 'no fields'}: {error}") from None
 
 
-def keyframe(state: Fold) -> dict[str, Any]:
-    """Return a state, ready for `dumps`; blocks without content are left out."""
-    return {
-        "step": state.step,
-        "groups": [(g.kind, g.block_size, g.window) for g in state.groups],
-        "null_block": state.null_block,
-        "requests": [
-            (i, r.status, r.token_ids, r.num_prompt_tokens, r.num_computed_tokens, r.block_tables)
-            for i, r in state.requests.items()
-        ],
-        "priorities": [(i, r.priority) for i, r in state.requests.items() if r.priority],
-        "ref_counts": state.ref_counts,
-        "block_keys": [(block_id, keys) for block_id, keys in enumerate(state.block_keys) if keys],
-        "block_tokens": [(block_id, tokens) for block_id, tokens in enumerate(state.block_tokens) if tokens],
-        "free_queue": list(state.free_queue),
-        "prefix_map": [(*key, ids) for key, ids in state.prefix_map.items()],
-        "pins": list(state.pins.items()),
-        "holding": sorted(state.holding),
-        "drafts": [(i, r.drafts) for i, r in state.requests.items() if r.drafts],
-        "images": [(i, r.images) for i, r in state.requests.items() if r.images],
-        "rejected": [(i, *r.rejected) for i, r in state.requests.items() if r.rejected is not None],
-        "states": [(block_id, num, block_id in state.spoiled) for block_id, num in state.states.items()],
-        "beams": [(i, r.first_beam) for i, r in state.requests.items() if r.first_beam is not None],
-    }
+def renumbering(kinds: Sequence[Kind]) -> Callable[[Any], Row]:
+    """Return a function from rows of these kinds to rows of KINDS; fields that they lack take their defaults.
+
+    Raises TraceError for kinds of a newer labengine; the function raises LookupError, TypeError or ValueError for rows
+    of other kinds.
+    """
+    ours = [_number_and_missing(kind) for kind in kinds]
+
+    def renumbered(row: Any) -> Row:
+        number, *values = row
+        if type(number) is not int or number < 0:
+            raise ValueError("a row's kind is no number")
+        mine, missing = ours[number]
+        return [mine, *values, *missing]
+
+    return renumbered
 
 
-def fold_of(keyframe: dict[str, Any]) -> Fold:
-    """Return the state of a keyframe of JSON. Raises TraceError unless it is one."""
-    try:
-        return _fold_of({name: shape((_EMPTY | keyframe)[name]) for name, shape in _KEYFRAME.items()})
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise TraceError(f"this is no keyframe: {error!r}") from None
-
-
-def _fold_of(saved: dict[str, Any]) -> Fold:
-    state, num_blocks = Fold(), len(saved["ref_counts"])
-    state.step, state.null_block, state.ref_counts = saved["step"], saved["null_block"], list(saved["ref_counts"])
-    state.groups = tuple(GroupState(*group) for group in saved["groups"])
-    for request_id, status, token_ids, num_prompt, num_computed, tables in saved["requests"]:
-        lists = [list(table) for table in tables]
-        state.requests[request_id] = RequestFold(status, list(token_ids), num_prompt, num_computed, lists)
-    for request_id, priority in saved["priorities"]:
-        state.requests[request_id].priority = priority
-    for request_id, drafts in saved["drafts"]:
-        state.requests[request_id].drafts = drafts
-    for request_id, images in saved["images"]:
-        state.requests[request_id].images = images
-    for request_id, first_beam in saved["beams"]:
-        state.requests[request_id].first_beam = first_beam
-    state.block_keys, state.block_tokens = [()] * num_blocks, [()] * num_blocks
-    for block_id, keys in saved["block_keys"]:
-        state.block_keys[block_id] = keys
-    for block_id, tokens in saved["block_tokens"]:
-        state.block_tokens[block_id] = tokens
-    state.free_queue = OrderedDict.fromkeys(saved["free_queue"])
-    state.prefix_map = {(group, block_hash): ids for group, block_hash, ids in saved["prefix_map"]}
-    for request_id, start, end in saved["rejected"]:
-        state.requests[request_id].rejected = start, end
-    state.pins, state.holding = dict(saved["pins"]), set(saved["holding"])
-    if saved["states"] is None:
-        state.assume_states()
-    else:
-        state.states = {block_id: num_tokens for block_id, num_tokens, _ in saved["states"]}
-        state.spoiled = {block_id for block_id, _, is_spoiled in saved["states"] if is_spoiled}
-    _refuse_unknown_blocks(state)
-    return state
-
-
-def _refuse_unknown_blocks(state: Fold) -> None:
-    tables = chain.from_iterable(request.block_tables for request in state.requests.values())
-    named = {*state.free_queue, *chain.from_iterable(state.prefix_map.values()), *chain.from_iterable(tables)}
-    if unknown := named - {state.null_block, *range(len(state.ref_counts))}:
-        raise ValueError(f"there is no block {min(unknown)}")
-
-
-_KEYFRAME: dict[str, Shape] = {
-    "step": INT,
-    "groups": array_of(row_of(TEXT, INT, optional(INT))),
-    "null_block": INT,
-    "requests": array_of(row_of(INT, TEXT, IDS, INT, INT, TABLES)),
-    "priorities": array_of(row_of(INT, INT)),
-    "ref_counts": IDS,
-    "block_keys": array_of(row_of(INT, array_of(row_of(INT, HASH)))),
-    "block_tokens": array_of(row_of(INT, IDS)),
-    "free_queue": IDS,
-    "prefix_map": array_of(row_of(INT, HASH, IDS)),
-    "pins": array_of(row_of(INT, INT)),
-    "holding": IDS,
-    "drafts": array_of(row_of(INT, IDS)),
-    "rejected": array_of(row_of(INT, INT, INT)),
-    "states": optional(array_of(row_of(INT, INT, FLAG))),
-    "beams": array_of(row_of(INT, INT)),
-    "images": array_of(row_of(INT, array_of(row_of(INT, INT, TEXT)))),
-}
-_EMPTY: dict[str, Any] = {
-    **{name: [] for name in ("priorities", "pins", "holding", "drafts", "rejected", "beams", "images")},
-    "states": None,
-}
-"""What keyframes of earlier releases lack."""
+def _number_and_missing(kind: Kind) -> tuple[int, list[Any]]:
+    """Return our number of a kind, and the defaults of the fields that it lacks, as JSON."""
+    if not kind:
+        raise TraceError("a kind of event without a name: it names no kind")
+    name, *names = kind
+    number = next((number for number, known in enumerate(KINDS) if known[0] == name), None)
+    if number is None:
+        raise TraceError(f"this labengine knows no event {name[:80]!r}: open the trace with a newer one")
+    missing = [f.default for f in fields(EVENT_KINDS[number])[len(names) :]]
+    if names != KINDS[number][1 : len(names) + 1] or MISSING in missing:
+        raise TraceError(f"a {name} has other fields here than {names}: open it with a newer labengine")
+    return number, [[*value] if isinstance(value, tuple) else value for value in missing]
 
 
 def plain(value: object) -> object:
@@ -196,30 +119,9 @@ def _row_of(number: int, kind: type[Event]) -> Callable[[Any], Row]:
 _ROW_OF = {kind: _row_of(number, kind) for number, kind in enumerate(EVENT_KINDS)}
 
 
-def _maker(kind: Kind) -> Callable[[list[Any]], Event]:
-    """Return a function that makes events of one kind from a row's values."""
-    if not kind:
-        raise TraceError("a kind of event without a name: it names no kind")
-    name, *names = kind
-    event_kind = _EVENT_KINDS.get(name)
-    if event_kind is None:
-        raise TraceError(f"this labengine knows no event {name[:80]!r}: open the trace with a newer one")
-    shapes = shapes_of(event_kind)
-    if names != [*shapes][: len(names)]:
-        raise TraceError(f"a {name} has other fields here than {names}: open it with a newer labengine")
-    used = [shapes[field_name] for field_name in names]
-    accepted = set(product(*(shape.types for shape in used)))
-    readers = [(i, shape.read) for i, shape in enumerate(used) if shape.read is not None]
-
-    def make(values: list[Any]) -> Event:
-        if tuple(map(type, values)) not in accepted:
-            raise TypeError(f"no {name}")
-        for i, read in readers:
-            values[i] = read(values[i])
-        return event_kind(*values)
-
-    return make
-
-
-_EVENT_KINDS = {kind.__name__: kind for kind in EVENT_KINDS}
-_MAKERS = [_maker(kind) for kind in KINDS]
+_SHAPES = [
+    [shape_of(hint) for name, hint in get_type_hints(kind, include_extras=True).items() if name in names]
+    for kind, (_, *names) in zip(EVENT_KINDS, KINDS, strict=True)
+]
+_READERS = [[(i, shape.read) for i, shape in enumerate(shapes) if shape.read is not None] for shapes in _SHAPES]
+_KIND_NUMBER = shape_of(Annotated[int, Whole(high=len(KINDS) - 1)])

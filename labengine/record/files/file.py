@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from labengine.events import Event, RequestAdded, TokenSampled
-from labengine.record.files.codec import dumps, keyframe
+from labengine.events import Event, RequestAdded, TokenIds, TokenSampled
+from labengine.record.files.codec import dumps
 from labengine.record.files.file_access import Limits, content, parsed_size, replace_file, unpacked
-from labengine.record.files.parsing import FACTS, IDS, SECONDS, TEXT, Shape, TraceError, array_of, parsed_as, row_of
+from labengine.record.files.keyframe import keyframe
+from labengine.record.files.parsing import FACTS, TraceError, parsed_as
 from labengine.record.files.recorded_timeline import CACHED_SEGMENTS, CACHED_STATES, RecordedTimeline
 from labengine.record.files.segments import Segment, header_of, read_header, segments
+from labengine.record.files.shapes import Shape, shape_of
 from labengine.record.files.validation import validate
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
@@ -81,9 +83,9 @@ def run_of(raw: bytes, limits: Limits) -> SavedRun:
         raise TraceError(f"{path} is incomplete: get it again")
     _, facts, text_line, seconds, *pieces, last = lines
     found = [Segment(*spans, *pieces[2 * i : 2 * i + 2]) for i, spans in enumerate(header.segments)]
-    timeline = RecordedTimeline(found, last, header.kinds, _table(SECONDS, seconds), _cache_sizes(found, last, limits))
+    timeline = RecordedTimeline(found, last, header.kinds, _table(_SECONDS, seconds), _cache_sizes(found, last, limits))
     validate(timeline, limits)
-    return SavedRun(timeline, parsed_as(FACTS, facts), raw, _table(TEXT, text_line))
+    return SavedRun(timeline, parsed_as(FACTS, facts), raw, _table(_TEXTS, text_line))
 
 
 def _lines(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]) -> Iterator[bytes]:
@@ -101,11 +103,16 @@ def _lines(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[i
     yield dumps(keyframe(state))
 
 
-def _table(values: Shape, line: bytes) -> dict[int, Any]:
+_SECONDS = shape_of(tuple[tuple[int, ...], tuple[float, ...]])
+_TEXTS = shape_of(tuple[TokenIds, tuple[str, ...]])
+
+
+def _table(shape: Shape, line: bytes) -> dict[int, Any]:
     """Parse [[key, ...], [value, ...]] into a dictionary."""
-    columns = row_of(IDS, array_of(values))
-    table: dict[int, Any] = parsed_as(Shape((list,), lambda pair: dict(zip(*columns(pair), strict=True))), line)
-    return table
+    keys, values = parsed_as(shape, line)
+    if len(keys) != len(values):
+        raise TraceError("the trace is damaged (a table's two columns differ in length): get it again")
+    return dict(zip(keys, values, strict=True))
 
 
 def _token_ids(state: Fold, events: Iterable[Event]) -> set[int]:

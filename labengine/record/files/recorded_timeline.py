@@ -9,7 +9,8 @@ from itertools import chain
 from typing import NoReturn, TypeVar, cast
 
 from labengine import events as ev
-from labengine.record.files.codec import KINDS, Kind, Row, decoder, dumps, fold_of, rows
+from labengine.record.files.codec import KINDS, Kind, Row, event_of, renumbering, rows
+from labengine.record.files.keyframe import fold_of
 from labengine.record.files.parsing import TraceError, parsed
 from labengine.record.files.segments import NO_KEYFRAME, Segment, move
 from labengine.record.fold import Fold
@@ -41,7 +42,7 @@ class RecordedTimeline(Timeline):
         super().__init__(max_events=segments[-1].end - segments[0].start)
         self.num_dropped, self.step_seconds, self.generation = segments[0].start, seconds, 1
         self.segments, self.last_keyframe = segments, last_keyframe
-        self._event_of, self._has_our_kinds = decoder(kinds), kinds == KINDS
+        self._renumbered, self._has_our_kinds = renumbering(kinds), kinds == KINDS
         self._starts = [segment.start for segment in segments]
         num_segments, num_states = cache_sizes
         self.rows_of = lru_cache(num_segments)(self._read_rows)
@@ -79,7 +80,7 @@ class RecordedTimeline(Timeline):
         pieces = (piece for piece in self._pieces(start, stop) if self._may_hold(piece[0], numbers))
         found = (row for i, low, high in pieces for row in self.rows_of(i)[low:high] if row[0] in numbers)
         with garbage_collection_paused():
-            return cast(list[E], list(map(decoder(), found)))
+            return cast(list[E], list(map(event_of, found)))
 
     def step_moments(self, step: int) -> tuple[int, int]:
         """Return the moments before and after the last run of `step`. Raises KeyError when it is not recorded."""
@@ -128,15 +129,15 @@ class RecordedTimeline(Timeline):
         segment, read = self.segments[i], parsed(self.segments[i].rows)
         if not isinstance(read, list) or len(read) != segment.end - segment.start:
             raise TraceError(f"events {segment.start} to {segment.end} of the trace are incomplete: get it again")
-        if not self._has_our_kinds:
-            read = parsed(dumps(rows(map(self._event_of, read))))
-        if not all(type(row) is list and row for row in read):
-            raise TraceError(f"events {segment.start} to {segment.end} of the trace are damaged: get it again")
-        return list(read)
+        try:
+            return read if self._has_our_kinds else list(map(self._renumbered, read))
+        except (LookupError, TypeError, ValueError) as error:
+            where = f"events {segment.start} to {segment.end}"
+            raise TraceError(f"{where} of the trace are damaged ({error}): get it again") from None
 
     @garbage_collection_paused()
     def _read_events(self, i: int) -> list[ev.Event]:
-        return list(map(decoder(), self.rows_of(i)))
+        return list(map(event_of, self.rows_of(i)))
 
     @garbage_collection_paused()
     def _read_state(self, i: int) -> Fold:

@@ -8,9 +8,11 @@ from itertools import pairwise
 from os import PathLike
 from typing import Any
 
-from labengine.events import Event, StepStarted
-from labengine.record.files.codec import KINDS, Kind, dumps, keyframe, rows
-from labengine.record.files.parsing import INT, TEXT, TraceError, array_of, parsed, row_of
+from labengine.events import Event, Exact, StepStarted
+from labengine.record.files.codec import KINDS, Kind, dumps, rows
+from labengine.record.files.keyframe import keyframe
+from labengine.record.files.parsing import TraceError, parsed
+from labengine.record.files.shapes import shape_of
 from labengine.record.fold import Fold, surviving
 
 EVENTS_PER_SEGMENT = 4096
@@ -74,8 +76,10 @@ FORMAT = "labengine trace"
 VERSION = 1
 """Grows when a file can no longer be read as before. New kinds of events, and new fields with defaults, need none."""
 
-Span = tuple[int, int, int, int]
+Span = tuple[Exact, Exact, Exact, Exact]
 """(start, end, first step, last step) of a segment."""
+
+_KINDS, _SPANS = shape_of(tuple[tuple[str, ...], ...]), shape_of(tuple[Span, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,8 @@ def _document(line: bytes) -> object:
 
 def _checked(path: str | PathLike[str], header: dict[str, Any]) -> Header:
     try:
-        kinds = array_of(array_of(TEXT))(header["kinds"])
-        spans: tuple[Span, ...] = array_of(row_of(INT, INT, INT, INT))(header["segments"])
+        kinds = _KINDS(header["kinds"])
+        spans: tuple[Span, ...] = _SPANS(header["segments"])
     except (KeyError, TypeError, ValueError) as error:
         raise TraceError(f"{path} has a damaged header ({error}): get it again") from None
     if not _adjoin(spans):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from labengine import events as ev
 from labengine.record.files.codec import KINDS
 from labengine.record.fold import Fold
 
@@ -124,9 +125,6 @@ class SequenceCheck:
             raise ValueError(f"there is no request {request_id}")
         return tokens
 
-    def _name(self, row: Row) -> None:
-        self._named(row[1])
-
     def _hit(self, row: Row) -> None:
         self._reach(row[1], row[2])
         if len(row[3]) > len(self._sizes):
@@ -160,13 +158,6 @@ class SequenceCheck:
             raise ValueError("a run of slots goes beyond its block")
 
     # -- entries of tables ---------------------------------------------------------------------------------------------
-
-    def _enter(self, row: Row) -> None:
-        _, _, request_id, group, index, *_ = row
-        self._at(request_id, group, index)
-
-    def _merge(self, row: Row) -> None:
-        self._at(row[3], row[4], row[5])
 
     def _at(self, request_id: int, group: int, index: int) -> None:
         self._reach(request_id, index * self._sizes[group])
@@ -218,25 +209,28 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "LoadFailed": SequenceCheck._fail_load,
     "RequestForgotten": SequenceCheck._forget,
     "ExternalHit": SequenceCheck._external,
-    "BlocksLoaded": SequenceCheck._transfer,
-    "BlocksSaved": SequenceCheck._transfer,
-    "RequestHandedOver": SequenceCheck._name,
-    "RequestReceived": SequenceCheck._transfer,
-    "BlockAllocated": SequenceCheck._enter,
     "BlocksSkipped": SequenceCheck._skip,
-    "BlockTouched": SequenceCheck._enter,
-    "BlockCached": SequenceCheck._enter,
-    "BlockMerged": SequenceCheck._merge,
-    "BlockFreed": SequenceCheck._enter,
-    "BlockCopied": SequenceCheck._merge,
-    "BlockMoved": SequenceCheck._enter,
     "FreeDeferred": SequenceCheck._defer,
     "SlotsWritten": SequenceCheck._write,
     "TokensComputed": SequenceCheck._compute,
-    "TokensDrafted": SequenceCheck._name,
-    "DraftsJudged": SequenceCheck._name,
     "TokenSampled": SequenceCheck._sample,
 }
-"""The other kinds may come at any time. LoadFailed may name a forgotten request."""
+"""What follows from the types of the fields is checked for the other kinds. LoadFailed may name a forgotten request."""
 
-_ACTS = [_BY_NAME.get(kind[0]) for kind in KINDS]
+
+def _from_fields(kind: type[ev.Event], names: Sequence[str]) -> Callable[[SequenceCheck, Row], None] | None:
+    """Return the check that a kind's fields call for: the request exists, and it may have such entries in its table."""
+    if "transfers" in names:
+        return SequenceCheck._transfer
+    if not ev.paths(kind, "request"):
+        return None
+    request, *entry = (1 + names.index(name) for name in ("request_id", "group", "index") if name in names)
+    if not ev.paths(kind, "entry", "named entry"):
+        return lambda check, row: check._reach(row[request], 0)
+    group, index = entry
+    return lambda check, row: check._at(row[request], row[group], row[index])
+
+
+_ACTS = [
+    _BY_NAME.get(name) or _from_fields(kind, names) for kind, (name, *names) in zip(ev.EVENT_KINDS, KINDS, strict=True)
+]

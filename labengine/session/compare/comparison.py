@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from labengine.config import ConfigError, checked_call, checked_text, shown
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.engine.request_options import RequestOptions
 from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
 from labengine.record.snapshot import Snapshot
@@ -27,7 +28,7 @@ from labengine.session.compare.repeat import PairRepeat
 from labengine.session.compare.sides import LiveSide, RecordedSide, checked_names, names_of, refuse_incomparable
 from labengine.session.compare.view_source import ComparisonViewSource
 from labengine.session.history.breakpoints import BreakpointHit
-from labengine.session.requests import Requests
+from labengine.session.requests import options_of
 from labengine.session.saved.assertion import Asserting
 from labengine.session.saved.regression import session_test
 from labengine.session.view_source import Command, add_copies
@@ -118,8 +119,15 @@ class Comparison(Closing):
 
         Either both sides accept it or neither.
         """
-        asked = (prompt, token_ids, cache_salt, extra_keys, sampling, priority, images)
-        checked = {id(lab): lab.session.requests.checked(Requests.add, *asked) for lab in self._pair.labs}
+        options = options_of(
+            Comparison.add, sampling, cache_salt=cache_salt, extra_keys=extra_keys, priority=priority, images=images
+        )
+        return self._add(prompt, token_ids, options, n)
+
+    def _add(
+        self, prompt: str | None, token_ids: Sequence[int] | None, options: RequestOptions, n: int | None
+    ) -> int | list[int]:
+        checked = {id(lab): lab.session.requests.checked(prompt, token_ids, options) for lab in self._pair.labs}
         for lab in self._pair.labs:
             lab.session.requests.answers(checked[id(lab)], n)
         queued: list[int | list[int]] = self._pair.do(
@@ -137,10 +145,18 @@ class Comparison(Closing):
         branched = self._pair.do(lambda lab: lab.session.requests.branch(request_id, seed, token))
         return int(branched[1])
 
-    def chat(self, messages: Sequence[dict[str, str]], **settings: Any) -> Any:
+    def chat(
+        self,
+        messages: Sequence[dict[str, str]],
+        *,
+        cache_salt: str | None = None,
+        n: int | None = None,
+        priority: int = 0,
+        **sampling: Any,
+    ) -> Any:
         """Queue a conversation on both sides through the left model's chat template; return what `add` returns."""
-        tokenizer = self._pair.labs[0].session.model.tokenizer
-        return self.add(token_ids=tokenizer.chat(messages), **settings)
+        options = options_of(Comparison.chat, sampling, cache_salt=cache_salt, priority=priority)
+        return self._add(None, self._pair.labs[0].session.model.tokenizer.chat(messages), options, n)
 
     def abort(self, request_id: int) -> tuple[bool, bool]:
         """End a request on both sides. False where it had finished before."""

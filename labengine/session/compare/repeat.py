@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from labengine.session.compare.lockstep import Act
@@ -14,8 +14,6 @@ from labengine.session.compare.sides import LiveSide
 from labengine.session.history.broken_steps import break_again
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, FillInput, Input, ResetInput
 from labengine.session.history.repeating import progress_bar
-from labengine.session.images import images_as_given
-from labengine.session.requests import Requests
 
 _MORE_STEPS = 100
 """Steps that the right side may take after the left one's end, besides twice as many as the left one took: parts that
@@ -126,8 +124,8 @@ def _act(due: Input) -> Act:
 
 
 def _add(lab: LiveSide, due: AddInput) -> int:
-    requests, asked = lab.session.requests, (None, due.token_ids, due.cache_salt, dict(due.extra_keys))
-    checked = requests.checked(Requests.add, *asked, asdict(due.sampling), due.priority, images_as_given(due.images))
+    requests = lab.session.requests
+    checked = requests.checked(None, due.token_ids, due.options)
     return requests.repeat(replace(checked, leader_id=due.leader_id))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -215,16 +215,11 @@ def _requests_of(side: RecordedSide) -> list[RequestSettings]:
 
 
 def _of_input(add: AddInput, request_id: int, config: EngineConfig) -> RequestSettings:
-    seed = {"the seed": seed_of(add.sampling, request_id, config)} if add.sampling.temperature else {}
-    keys = _keys((*add.extra_keys, ("cache_salt", add.cache_salt or "")))
-    others = {"priority": add.priority, "images": [list(image) for image in add.images]}
-    return RequestSettings(tuple(add.token_ids), {**asdict(add.sampling), **keys, **seed, **others})
-
-
-def _keys(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the cache salt, and the other keys that KV depends on."""
-    keys = dict(pairs)
-    return {"cache_salt": keys.pop("cache_salt", None) or None, "extra_keys": keys}
+    asked, sampling = add.options, add.options.sampling
+    seed = {"the seed": seed_of(sampling, request_id, config)} if sampling.temperature else {}
+    keys = {"cache_salt": asked.cache_salt, "extra_keys": asked.other_keys}
+    others = {"priority": asked.priority, "images": [list(image) for image in asked.images]}
+    return RequestSettings(tuple(add.token_ids), {**asdict(sampling), **keys, **seed, **others})
 
 
 def _of_facts(inputs: object) -> list[RequestSettings]:
@@ -237,11 +232,9 @@ def _of_facts(inputs: object) -> list[RequestSettings]:
     found = []
     for add in adds:
         tokens, sampling, keys = add.get("token_ids"), add.get("sampling"), add.get("extra_keys")
-        salt = {"cache_salt": add.get("cache_salt") or ""}
-        pairs = {**(keys if isinstance(keys, dict) else {}), **salt}
-        settings = {**(sampling if isinstance(sampling, dict) else {}), **_keys(pairs.items())}
-        settings["priority"] = add.get("priority", 0)
-        settings["images"] = add.get("images", [])
+        settings = dict(sampling) if isinstance(sampling, dict) else {}
+        settings |= {"cache_salt": add.get("cache_salt") or None, "extra_keys": keys if isinstance(keys, dict) else {}}
+        settings |= {"priority": add.get("priority", 0), "images": add.get("images", [])}
         found.append(RequestSettings(tuple(tokens) if isinstance(tokens, list) else (), settings))
     return found
 

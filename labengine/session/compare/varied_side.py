@@ -41,7 +41,7 @@ class VariedSide:
             }
         self.num_steps += self._history.is_at_crash
         self._is_recorded = not (on_weights or isinstance(self.session.model, SimulatedModel))
-        if self._is_recorded and any(isinstance(one, AddInput) and one.sampling.beams > 1 for one in inputs):
+        if self._is_recorded and any(isinstance(one, AddInput) and one.options.sampling.beams > 1 for one in inputs):
             raise ConfigError(
                 "recorded tokens do not say how the beams of a search would have gone on: vary a lab without one, or "
                 "repeat the search by fork(num_blocks=...)"

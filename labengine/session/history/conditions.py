@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from labengine.config import ConfigError, checked_call, is_single_int, shown
-from labengine.events import EVENT_KINDS, Event, ViolationFound
+from labengine.config import ConfigError, as_int, checked_call, is_single_int, shown
+from labengine.events import EVENT_KINDS, MAX_NUMBER, Event, ViolationFound, Whole
+from labengine.record.files.shapes import PoolSize, shape_of
 from labengine.session.settings import request_id_of
 
 # -- values of fields, checked before a breakpoint waits for them ------------------------------------------------------
 
 
-_BLOCKS = ("block_id", "into_block_id", "block_ids", "mapped")
 _REQUESTS = ("request_id", "request_ids")
 _HASH = "block_hash"
-_MAY_BE_NEGATIVE = ("null_block",)
-_WORDS = {int: "a whole number", bool: "True or False", str: "a text", bytes: "a hash in hex digits", NoneType: "None"}
+_WORDS = {bool: "True or False", str: "a text", bytes: "a hash in hex digits", NoneType: "None"}
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """The numbers of blocks and groups in a lab, and the length of its hashes."""
 
-    num_blocks: int
-    num_groups: int
+    pool: PoolSize
     num_hash_digits: int | None
     """None where a user's hash chain decides the length."""
 
@@ -35,9 +32,14 @@ class Bounds:
 def checked(kind: type[Event], wanted: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
     """Return values comparable to `plain` ones. ConfigError for values that no event of the kind can have."""
     found = {name: _uniform(name, value) for name, value in _with_group(wanted).items()}
+    hints = get_type_hints(kind, include_extras=True)
     for name, value in found.items():
-        _require_type(kind, name, value, wanted.get(name, value))
-        _require_range(kind, name, value, bounds)
+        hint = _narrowest(hints[name])
+        if not (_is_beginning(value) if name == _HASH else _fits(value, hint, bounds.pool)):
+            said = _in_words(hint, bounds.pool)
+            raise ConfigError(f"{name} of {kind.__name__} is {said}; got {wanted.get(name, value)!r}")
+    if len(found.get(_HASH, "")) > (num_digits := bounds.num_hash_digits or MAX_NUMBER):
+        raise ConfigError(f"a hash has {num_digits} hex digits, and the first ones are enough; got {len(found[_HASH])}")
     return found
 
 
@@ -73,69 +75,49 @@ def _with_group(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**wanted, _HASH: digits, "group": int(group)}
 
 
-def _require_type(kind: type[Event], name: str, value: Any, unchanged: Any) -> None:
-    hint = get_type_hints(kind)[name]
-    if not _fits(value, hint):
-        example = ', such as 2 or "C"' if name == _REQUESTS[0] else ""
-        raise ConfigError(f"{name} of {kind.__name__} is {_in_words(hint)}{example}; got {unchanged!r}")
+def _narrowest(hint: Any) -> Any:
+    """Return the Literal of a hint that has one, beside what a recording may have; else the hint."""
+    return next((one for one in get_args(hint) if get_origin(one) is Literal and get_origin(hint) is Annotated), hint)
 
 
-def _require_range(kind: type[Event], name: str, value: Any, bounds: Bounds) -> None:
-    numbers, num_digits = [*_numbers(value)], bounds.num_hash_digits
-    if name in _BLOCKS:
-        _require_blocks(numbers, -1 if isinstance(value, tuple) else 0, bounds.num_blocks)
-    elif any(number < 0 for number in numbers) and name not in _MAY_BE_NEGATIVE:
-        raise ConfigError(f"{name} of {kind.__name__} is never negative; got {value!r}")
-    elif name == "group" and value >= bounds.num_groups:
-        raise ConfigError(f"there is no group {value}: the lab's groups are numbered from 0 to {bounds.num_groups - 1}")
-    elif name == _HASH and num_digits is not None and len(value) > num_digits:
-        raise ConfigError(f"a hash has {num_digits} hex digits, and the first ones are enough; got {len(value)}")
+def _is_beginning(digits: Any) -> bool:
+    return isinstance(digits, str) and bool(digits) and not set(digits) - set("0123456789abcdef")
 
 
-def _require_blocks(block_ids: Iterable[int], first: int, num_blocks: int) -> None:
-    """Raise ConfigError for a block that does not exist. first: the smallest id; -1 in rows, which it pads."""
-    for block_id in block_ids:
-        if not first <= block_id < num_blocks:
-            raise ConfigError(f"there is no block {block_id}: the pool has blocks 0 to {num_blocks - 1}")
-
-
-def _numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, tuple):
-        for one in value:
-            yield from _numbers(one)
-    elif is_single_int(value):
-        yield value
-
-
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: Any, hint: Any, pool: PoolSize) -> bool:
     """Return True for a plain value that a field of this type can have."""
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and _fits_row(value, get_args(hint))
-    if get_args(hint):
-        return any(_fits(value, one) for one in get_args(hint))
-    if hint is bytes:
-        return isinstance(value, str) and bool(value) and not set(value) - set("0123456789abcdef")
-    return is_single_int(value) if hint is int else isinstance(value, hint)
+    try:
+        shape_of(hint).check((_as_json(value),), pool)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
-def _fits_row(row: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
-    if hints[-1] is Ellipsis:
-        return all(_fits(one, hints[0]) for one in row)
-    return len(row) == len(hints) and all(map(_fits, row, hints))
+def _as_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(map(_as_json, value))
+    return as_int(value) if is_single_int(value) else value
 
 
-def _in_words(hint: Any) -> str:
+def _in_words(hint: Any, pool: PoolSize) -> str:
     """Describe a field's type for an error message."""
     inner = get_args(hint)
+    if hint is int or get_origin(hint) is Annotated:
+        return _number_in_words(Whole() if hint is int else inner[1], pool)
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, inner))}"
     if get_origin(hint) is tuple and inner[-1] is Ellipsis:
-        return f"a row, each of it {_in_words(inner[0])}"
+        return f"a row, each of it {_in_words(inner[0], pool)}"
     if get_origin(hint) is tuple:
-        return f"({', '.join(map(_in_words, inner))})"
-    return " or ".join(map(_in_words, inner)) if inner else _WORDS[hint]
+        return f"({', '.join(_in_words(one, pool) for one in inner)})"
+    return " or ".join(_in_words(one, pool) for one in inner) if inner else _WORDS[hint]
+
+
+def _number_in_words(mark: Whole, pool: PoolSize) -> str:
+    if not isinstance(mark.high, int):
+        return f"a {mark.high[4:-1]}, {max(mark.low, 0)} to {getattr(pool, mark.high) - 1}"
+    number = "a whole number from 0 on" if mark.low == 0 else "a whole number"
+    return f'{number}, such as 2 or "C"' if mark.role == "request" else number
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from labengine.config import ConfigError, SamplingParams
-from labengine.core.request import ExtraKeys, Image
+from labengine.config import ConfigError
 from labengine.engine.failure import failure_event, is_of_runner
+from labengine.engine.request_options import RequestOptions
 from labengine.engine.step_report import Phase
 from labengine.events import StepFailed, StepRolledBack
 from labengine.record.hooks import Hooks
@@ -39,13 +39,9 @@ class AddInput(Input):
 
     packed_tokens: bytes
     """The prompt, packed, because inputs are kept as long as the lab."""
-    sampling: SamplingParams
-    cache_salt: str | None = None
-    extra_keys: ExtraKeys = ()
+    options: RequestOptions
     leader_id: int | None = None
     """The request from which it forks once the prompt is computed: one of several answers."""
-    priority: int = 0
-    images: tuple[Image, ...] = ()
 
     @property
     def token_ids(self) -> Sequence[int]:

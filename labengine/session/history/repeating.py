@@ -59,8 +59,7 @@ def _do(engine: Engine, due: Input, inputs: Inputs) -> None:
         case BranchInput():
             engine.branch(due.request_id, due.seed, due.token_id)
         case AddInput():
-            keys = due.cache_salt, due.extra_keys
-            engine.add(due.token_ids, due.sampling, *keys, due.leader_id, due.priority, due.images)
+            engine.add(due.token_ids, due.options, due.leader_id)
         case FillInput():
             inputs.fill(due)
         case AbortInput():

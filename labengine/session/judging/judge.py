@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from labengine.config import ConfigError
-from labengine.finder.endings import interrupts_named, is_of_a_part, said_of
+from labengine.isolation.endings import interrupts_named, is_of_a_part, said_of
 from labengine.session.compare.sides import RecordedSide, checked_names
 from labengine.session.judging.measured import Evidence, Figures, evidence_of
 from labengine.session.judging.repetition import Repetition

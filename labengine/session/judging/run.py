@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.config import ConfigError, SamplingParams, shown
-from labengine.core.request import ExtraKeys
 from labengine.core.step_plan import UNSAMPLED
 from labengine.engine.sources import model_path
 from labengine.record.violation import Violation
@@ -25,7 +24,7 @@ class JudgedRun:
     num_prompt_tokens: int
     sampling: SamplingParams
     seed: int
-    extra_keys: ExtraKeys
+    extra_keys: dict[str, str]
 
     @property
     def is_simulated(self) -> bool:
@@ -74,7 +73,7 @@ def run_of(run: object, request: int | str) -> JudgedRun:
             num_prompt_tokens=found.num_prompt_tokens,
             sampling=found.sampling,
             seed=found.seed,
-            extra_keys=added.extra_keys,
+            extra_keys=added.options.other_keys,
         )
 
 
@@ -88,9 +87,9 @@ def refuse_unlike(one: JudgedRun, other: JudgedRun) -> None:
             f"{one.request} of the first run and {other.request} of the second have different prompts: judge the same "
             "prompt run twice"
         )
-    if dict(one.extra_keys) != dict(other.extra_keys):
-        keys = dict(one.extra_keys), dict(other.extra_keys)
-        raise ConfigError(f"the runs have different extra_keys, {keys[0]} and {keys[1]}: their KV is not the same")
+    if one.extra_keys != other.extra_keys:
+        keys = f"{one.extra_keys} and {other.extra_keys}"
+        raise ConfigError(f"the runs have different extra_keys, {keys}: their KV is not the same")
     if (what := _other_sampling(one, other)) is not None:
         raise ConfigError(f"the runs sample differently ({what}): their tokens may differ whatever the KV")
     for run, place in ((one, "first"), (other, "second")):

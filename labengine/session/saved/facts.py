@@ -102,13 +102,13 @@ def _parts(settings: LabSettings) -> dict[str, Any] | None:
 def _input(done: Input) -> dict[str, Any]:
     match done:
         case AddInput():
-            sampling, keys = asdict(done.sampling), dict(done.extra_keys)
-            fact: dict[str, Any] = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
-            fact |= {"cache_salt": done.cache_salt, "extra_keys": keys}
-            if done.priority:
-                fact["priority"] = done.priority
-            if done.images:
-                fact["images"] = [list(image) for image in done.images]
+            asked = done.options
+            fact: dict[str, Any] = {"do": "add", "token_ids": list(done.token_ids), "sampling": asdict(asked.sampling)}
+            fact |= {"cache_salt": asked.cache_salt, "extra_keys": asked.other_keys}
+            if asked.priority:
+                fact["priority"] = asked.priority
+            if asked.images:
+                fact["images"] = [list(image) for image in asked.images]
             if done.leader_id is not None:
                 fact["leader_id"] = done.leader_id
             if isinstance(done, ReceiveInput):

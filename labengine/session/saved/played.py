@@ -11,10 +11,10 @@ from time import monotonic
 from types import CodeType, FrameType
 from typing import Any, Literal
 
-from labengine.finder.alone import called_alone
-from labengine.finder.board import NoAnswer
-from labengine.finder.endings import OF_THE_USER, interrupts_named, named, num_copies
-from labengine.finder.limits import EndlessOperationError, can_fork, operations_end, restart_clock
+from labengine.isolation.alone import called_alone
+from labengine.isolation.board import NoAnswer
+from labengine.isolation.endings import OF_THE_USER, interrupts_named, named, num_copies
+from labengine.isolation.limits import EndlessOperationError, can_fork, operations_end, restart_clock
 
 SECONDS = 60.0
 """Of the clock, after which a test is given up: as a test it would be a slow one, too."""

@@ -12,7 +12,8 @@ from typing import Any
 
 from labengine.config import ConfigError
 from labengine.record.files.file_access import Limits
-from labengine.record.files.parsing import INT, TEXT, TraceError, array_of, parsed
+from labengine.record.files.parsing import INT, TEXT, TraceError, parsed
+from labengine.record.files.shapes import shape_of
 from labengine.system.closing import Closing
 from labengine.vllm.cache_events.places import SUFFIX
 from labengine.vllm.cache_events.stream import Message
@@ -20,7 +21,7 @@ from labengine.vllm.stream.files import lines_of
 
 FORMAT = "labengine kv events"
 VERSION = 1
-_SOURCES = array_of(TEXT)
+_SOURCES = shape_of(tuple[str, ...])
 
 
 class EventRecorder(Closing):

@@ -13,12 +13,16 @@ from labengine.vllm.stream.pieces import Piece
 MARKS = (ev.EngineStarted, ev.StepStarted, ev.StepEnded)
 """Events that no part decides: both sides have them at the same place."""
 
+FACTS = ("salt", "arrival", "unread", "links")
+"""Inputs that call nothing: they say something of a request."""
+
 
 @dataclass(slots=True)
 class Act:
     """One call from outside, and the events up to the next one. start: the number of the first of them.
 
-    words: add, schedule, update, abort, reset; mark (an event of MARKS); salt and unusual as in pieces.RecordedInput.
+    words: add, schedule, update, abort, reset; mark (an event of MARKS); earlier and unusual as in
+    pieces.RecordedInput.
     """
 
     word: str
@@ -29,7 +33,7 @@ class Act:
 
 def acts_of(piece: Piece) -> Iterator[Act]:
     """Yield the acts of a piece in order. Events that answer no call come as an act with the word `unasked`."""
-    waiting, act = deque(piece.inputs), Act("unasked", (), 0)
+    waiting, act = deque(one for one in piece.inputs if one.word not in FACTS), Act("unasked", (), 0)
     for number, event in enumerate(piece.timeline.events(), piece.timeline.num_dropped):
         while waiting and waiting[0].moment <= number:
             yield act

@@ -12,9 +12,9 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.editions import RECORDED_EDITIONS, edition
 from labengine.core.parts import Parts
-from labengine.finder.alone import called_alone
-from labengine.finder.board import Board, NoAnswer
-from labengine.finder.limits import can_fork
+from labengine.isolation.alone import called_alone
+from labengine.isolation.board import Board, NoAnswer
+from labengine.isolation.limits import can_fork
 from labengine.record.figures import counted
 from labengine.record.fold import Fold, surviving
 from labengine.session.patch.override import parts_with
@@ -84,6 +84,10 @@ def against(recorded: Recorded, other: object) -> Against:
 
     other: an edition's name, Parts, or a class that replaces one part of the edition that the stream is judged by.
     """
+    if recorded.piece.is_late:
+        raise ConfigError(
+            "the traffic cannot be run again: the recording begins late, and requests that came before are not in it"
+        )
     parts = _parts(recorded, other)
     events = recorded.piece.timeline.events()
     traffic = Traffic.of(events, salts_of(recorded.piece), arrivals_of(recorded.piece))

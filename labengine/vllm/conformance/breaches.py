@@ -22,13 +22,14 @@ from labengine.vllm.stream.pieces import Piece
 def breaches_of(piece: Piece) -> Iterator[Violation]:
     """Yield what breaks the rules `scope` and `held` in a piece, oldest first."""
     _, fold, events = piece.timeline.kept()
+    knows_salts = piece.start is not None or not piece.is_late
     salts, registrations = salts_of(piece), Registrations()
     first_under: dict[Key, int] = {}
     scope = Scope(registrations, VllmHashChain, [group.block_size for group in piece.fold.groups])
     for number, event in enumerate(events):
         found: Violation | None = None
         match event:
-            case ev.BlockCached():
+            case ev.BlockCached() if knows_salts:
                 registrations.add(event, salts.get(event.request_id, ()), None, number)
                 first = first_under.setdefault((event.group, event.block_hash), event.request_id)
                 found = _named_alike(event, first, salts)
@@ -36,7 +37,7 @@ def breaches_of(piece: Piece) -> Iterator[Violation]:
                 registrations.evict(block_id)
             case ev.HashesMoved(block_id, into_block_id):
                 registrations.move(block_id, into_block_id)
-            case ev.PrefixHit():
+            case ev.PrefixHit() if knows_salts:
                 request = SimpleNamespace(token_ids=[], extra_keys=salts.get(event.request_id, ()), images=())
                 found = scope.judge(event, request)
             case ev.BlockUnpinned(block_id):

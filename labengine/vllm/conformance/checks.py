@@ -45,6 +45,8 @@ def _violations(piece: Piece) -> Iterator[Violation]:
     }
     oracle = Oracle(end.groups, end.null_block, PrefixIdentities(identified))
     every = 1 + len(end.ref_counts) // BLOCKS_PER_STEP
+    _, first, _ = piece.timeline.kept()
+    _fill_tables(oracle, piece, first)
     for number, (fold, plan) in enumerate(_plans(piece.timeline, end, oracle), 1):
         found = [*judge_plan(FoldState(fold), plan, registers_early=True)]
         oracle.before_forward(plan)
@@ -60,19 +62,39 @@ def _of_state(fold: Fold) -> list[Violation]:
     return [*check_invariants(snapshot), *judge_contents(snapshot)]
 
 
+def _fill_tables(oracle: Oracle, piece: Piece, first: Fold) -> None:
+    """Tell the oracle of the KV that was computed before the recording begins, or is being computed: each its own."""
+    for request_id, request in first.requests.items():
+        known = piece.start.requests.get(request_id) if piece.start is not None else None
+        end = request.num_computed_tokens + (known.unbooked.num_tokens - known.unbooked.num_stale if known else 0)
+        for group, table in enumerate(request.block_tables):
+            for index, block_id in enumerate(table):
+                if block_id != first.null_block:
+                    _fill(oracle, piece.fold, (request_id, group, index, block_id), 0, end)
+
+
 def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold, StepPlan]]:
     """Yield the state at each forward pass, and what it computed. The oracle is told of loads and copies before it.
 
     With asynchronous scheduling the last token of a decode is sampled while its step is under way: the tokens are those
     that the request has in the end.
     """
-    fold, scheduled = Fold(), dict[int, ev.RequestScheduled]()
+    _, first, events = timeline.kept()
+    fold, scheduled = first, dict[int, ev.RequestScheduled]()
+    unknown = {
+        block_id for block_id, tokens in enumerate(first.block_tokens) if first.block_keys[block_id] and not tokens
+    }
     runs: dict[int, list[tuple[SlotRun, ...]]] = {}
     checkpoints: dict[int, int] = {}
     hits: dict[int, tuple[int, int]] = {}
-    for event in timeline.events():
+    for event in events:
         fold.apply(event)
         match event:
+            case ev.BlockAllocated(block_id):
+                unknown.discard(block_id)
+            case ev.BlockTouched(block_id, request_id, group, index) if block_id in unknown:
+                unknown.remove(block_id)  # what it holds, the first to hit it knows
+                _fill(oracle, end, (request_id, group, index, block_id), 0, len(end.requests[request_id].token_ids))
             case ev.StepStarted():
                 scheduled, runs, checkpoints = {}, {}, {}
             case ev.RequestScheduled(request_id):
@@ -82,8 +104,9 @@ def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold
             case ev.ExternalHit(request_id, num_tokens):
                 local = hits[request_id][0]
                 hits[request_id] = local, local + num_tokens
-            case ev.BlocksLoaded():
-                _fill(oracle, event, end, *hits[event.request_id])
+            case ev.BlocksLoaded(request_id, transfers):
+                for group, index, block_id, _ in transfers:
+                    _fill(oracle, end, (request_id, group, index, block_id), *hits[request_id])
             case ev.BlockCopied() | ev.StateCopied():
                 oracle.copied(event.block_id, event.into_block_id, event.request_id, event.group)
             case ev.RequestFinished(request_id) | ev.RequestPreempted(request_id):
@@ -107,13 +130,16 @@ def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold
                 fold.take_changes()
 
 
-def _fill(oracle: Oracle, event: ev.BlocksLoaded, end: Fold, first: int, last: int) -> None:
-    """Tell the oracle of a load. A recording does not say what came: the request's own KV, of tokens [first, last)."""
-    for group, index, block_id, _ in event.transfers:
-        size = end.groups[group].block_size
-        start, stop = max(first, index * size), min(last, (index + 1) * size)
-        if start < stop:
-            oracle.filled(event.request_id, group, block_id, start, stop)
+def _fill(oracle: Oracle, end: Fold, entry: tuple[int, int, int, int], first: int, last: int) -> None:
+    """Tell the oracle that a table entry (request, group, index, block) has KV of the request's tokens [first, last).
+
+    A recording does not say what came with a load, nor what was there before: it is taken for the request's own.
+    """
+    request_id, group, index, block_id = entry
+    size = end.groups[group].block_size
+    start, stop = max(first, index * size), min(last, (index + 1) * size)
+    if start < stop:
+        oracle.filled(request_id, group, block_id, start, stop)
 
 
 def _part(

@@ -25,6 +25,7 @@ from labengine.vllm.conformance.result import (
     side_of_recording,
     unexpressed,
 )
+from labengine.vllm.conformance.saved import read_saved
 from labengine.vllm.conformance.settings import (
     CannotJudgeError,
     config_of,
@@ -32,6 +33,7 @@ from labengine.vllm.conformance.settings import (
     longest_of,
     refuse_what_no_edition_has,
 )
+from labengine.vllm.stream.files import is_saved
 from labengine.vllm.stream.methods import code_of
 
 IN_NO_EDITION: tuple[type[ev.Event], ...] = (ev.BlockPinned, *(kind for kind in ev.EVENT_KINDS if not kind.decided_by))
@@ -52,14 +54,14 @@ def conform(
 ) -> Conformance:
     """Give a recorded scheduler's inputs to edition vllm or vllm-async; return the first event in which they differ.
 
-    place: a file of the tap on vLLM, or the folder of LABENGINE_TAP=file:DIR. The inputs are arrivals, aborts, resets
-    of the cache, stops, sampled tokens, and the order of scheduling and booking. Rules and oracle judge the recording
-    too. max_events, max_bytes, max_seconds: what reading may take. Raises ConfigError or, for what is damaged,
-    TraceError.
+    place: a file of the tap on vLLM, the folder of LABENGINE_TAP=file:DIR, or what `attach --record` has left. The
+    inputs are arrivals, aborts, resets of the cache, stops, sampled tokens, and the order of scheduling and booking.
+    Rules and oracle judge the recording too. max_events, max_bytes, max_seconds: what reading may take. Raises
+    ConfigError or, for what is damaged, TraceError.
     """
     refuse_unknown("conform()", unknown, conform)
-    recorded = read(place, Limits(place, max_bytes, max_seconds), checked_int("max_events", max_events, 1))
-    return conformance_of(recorded)
+    limits, max_events = Limits(place, max_bytes, max_seconds), checked_int("max_events", max_events, 1)
+    return conformance_of(read_saved(place, limits) if is_saved(place) else read(place, limits, max_events))
 
 
 def conformance_of(recorded: Recorded) -> Conformance:
@@ -83,15 +85,21 @@ def conformance_of(recorded: Recorded) -> Conformance:
         title=recorded.title,
         edition=parts.name,
         num_events=recorded.num_events,
-        num_steps=piece.fold.step,
+        num_steps=piece.fold.step - piece.first_step + 1,
         num_judged=difference.number if difference else judged.end,
         difference=difference,
         why_unjudged=why,
         violations=violations,
-        note=recorded.note,
+        note=" ".join(filter(None, (_late_note(recorded), recorded.note))),
         recorded=recorded if is_comparable else None,
         expected=judged.expected if is_comparable else None,
     )
+
+
+def _late_note(recorded: Recorded) -> str:
+    if not recorded.piece.is_late:
+        return ""
+    return f"It begins late: what vLLM decided before step {recorded.piece.first_step} is not judged."
 
 
 def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:

@@ -14,11 +14,11 @@ from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.vllm.conformance.settings import CannotJudgeError
+from labengine.vllm.stream.late_start import OpenRequest
 from labengine.vllm.stream.pieces import Piece
 from labengine.vllm.stream.written import says_states
 
@@ -44,7 +44,7 @@ class Rerun:
         self._config, self._longest = config, longest
         self._hooks, self._journal = Hooks(), Journal()
         self._hooks.subscribe(self._take)
-        self._unsaid = UNSAID_IF_ASYNC if issubclass(parts.scheduler, AsyncTokenBudgetScheduler) else UNSAID
+        self._unsaid = UNSAID_IF_ASYNC if parts.scheduler.plans_ahead else UNSAID
         self._accepted = deque[int]()
         self._new: list[ev.Event] = []
         self._copied: dict[tuple[int, int], ev.StateCopied] = {}
@@ -63,17 +63,21 @@ class Rerun:
         """Record an event that no part decides."""
         self.timeline.record(event)
 
-    def add(self, event: ev.RequestAdded, extra_keys: ExtraKeys, arrival: int, *, is_unread: bool) -> list[ev.Event]:
-        """Queue a recorded request. arrival: its place among those of equal priority. is_unread: it skips the cache."""
+    def request(self, event: ev.RequestAdded, extra_keys: ExtraKeys, arrival: int, *, is_unread: bool) -> Request:
+        """Return a recorded request, to be added. arrival: its place among those of equal priority. is_unread: it skips
+        the cache.
+        """
         longest = max(1, min(event.max_tokens, self._longest - len(event.token_ids)))
         sampling = SamplingParams(max_tokens=longest, skip_reading_prefix_cache=is_unread)
         tokens, num_groups = list(event.token_ids), len(self._config.groups)
         request = Request(event.request_id, tokens, sampling, 0, num_groups, extra_keys, event.priority)
         request.arrival = arrival
+        return request
+
+    def add(self, request: Request, max_tokens: int) -> list[ev.Event]:
+        """Queue a request. max_tokens: as its client has asked, without the engine's own limit."""
         self.scheduler.add(request)
-        return [
-            replace(one, max_tokens=event.max_tokens) if type(one) is ev.RequestAdded else one for one in self._done()
-        ]
+        return [replace(one, max_tokens=max_tokens) if type(one) is ev.RequestAdded else one for one in self._done()]
 
     def schedule(self) -> list[ev.Event]:
         """Plan a step, and take it for computed."""
@@ -86,13 +90,18 @@ class Rerun:
             self._new.append(ev.ForwardRan(len(plan.scheduled), plan.num_tokens))
         return self._done()
 
+    def begin_earlier(self, scheduled: Iterable[tuple[int, int]]) -> None:
+        """Book next a step that was scheduled before the recording began. scheduled: (request, tokens) each."""
+        is_open = ((self.scheduler.requests[i], number) for i, number in scheduled if self._is_open(i))
+        self._unbooked.appendleft(StepPlan(tuple(map(self._part_of_earlier, is_open))))
+
     def update(self, sampled: Mapping[int, Sequence[int]], accepted: Mapping[int, int]) -> list[ev.Event]:
         """Book the oldest planned step. sampled: per request its recorded tokens; accepted: its accepted drafts.
 
         Raises CannotJudgeError where drafts were computed, and no token came.
         """
         plan = self._unbooked.popleft() if self._unbooked else StepPlan(())
-        if isinstance(self.scheduler, AsyncTokenBudgetScheduler):
+        if self.scheduler.plans_ahead:
             self.scheduler.book(plan, [_output(part, sampled, accepted) for part in plan.sampling])
         else:
             plan = replace(plan, scheduled=tuple(part for part in plan.scheduled if self._is_open(part.request_id)))
@@ -108,7 +117,7 @@ class Rerun:
         for request_id, tokens in guessed:
             if self._is_open(request_id):
                 request = self.scheduler.requests[request_id]
-                self.scheduler.set_drafts(request, tuple(tokens[: max(0, self.scheduler.num_wanted_drafts(request))]))
+                self.scheduler.drafts.keep(request, tuple(tokens[: max(0, self.scheduler.drafts.num_wanted(request))]))
         return self._done()
 
     def abort(self, request_id: int) -> list[ev.Event]:
@@ -129,6 +138,14 @@ class Rerun:
             self._copied[event.request_id, event.group] = event
         elif type(event) not in self._unsaid:
             self._new.append(event)
+
+    def _part_of_earlier(self, scheduled: tuple[Request, int]) -> ScheduledRequest:
+        """Return what a step computes of a request, as far as booking it asks. Asynchronously it gets what comes."""
+        request, num_tokens = scheduled
+        start = request.num_computed_tokens
+        samples = self.scheduler.plans_ahead or start + num_tokens >= request.num_tokens
+        tokens = (UNKNOWN_TOKEN,) * num_tokens
+        return ScheduledRequest(request.request_id, tokens, start, (), (), False, samples, request.sampling, 0)
 
     def _written(self, part: ScheduledRequest) -> Iterator[ev.Event]:
         """Yield what a request's share of a step writes; before a state goes on in another block, its copy.
@@ -196,20 +213,31 @@ def ends_of(piece: Piece) -> Ends:
 
 def salts_of(piece: Piece) -> dict[int, ExtraKeys]:
     """Return the cache salt of each request that has one: a digest of it."""
-    salts = (one.values for one in piece.inputs if one.word == "salt")
-    return {INT(request_id): (("cache_salt", TEXT(digest)),) for request_id, digest, *_ in salts}
+    salts = {number: one.salt for number, one in _open_requests(piece) if one.salt}
+    salts |= {INT(number): TEXT(digest) for number, digest, *_ in _values_of(piece, "salt")}
+    return {number: (("cache_salt", digest),) for number, digest in salts.items()}
 
 
 def unread_of(piece: Piece) -> set[int]:
     """Return the requests that are not to read the prefix cache, as those with prompt_logprobs."""
-    return {INT(one.values[0]) for one in piece.inputs if one.word == "unread"}
+    unread = {number for number, one in _open_requests(piece) if one.is_unread}
+    return unread | {INT(number) for number, *_ in _values_of(piece, "unread")}
 
 
 def arrivals_of(piece: Piece) -> dict[int, int]:
     """Return the place of each request among all arrivals; equal for those that came at one time."""
-    times = {INT(request_id): at for request_id, at, *_ in (i.values for i in piece.inputs if i.word == "arrival")}
+    times = {number: one.arrival for number, one in _open_requests(piece)}
+    times |= {INT(number): at for number, at, *_ in _values_of(piece, "arrival")}
     places = {at: place for place, at in enumerate(sorted({*times.values()}))}
     return {request_id: places[at] for request_id, at in times.items()}
+
+
+def _open_requests(piece: Piece) -> Iterable[tuple[int, OpenRequest]]:
+    return piece.start.requests.items() if piece.start is not None else ()
+
+
+def _values_of(piece: Piece, word: str) -> Iterator[tuple[Any, ...]]:
+    return (one.values for one in piece.inputs if one.word == word)
 
 
 def order_by_names(scheduler: Scheduler, names: Mapping[int, str]) -> None:

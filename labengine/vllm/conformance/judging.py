@@ -10,12 +10,16 @@ from itertools import zip_longest
 from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.parts import Parts
+from labengine.core.request import Request
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.vllm.conformance.acts import Act, acts_of
 from labengine.vllm.conformance.edition_run import Rerun, arrivals_of, ends_of, order_by_names, salts_of, unread_of
+from labengine.vllm.conformance.known_hashes import KnownHashes, known_at_start
+from labengine.vllm.conformance.resuming import late_start_of, restore_pool, restore_queues, restore_request
 from labengine.vllm.conformance.settings import CannotJudgeError
+from labengine.vllm.stream.late_start import LateStart
 from labengine.vllm.stream.pieces import Piece
 
 REASONS = ("stop", "length", "repetition", "abort")
@@ -85,18 +89,36 @@ class _Judging:
     def __init__(self, rerun: Rerun, piece: Piece) -> None:
         self._rerun = rerun
         self._salts, self._arrivals, self._unread = salts_of(piece), arrivals_of(piece), unread_of(piece)
-        self._hashes: dict[tuple[int, bytes], bytes] = {}
-        """The recorded hash of each of ours, per group: two engines hash with different functions."""
-        self._known: set[tuple[int, bytes]] = set()
+        self._hashes, self._first_step = KnownHashes(), 0
+        if (start := late_start_of(piece, has_drafts=bool(rerun.scheduler.config.num_drafts))) is not None:
+            self._resume(piece, start)
+
+    def _resume(self, piece: Piece, start: LateStart) -> None:
+        """Begin in the state of the recording's first keyframe."""
+        _, state, _ = piece.timeline.kept()
+        rerun, self._first_step = self._rerun, state.step
+        scheduler = rerun.scheduler
+        self._hashes = known_at_start(piece, scheduler.manager, scheduler.config.hash_block_size, self._salts)
+        restore_pool(scheduler.manager.pool, state, self._hashes)
+        for number, known in start.requests.items():
+            recorded = state.requests[number]
+            prompt = tuple(recorded.token_ids[: recorded.num_prompt_tokens])
+            added = ev.RequestAdded(number, prompt, known.max_tokens, priority=recorded.priority)
+            restore_request(scheduler, self._request(added), state, start)
+        restore_queues(scheduler, start)
+        rerun.timeline.begin_at(state)
+
+    def _request(self, event: ev.RequestAdded) -> Request:
+        number = event.request_id
+        salt, arrival = self._salts.get(number, ()), self._arrivals.get(number, number)
+        return self._rerun.request(event, salt, arrival, is_unread=number in self._unread)
 
     def answer(self, act: Act) -> list[ev.Event]:
         """Make the act's call on the edition's scheduler; return its events. Raises CannotJudgeError."""
         rerun = self._rerun
         match act.word, act.values:
             case "add", (ev.RequestAdded() as event,):
-                arrival = self._arrivals.get(event.request_id, event.request_id)
-                salt, is_unread = self._salts.get(event.request_id, ()), event.request_id in self._unread
-                for one in rerun.add(event, salt, arrival, is_unread=is_unread):
+                for one in rerun.add(self._request(event), event.max_tokens):
                     rerun.mark(one)
                 return []
             case "mark", (event,):
@@ -106,6 +128,10 @@ class _Judging:
                 return []
             case "schedule", _:
                 return rerun.schedule()
+            case "earlier", (step, scheduled, *_):
+                if step is None or step <= self._first_step:
+                    rerun.begin_earlier(scheduled)
+                return []
             case "update", _:
                 sampled = defaultdict[int, list[int]](list)
                 for event in act.events:
@@ -143,13 +169,9 @@ class _Judging:
         """Return our event with the recorded engine's hash for the same content."""
         if not isinstance(ours, ev.BlockCached):
             return ours
-        key = ours.group, ours.block_hash
-        if key not in self._hashes and isinstance(recorded, ev.BlockCached) and recorded.group == ours.group:
-            theirs = recorded.group, recorded.block_hash
-            if theirs not in self._known:
-                self._known.add(theirs)
-                self._hashes[key] = recorded.block_hash
-        return replace(ours, block_hash=self._hashes.get(key, ours.block_hash))
+        if isinstance(recorded, ev.BlockCached) and recorded.group == ours.group:
+            self._hashes.learn(ours.group, ours.block_hash, recorded.block_hash)
+        return replace(ours, block_hash=self._hashes.theirs(ours.group, ours.block_hash))
 
 
 def _counterpart(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from os import PathLike
 
-from labengine import events as ev
 from labengine.record.files.file_access import Limits
 from labengine.record.files.parsing import TraceError
 from labengine.record.wording import readable
 from labengine.vllm.stream.files import lines_of, stream_files
 from labengine.vllm.stream.header import StreamHeader
-from labengine.vllm.stream.pieces import Piece
-from labengine.vllm.stream.reader import Loss, StreamReader
+from labengine.vllm.stream.pieces import Loss, Piece
+from labengine.vllm.stream.reader import StreamReader
 
 SHUT_DOWN = "the engine was shut down"
 """The end that a stream has when the tap has told everything."""
@@ -60,9 +59,6 @@ class Recorded:
         timeline = self.piece.timeline
         if timeline.num_dropped:
             return f"its first {timeline.num_dropped:,} events are not kept: give a larger max_events"
-        if not any(isinstance(event, ev.EngineStarted) for event in timeline.events(0, 1)):
-            begins = self.piece.gap or "the engine had content already"
-            return f"it does not begin with an empty engine ({readable(begins, 300)})"
         return ""
 
 
@@ -110,7 +106,7 @@ def recorded_by(
         why,
         note,
         reader.end is None,
-        reader.first_loss,
+        pieces[0].loss,
         tuple(pieces),
     )
 

@@ -10,11 +10,11 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, SamplingParams
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request
+from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
-from labengine.core.vllm.async_scheduler import AsyncTokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
-from labengine.finder.endings import OF_THE_USER, interrupts_named, said_of
+from labengine.isolation.endings import OF_THE_USER, interrupts_named, said_of
 from labengine.record.hooks import Hooks
 from labengine.record.wording import readable
 from labengine.vllm.conformance.edition_run import Ends, end_as_recorded
@@ -94,7 +94,7 @@ class Traffic:
         hooks.subscribe(events.append)
         engine = Engine(config, SimulatedRunner(self._token), parts, hooks)
         end_as_recorded(engine.scheduler, self.ends)
-        if isinstance(engine.scheduler, AsyncTokenBudgetScheduler):
+        if engine.scheduler.plans_ahead:
             _book_late(engine.scheduler)
         last, step = max((*self.arrivals, *self.aborts)), 1
         while step <= last or not engine.scheduler.is_idle:
@@ -130,7 +130,7 @@ class Traffic:
         return tokens[position] if position < len(tokens) else 0
 
 
-def _book_late(scheduler: AsyncTokenBudgetScheduler) -> None:
+def _book_late(scheduler: Scheduler) -> None:
     """Have a scheduler's update book the step before, as vLLM does with two steps in flight."""
     unbooked: list[tuple[StepPlan, list[tuple[int]]]] = []
 

@@ -36,10 +36,17 @@ class CachedContent:
         """Keys that were lost with a block whose next owner is not known yet."""
         self.num_events = 0
         """Events that were applied."""
+        self._num_kept = len(first.ref_counts) - (first.null_block >= 0)
+        """Blocks, at least, that were not allocated since the first event."""
 
     def is_cached(self, key: Key) -> bool:
         """Return True if a look-up finds a block under this key."""
         return key in self.state.prefix_map
+
+    @property
+    def has_turned_over(self) -> bool:
+        """True once as many blocks were allocated as the pool has."""
+        return self._num_kept <= 0
 
     def apply(self, event: ev.Event) -> None:
         """Apply the next event."""
@@ -50,6 +57,7 @@ class CachedContent:
             case ev.BlockCached(group=group, block_hash=block_hash, is_full=False):
                 self._tails.add((group, block_hash))
             case ev.BlockAllocated():
+                self._num_kept -= 1
                 self._attribute(event)
         self.state.apply(event)
         if isinstance(event, ev.BlockEvicted):

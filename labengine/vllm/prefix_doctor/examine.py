@@ -45,6 +45,7 @@ def examine(recording: RecordedEngine) -> Examination:
     sizes = [group.block_size for group in facts.groups] or [1]
     sequences = sequences_of(sizes, facts.tokens, facts.hashes, recording.salts)
     known = Known(recording.is_late, facts, sequences, CachedContent(recording.first))
+    known.untold.update(recording.first.prefix_map.keys() - facts.told)
     look_ups = tuple(_Walk(recording, known).look_ups())
     admitted = {one.request_id for one in look_ups} | known.admitted_before
     return Examination(recording, sequences, facts.groups, look_ups, len(facts.tokens.keys() - admitted))

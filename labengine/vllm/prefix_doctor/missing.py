@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from labengine.record.fold_state import Key
 from labengine.record.snapshot import GroupState
 from labengine.vllm.prefix_doctor.admitted import Shared
 from labengine.vllm.prefix_doctor.content import CachedContent
@@ -39,6 +40,20 @@ class Known:
     content: CachedContent
     holders: set[int] = field(default_factory=set)
     admitted_before: set[int] = field(default_factory=set)
+    untold: set[Key] = field(default_factory=set)
+    """Keys that were cached before the recording began, and of which no request in it says what they stand for."""
+
+    @property
+    def misses_earlier(self) -> bool:
+        """True while a request may lack what was evicted before the recording began, or was cached and is not told.
+
+        Once the pool has turned over and all such content is gone, its past explains no miss any more.
+        """
+        if not self.is_late or not self.content.has_turned_over:
+            return self.is_late
+        while self.untold and not self.content.is_cached(next(iter(self.untold))):
+            self.untold.pop()
+        return bool(self.untold)
 
     @property
     def groups(self) -> tuple[GroupState, ...]:
@@ -109,7 +124,7 @@ class Missing:
             return self._never_cached(group, end)
         if end <= shared.num_other_salt:
             return MissedTokens("other_salt", 0, end, shared.other_salt_id, group)
-        return MissedTokens("unknown" if known.is_late else "new", 0, end, shared.request_id, group)
+        return MissedTokens("unknown" if known.misses_earlier else "new", 0, end, shared.request_id, group)
 
     def _never_cached(self, group: int, end: int) -> MissedTokens:
         """Return why a block that a request has filled, or is about to fill, was never in the cache."""
@@ -119,7 +134,8 @@ class Missing:
         for other in requests:
             if known.will_register(other, group, end):
                 return MissedTokens("not_registered_yet", 0, end, other, group)
-        if not requests or any(other in known.admitted_before for other in requests):
+        earlier = known.admitted_before if known.misses_earlier else ()
+        if not requests or any(other in earlier for other in requests):
             return MissedTokens("unknown", 0, end, None, group)
         return MissedTokens("never_registered", 0, end, requests[0], group)
 

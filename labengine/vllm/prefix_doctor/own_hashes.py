@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from labengine import events as ev
+from labengine.record.fold_state import Key
 from labengine.record.snapshot import GroupState
 from labengine.vllm.prefix_doctor.content import CachedContent
 from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
@@ -24,6 +25,11 @@ class RequestFacts:
     hashes: dict[int, dict[tuple[int, int], bytes]] = field(default_factory=lambda: defaultdict(dict))
     registered: dict[tuple[int, int, int], int] = field(default_factory=dict)
     unfinished: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def told(self) -> set[Key]:
+        """The keys of which a request says what they stand for."""
+        return {(group, found) for hashes in self.hashes.values() for (group, _), found in hashes.items()}
 
 
 def facts_of(recording: RecordedEngine) -> RequestFacts:
@@ -47,9 +53,10 @@ def facts_of(recording: RecordedEngine) -> RequestFacts:
                 facts.registered[request_id, group, end] = number
             case ev.BlockTouched(block_id, request_id, group, index):
                 _note(facts, content, block_id, (request_id, group, index))
-            case ev.BlockMerged(_, into_block_id, request_id, group, index):
-                end = _note(facts, content, into_block_id, (request_id, group, index))
-                facts.registered[request_id, group, end] = number
+            case _ if isinstance(event, ev.EntryReplaced):
+                end = _note(facts, content, event.into_block_id, (event.request_id, event.group, event.index))
+                if content.full_key(event.into_block_id, event.group) is not None:
+                    facts.registered[event.request_id, event.group, end] = number
     state = content.state
     facts.groups = state.groups
     facts.unfinished = {i: one.num_computed_tokens for i, one in state.requests.items() if any(one.block_tables)}

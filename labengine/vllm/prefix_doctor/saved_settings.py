@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.request import ExtraKeys
-from labengine.core.vllm.checkpoints import CheckpointGroup
+from labengine.engine.request_options import salted
 from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (
@@ -38,19 +38,14 @@ LIMITS = (
 """Settings of a lab that bear on its scheduling, besides pool and groups."""
 
 
-def keys_of(cache_salt: str | None, extra_keys: Iterable[tuple[str, str]]) -> ExtraKeys:
-    """Return what keeps a lab's request apart, as its hash chain begins with it."""
-    return (*extra_keys, *((("cache_salt", cache_salt),) if cache_salt else ()))
-
-
 def salts_in(facts: Mapping[str, Any]) -> dict[int, ExtraKeys] | None:
     """Return what a saved lab's requests had besides tokens; None where a file does not say so."""
     try:
         adds = [one for one in facts["inputs"] if one["do"] in ("add", "branch")]
         found: dict[int, ExtraKeys] = {}
         for number, one in enumerate(adds):
-            keys = [(str(name), str(text)) for name, text in one["extra_keys"].items()]
-            found[number] = keys_of(str(one["cache_salt"] or ""), keys)
+            keys = tuple((str(name), str(text)) for name, text in one["extra_keys"].items())
+            found[number] = salted(keys, str(one["cache_salt"] or ""))
         return found
     except (LookupError, TypeError, AttributeError):
         return None
@@ -70,7 +65,7 @@ def with_settings_of(
         parts = edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs"))
         config = _config(recording, {name: settings[name] for name in LIMITS if name in settings})
         has_states = any(group.kind == "state" for group in config.groups)
-        if has_states and issubclass(parts.state_group, CheckpointGroup):
+        if has_states and parts.state_group.has_checkpoints:
             if settings.get("groups") is None:
                 return replace(recording, why_not_repeatable=HAS_STATES)
             config = replace(config, groups=tuple(GroupSpec(**group) for group in settings["groups"]))

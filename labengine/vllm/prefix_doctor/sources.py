@@ -12,6 +12,7 @@ from labengine.core.request import ExtraKeys
 from labengine.lab import Lab
 from labengine.record.files.file import open_file
 from labengine.record.files.file_access import Limits
+from labengine.record.files.parsing import TraceError
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.session.history.inputs import AddInput
@@ -19,12 +20,12 @@ from labengine.session.saved.trace import Trace
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.vllm.conformance.edition_run import salts_of
 from labengine.vllm.conformance.recorded import read
+from labengine.vllm.conformance.saved import recorded_in
 from labengine.vllm.conformance.settings import drops_last_block
 from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_events
 from labengine.vllm.prefix_doctor.repeatable import Repeatable
 from labengine.vllm.prefix_doctor.saved_settings import (
     HAS_TIER,
-    keys_of,
     salts_in,
     with_settings_of,
     with_settings_of_stream,
@@ -70,7 +71,7 @@ def _of_lab(lab: Lab, token_text: TokenText | None) -> RecordedEngine:
         raise ConfigError("this lab has no recording: make it without record=False")
     with lab.session.stepper.reading():
         adds = [one for one in lab.session.inputs.done if isinstance(one, AddInput)]
-        salts = {number: keys_of(one.cache_salt, one.extra_keys) for number, one in enumerate(adds)}
+        salts = {number: one.options.extra_keys for number, one in enumerate(adds)}
         recorded = _recording(lab.timeline, lab.title, token_text or lab.token_text, salts)
     if lab.external is not None:
         return replace(recorded, why_not_repeatable=HAS_TIER)
@@ -86,12 +87,21 @@ def _of_view(view: ViewedRecording, token_text: TokenText | None) -> RecordedEng
         return replace(recorded, why_not_repeatable=why)
     own_text = view.token_text if isinstance(view, Trace) else None
     if "stream" in view.facts:
-        why = "examine the stream's own file: this one has no settings of its scheduler"
         recorded = _recording(view.timeline, view.title, token_text or own_text, None)
-        return replace(recorded, names=view.request_names, why_not_repeatable=why)
+        return _of_saved_stream(replace(recorded, names=view.request_names), view)
     salts = salts_in(view.facts)
     recorded = _recording(view.timeline, view.title, token_text or own_text, salts)
     return with_settings_of(recorded, view.facts, salts or {})
+
+
+def _of_saved_stream(recorded: RecordedEngine, view: ViewedRecording) -> RecordedEngine:
+    """Add salts and settings to a saved recording of a stream, if it has them."""
+    try:
+        stream = recorded_in(view.timeline, view.facts, view.title)
+    except TraceError as error:
+        return replace(recorded, why_not_repeatable=str(error))
+    salts, drops = salts_of(stream.piece), drops_last_block(stream.header)
+    return with_settings_of_stream(replace(recorded, salts=salts, drops_last_block=drops), stream, salts)
 
 
 def _of_stream(place: Place, token_text: TokenText | None, limits: Limits) -> Iterator[RecordedEngine]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from labengine import events as ev
 from labengine.record.gap import Gap
 from labengine.record.wording import readable
 from labengine.vllm.stream.header import StreamHeader
@@ -48,8 +49,32 @@ def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
             "gap_before": fact_of(piece.timeline.gap_before),
             "gap_after": fact_of(piece.timeline.gap_after),
             "end": reader.end,
+            "judged_by": judged_by(reader, number),
         },
-        "request_names": {str(i): readable(name) for i, name in reader.names.items() if i in piece.fold.requests},
+        "request_names": {str(i): readable(reader.names[i]) for i in sorted(_requests_of(piece) & reader.names.keys())},
+    }
+
+
+def _requests_of(piece: Piece) -> set[int]:
+    """Return all requests of a piece, as far as its events tell: a live one forgets finished requests."""
+    added = {event.request_id for event in piece.timeline.of_kind(ev.RequestAdded)}
+    return added | piece.fold.requests.keys() | (piece.start.requests.keys() if piece.start is not None else set())
+
+
+def judged_by(reader: StreamReader, number: int) -> dict[str, Any]:
+    """Return what `conform` needs of a piece besides its events, in JSON types. gap: what ends it; empty for no gap.
+
+    inputs: None where they were dropped.
+    """
+    header, piece = reader.header, piece_of(reader, number)
+    assert header is not None
+    is_newest = number == newest_number(reader)
+    return {
+        "header": header.document,
+        "start": None if piece.start is None else dict(piece.start.document),
+        "inputs": piece.inputs if piece.has_inputs else None,
+        "loss": piece.loss,
+        "gap": (reader.gap or "") if is_newest else piece_of(reader, number + 1).gap,
     }
 
 

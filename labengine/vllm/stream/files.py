@@ -64,6 +64,18 @@ def _streams(folder: Path) -> dict[str, list[Path]]:
     return {name: [file for _, file in sorted(numbered)] for name, numbered in streams.items()}
 
 
+def is_saved(place: str | PathLike[str]) -> bool:
+    """Return True for a file that was saved by a lab or by attach."""
+    path = Path(place)
+    if not path.is_file():
+        return False
+    try:
+        with open_regular(path) as file:
+            return file.peek(2)[:2] == GZIP
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
 def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
     """Yield (line, whether it is complete) for each line: the last one of a live stream may be half written.
 

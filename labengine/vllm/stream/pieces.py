@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from labengine import events as ev
-from labengine.record.files.codec import KINDS, decoder
+from labengine.record.files.codec import KINDS, check_rows, event_of
 from labengine.record.files.codec import rows as rows_of
-from labengine.record.files.columns import PoolSize
-from labengine.record.files.parsing import IDS, INT, SECONDS, TEXT, Shape, array_of, row_of
+from labengine.record.files.parsing import INT, SECONDS, TEXT
 from labengine.record.files.sequence import SequenceCheck
-from labengine.record.files.validation import check_columns
+from labengine.record.files.shapes import PoolSize, Shape, shape_of
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
+from labengine.vllm.stream.late_start import LINKS, LateStart
 from labengine.vllm.stream.written import written
 
 EDITION = "vllm"
@@ -29,7 +29,9 @@ class RecordedInput(NamedTuple):
     """A call of the scheduler from outside: schedule, update, reset, abort (request), drafts ((request, tokens) each).
 
     salt (request, digest), arrival (request, time) and unread (request: it is not to read the prefix cache) are of the
-    request that was just added; unusual (why) is what no other scheduler can follow.
+    request that was just added; unusual (why) is what no other scheduler can follow. links (request, its links of the
+    hash chain that the prefix map has) and earlier (step, (request, number of tokens) each: the step of the next
+    update, scheduled before the newest keyframe, None if it was not observed) are for who begins at a keyframe.
     """
 
     moment: int
@@ -43,10 +45,25 @@ INPUTS: Mapping[str, tuple[Shape, ...]] = {
     "arrival": (INT, SECONDS),
     "unread": (INT,),
     "abort": (INT,),
-    "drafts": (array_of(row_of(INT, IDS)),),
+    "drafts": (shape_of(tuple[tuple[int, ev.TokenIds], ...]),),
     "unusual": (TEXT,),
+    "links": (INT, LINKS),
+    "earlier": (shape_of(ev.Exact | None), shape_of(tuple[tuple[ev.Exact, ev.Exact], ...])),
 }
 """Shapes of the values that are read; a later tap may write more of them, and other words."""
+
+
+class Loss(NamedTuple):
+    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
+
+    num_events: events that it dropped; 0 if it did not see them. by: the method of vLLM's that did what no event
+    expresses, "Class.method"; empty where no method did.
+    """
+
+    why: str
+    request_id: int | None
+    num_events: int
+    by: str
 
 
 class Piece:
@@ -70,6 +87,8 @@ class Piece:
         checkpoint_alignment: int | None = None,
     ) -> None:
         self.gap = gap
+        self.start: LateStart | None = None
+        """What its keyframe says besides the state; None if it says nothing more."""
         self.fold = Fold()
         self.timeline = timeline
         self.num_keyframes = 1
@@ -80,18 +99,23 @@ class Piece:
         """What the keyframe at its end says otherwise."""
         self.inputs: list[RecordedInput] = []
         """What came from outside the scheduler, in order; empty for a tap that did not write it."""
+        self.has_inputs = True
+        """False once a live piece has dropped its oldest events, and all inputs with them."""
+        self.loss: Loss | None = None
+        """Why rows of it are missing at its end, in the middle of a call, as the tap saw it; None for another end."""
         self.times: dict[int, float] = {}
         """When each step began, in seconds; of a stream that goes on for weeks the newest ones."""
         self._pool = PoolSize(len(state.ref_counts), len(state.groups))
-        self._event_of = decoder()
         self._scheduled: list[ev.RequestScheduled] = []
         self._began: dict[int, float] = {}
         self._hooks, self._max_finished = hooks, max_finished
         self._checkpoint_alignment = checkpoint_alignment
         self._finished: deque[int] = deque()
-        if _is_new(state):
+        self.is_late = not _is_new(state)
+        """True if the engine had run before."""
+        if not self.is_late:
             groups = tuple((group.kind, group.block_size, group.window) for group in state.groups)
-            self._record(ev.EngineStarted(len(state.ref_counts), groups, EDITION, state.null_block))
+            self.record(ev.EngineStarted(len(state.ref_counts), groups, EDITION, state.null_block))
         else:
             self.fold = state
             self.timeline.begin_at(state, gap_before)
@@ -103,34 +127,37 @@ class Piece:
 
         inputs: [number of rows before it, word, further values] each.
         """
-        check_columns(rows, self._pool)
+        check_rows(rows, self._pool)
         self._sequence.follow(rows)
         waiting = deque(inputs)
         for number, row in enumerate(rows):
             while waiting and waiting[0][0] <= number:
                 self._note(waiting.popleft())
-            self._follow(self._event_of(row), at)
+            self._follow(event_of(row), at)
         for one in waiting:
             self._note(one)
         if rows and KINDS[rows[-1][0]][0] == "StepEnded":  # between two steps
             self._forget_finished()
         self.fold.take_changes()  # nobody asks for them here
 
+    def take_inputs(self, inputs: Iterable[Sequence[Any]]) -> None:
+        """Keep inputs that were saved: (moment, word, further values) each."""
+        self.inputs += (_checked_input(moment, *words) for moment, *words in inputs)
+
     def _note(self, row: Sequence[Any]) -> None:
-        _, word, *values = row
-        shapes = INPUTS.get(TEXT(word), ())
-        if len(values) < len(shapes):
-            raise ValueError(f"a {word} has {len(values)} values")
-        for shape, value in zip(shapes, values, strict=False):
-            shape(value)
-        if self._max_finished is None:  # a stream that goes on for weeks keeps none
-            self.inputs.append(RecordedInput(self.timeline.end, word, tuple(values)))
+        _, *words = row
+        found = _checked_input(self.timeline.end, *words)
+        is_live, num_more = self._max_finished is not None, len(self.inputs) - self.timeline.max_events
+        if is_live and (self.timeline.num_dropped or num_more > 0):  # of a stream that goes on for weeks
+            self.inputs, self.has_inputs = [], False
+        if self.has_inputs:
+            self.inputs.append(found)
 
     def contradict(self, found: list[str]) -> None:
         """Note what a keyframe says otherwise, as a violation of the rule `said`."""
         self.contradictions = found
         text = f"the engine's own state contradicts the events: {'; '.join(found)}"
-        self._record(ev.ViolationFound("said", text, (), (), self.fold.step, None))
+        self.record(ev.ViolationFound("said", text, (), (), self.fold.step, None))
 
     def _follow(self, event: ev.Event, at: float) -> None:
         match event:
@@ -145,8 +172,8 @@ class Piece:
                 self._scheduled = [one for one in self._scheduled if one.request_id != request_id]
             case ev.ForwardRan():
                 for one in self._written():
-                    self._record(one)
-        self._record(event)
+                    self.record(one)
+        self.record(event)
         if isinstance(event, ev.RequestReleased) or (isinstance(event, ev.RequestFinished) and not event.holds_blocks):
             self._finished.append(event.request_id)
         elif isinstance(event, ev.StepEnded):
@@ -157,7 +184,7 @@ class Piece:
         while self._max_finished is not None and len(self._finished) > self._max_finished:
             forgotten = ev.RequestForgotten(self._finished.popleft())
             self._sequence.follow(rows_of([forgotten]))
-            self._record(forgotten)
+            self.record(forgotten)
 
     def _written(self) -> Iterator[ev.Event]:
         """Yield what the step's forward pass writes."""
@@ -168,11 +195,21 @@ class Piece:
                 share = one.request_id, number, group, table, one.start, end
                 yield from written(*share, checkpoint_alignment=self._checkpoint_alignment)
 
-    def _record(self, event: ev.Event) -> None:
+    def record(self, event: ev.Event) -> None:
+        """Record an event that was checked."""
         self.timeline.record(event)
         self.fold.apply(event)
         if self._hooks is not None and type(event) in self._hooks:
             self._hooks.emit(event)
+
+
+def _checked_input(moment: int, word: Any, *values: Any) -> RecordedInput:
+    shapes = INPUTS.get(TEXT(word), ())
+    if len(values) < len(shapes):
+        raise ValueError(f"a {word} has {len(values)} values")
+    for shape, value in zip(shapes, values, strict=False):
+        shape(value)
+    return RecordedInput(moment, word, values)
 
 
 def _is_new(state: Fold) -> bool:

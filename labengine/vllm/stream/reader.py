@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from labengine.record.files.codec import fold_of
 from labengine.record.files.file_access import Limits
-from labengine.record.files.parsing import FACTS, INT, TEXT, Shape, TraceError, parsed
-from labengine.record.files.validation import check_keyframe
+from labengine.record.files.keyframe import checked_fold
+from labengine.record.files.parsing import FACTS, INT, SECONDS, TEXT, TraceError, parsed
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.vllm.stream.contradictions import contradictions
 from labengine.vllm.stream.header import StreamHeader, header_of
-from labengine.vllm.stream.pieces import Piece
-
-TIME = Shape((int, float), float)
+from labengine.vllm.stream.late_start import late_start_of
+from labengine.vllm.stream.pieces import Loss, Piece
 
 MAX_WHY = 200
 """Characters of a gap's reason, which the stream gives."""
-
-
-class Loss(NamedTuple):
-    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
-
-    num_events: events that it dropped; 0 if it did not see them. by: the method of vLLM's that did what no event
-    expresses, "Class.method"; empty where no method did.
-    """
-
-    why: str
-    request_id: int | None
-    num_events: int
-    by: str
 
 
 class StreamReader:
@@ -48,8 +33,6 @@ class StreamReader:
         """vLLM's names of the requests."""
         self.end: str | None = None
         """Why the stream ended, if it says so."""
-        self.first_loss: Loss | None = None
-        """Why rows of the first piece are missing at its end, as the tap saw it; None for another end."""
         self._next = 0
         """Number of the next message."""
         self.gap: str | None = None
@@ -85,7 +68,7 @@ class StreamReader:
         self.header = header
 
     def _take_message(self, message: dict[str, Any], header: StreamHeader) -> None:
-        number, at = INT(message["n"]), TIME(message["t"])
+        number, at = INT(message["n"]), SECONDS(message["t"])
         if number > self._next and self.pieces:
             self.gap = f"messages {self._next} to {number - 1} of the stream are missing"
         elif number < self._next:
@@ -96,7 +79,7 @@ class StreamReader:
         if "k" in message:
             self._take_keyframe(FACTS(message["k"]), message.get("lost"))
         elif "e" in message and self.gap is None:
-            rows = [_renumbered(row, header) for row in message["e"]]
+            rows = [header.renumbered(row) for row in message["e"]]
             self._piece.add(rows, at, message.get("inputs", ()))
             if message.get("idle") is True:
                 self._piece.idle_at = self._piece.timeline.end
@@ -113,44 +96,45 @@ class StreamReader:
 
     def _take_keyframe(self, document: dict[str, Any], lost: Any) -> None:
         self._limits.refuse_pool(len(document["ref_counts"]))
-        check_keyframe(document)
-        state = fold_of(document)
+        state = checked_fold(document)
         gap = self._lost(lost) if lost is not None else self.gap
         self.gap = None
         if not self.pieces:
-            self._begin(state, _late(state) if gap is None else gap, None)
+            self._begin(document, state, _late(state) if gap is None else gap, None)
         elif gap is not None:
             loss = None if lost is None else _loss(lost)
             why, num_events = (gap, 0) if loss is None else (loss.why, loss.num_events)
-            self._begin(state, gap, self._gap(state, why, num_events or None))
+            self._begin(document, state, gap, self._gap(state, why, num_events or None))
         else:
-            self._check(state)
+            self._check(document, state)
 
     def _lost(self, lost: Any) -> str:
         """Return why rows are missing, as the tap has put it, with what is known of how many."""
         loss = _loss(lost)
-        if len(self.pieces) == 1 and self.gap is None:
-            self.first_loss = loss
+        if self.pieces and self.gap is None:
+            self.pieces[-1].loss = loss
         num_steps = INT(lost["num_steps"])
         known = [f"{loss.num_events:,} events were dropped"] if loss.num_events else []
         known += [f"{num_steps:,} steps were not observed"] if num_steps else []
         return "; ".join((loss.why, *known))
 
-    def _check(self, state: Fold) -> None:
+    def _check(self, document: dict[str, Any], state: Fold) -> None:
         piece = self._piece
         found = contradictions(piece.fold, state)
         if not found:
             piece.num_keyframes += 1
             return
         piece.contradict(found)
-        self._begin(state, f"the engine's own state contradicted the events before it: {found[0]}", None)
+        self._begin(document, state, f"the engine's own state contradicted the events before it: {found[0]}", None)
 
     def _gap(self, state: Fold, why: str, num_events: int | None) -> Gap:
         """Return the gap between the newest piece and a state."""
         return Gap(self._piece.fold.step + 1, state.step, num_events, readable(why, MAX_WHY))
 
-    def _begin(self, state: Fold, gap: str, gap_before: Gap | None) -> None:
-        self.pieces.append(self._new_piece(state, gap, gap_before))
+    def _begin(self, document: dict[str, Any], state: Fold, gap: str, gap_before: Gap | None) -> None:
+        piece = self._new_piece(state, gap, gap_before)
+        piece.start = late_start_of(document, state)
+        self.pieces.append(piece)
 
     def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
         if self.pieces:
@@ -161,14 +145,6 @@ class StreamReader:
     @property
     def _checkpoint_alignment(self) -> int | None:
         return None if self.header is None else self.header.checkpoint_alignment
-
-
-def _renumbered(row: Any, header: StreamHeader) -> list[Any]:
-    """Return a row with this labengine's number of its kind, and all of its fields."""
-    number, *values = row
-    if type(number) is not int or number < 0:
-        raise ValueError("a row's kind is no number")
-    return [header.numbers[number], *values, *header.missing[number]]
 
 
 def _loss(lost: Any) -> Loss:

@@ -9,23 +9,21 @@ import pytest
 
 from labengine.engine.native import compile as compiling
 from labengine.engine.native import library as kernels
-from labengine.engine.native.image import cached_images
 
 
 @pytest.fixture(scope="session")
 def image() -> bytes:
     """The kernels as they are compiled here."""
     kernels.library()
-    compilers = compiling.find_compilers()
-    kept = next(cached_images().images(compiling.image_name(compilers)), None)
-    return kept or compiling.compiled_image(compilers)
+    file = compiling.cached_file()
+    return file.read_bytes() if file.is_file() else compiling.compiled_image(compiling.find_compilers())
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of an empty cache in which images will be kept; this process has opened none."""
+    """The folder of an empty cache for kernels; this process has opened none, and the package brings none."""
     monkeypatch.setenv("LABENGINE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(compiling, "_hung", {})
+    monkeypatch.setattr(compiling, "INSTALLED", tmp_path / "package")
     kernels._opened.cache_clear()
     yield tmp_path / "cache" / "native"
     kernels._opened.cache_clear()

@@ -287,7 +287,7 @@ def test_packing_in_pieces_changes_no_bit(n: int, dtype: torch.dtype) -> None:
 # -- other processors --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("isa", "num_lanes"), [*zip(INSTRUCTION_SETS, (1, 4, 8, 16, 16, 4, 4), strict=True)])
+@pytest.mark.parametrize(("isa", "num_lanes"), [*zip(INSTRUCTION_SETS, (4, 8, 16, 16, 4, 4), strict=True)])
 def test_processors_that_know_less(isa: str, num_lanes: int, tmp_path: Path) -> None:
     """Without instructions for bf16, with narrower vectors and fewer registers.
 
@@ -310,7 +310,7 @@ def test_processors_that_know_less(isa: str, num_lanes: int, tmp_path: Path) -> 
 
 
 def are_fused(*sets: str) -> bool:
-    return not {"scalar", "x86-64-v2"} & {*sets}
+    return "x86-64-v2" not in sets
 
 
 def compiled_for(isa: InstructionSet, folder: Path) -> ctypes.CDLL:

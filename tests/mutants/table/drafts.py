@@ -6,6 +6,7 @@ from mutants.table.mutant import Mutant
 
 DRAFTS = "core/drafts.py"
 SCHEDULER = "core/scheduler.py"
+QUEUES = "core/request_queues.py"
 BUDGET = "core/token_budget.py"
 
 MUTANTS = (
@@ -47,7 +48,7 @@ MUTANTS = (
     Mutant(
         "drafts outlive a preemption",
         "state",
-        SCHEDULER,
+        QUEUES,
         '        self._set(victim, "num_computed_tokens", 0)\n        self._set(victim, "drafts", ())\n',
         '        self._set(victim, "num_computed_tokens", 0)\n',
     ),
@@ -62,13 +63,13 @@ MUTANTS = (
         "drafts are planned that have no blocks",
         "state",
         BUDGET,
-        "        return num_known + self.num_affordable_drafts(request) if request.drafts else num_known",
+        "        return num_known + self.drafts.num_affordable(request) if request.drafts else num_known",
         "        return num_known + len(request.drafts) + 1 if request.drafts else num_known",
     ),
     Mutant(
         "drafts preempt for their blocks",
         "policy",
-        BUDGET,
+        DRAFTS,
         "        return next((num for num in range(len(request.drafts), 0, -1) if fits(request, num_known + num)), 0)",
         "        return len(request.drafts) if fits else num_known",
     ),

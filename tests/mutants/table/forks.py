@@ -6,7 +6,7 @@ from mutants.table.mutant import Mutant
 
 GROUP = "core/kv_cache_group.py"
 MANAGER = "core/kv_cache_manager.py"
-BEAMS = "core/beam_scheduler.py"
+BEAMS = "core/beam_searches.py"
 
 MUTANTS = (
     Mutant(
@@ -98,7 +98,7 @@ MUTANTS = (
         "a preempted beam that waits for its search is lost",
         "state",
         BEAMS,
-        "            self.searches.park(victim)\n",
-        "",
+        '        self._set(self, "_parked", self._parked | {request.request_id})\n        return True\n',
+        "        return True\n",
     ),
 )

@@ -60,7 +60,7 @@ MUTANTS = (
         "a request's fields are not journalled",
         "journal",
         REQUESTS,
-        "        self._journal.record((setattr, request, name, getattr(request, name)))\n",
+        "        self._journal.record((setattr, owner, name, getattr(owner, name)))\n",
         "",
     ),
     Mutant(

@@ -40,21 +40,21 @@ MUTANTS = (
     Mutant(
         "a preempted request keeps its computed tokens",
         "state",
-        SCHEDULER,
+        REQUESTS,
         '        self.manager.free(victim, "preempted")\n        self._set(victim, "num_computed_tokens", 0)',
         '        self.manager.free(victim, "preempted")',
     ),
     Mutant(
         "a preemption is not told",
         "stream",
-        SCHEDULER,
+        REQUESTS,
         "        if RequestPreempted in self._hooks:",
         "        if not self._hooks:",
     ),
     Mutant(
         "a preempted request keeps its blocks",
         "state",
-        SCHEDULER,
+        REQUESTS,
         '        self.manager.free(victim, "preempted")\n',
         "",
     ),
@@ -98,7 +98,7 @@ MUTANTS = (
         "a step ignores its budget by one",
         "policy",
         BUDGET,
-        "            budget -= num_tokens + self.num_draft_inputs\n            place += 1",
+        "            budget -= num_tokens + self.drafts.num_inputs\n            place += 1",
         "            budget -= num_tokens - 1\n            place += 1",
     ),
 )

@@ -9,6 +9,7 @@ import pytest
 import labengine
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.recorded_model import RecordedRequest
+from labengine.engine.request_options import RequestOptions
 from labengine.events import RequestAdded
 from labengine.lab import Lab
 from labengine.session.compare.comparing import compare
@@ -231,7 +232,7 @@ class TestRecordedTokens:
 class TestCopies:
     def workload(self) -> Workload:
         def add(step: int, token: int) -> AddInput:
-            return AddInput(step, pack([token]), labengine.SamplingParams())
+            return AddInput(step, pack([token]), RequestOptions(labengine.SamplingParams()))
 
         return Workload.of([add(0, 1), add(0, 5), add(0, 5), AbortInput(1, 2), add(1, 7), AbortInput(2, 3)])
 

@@ -10,7 +10,6 @@ import labengine
 from labengine import GroupSpec, Lab
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
-from labengine_widgets.compare.alignment import renumbered
 from labengine_widgets.compare.captions import PairCaptions
 from labengine_widgets.compare.first_difference import distinct_sentences, find_first_difference
 from labengine_widgets.words.sentences import sentence
@@ -105,8 +104,8 @@ def test_ids_are_renumbered_wherever_an_event_holds_them() -> None:
         assert lab.timeline is not None
         kinds = set()
         for event in lab.timeline.events():
-            moved = renumbered(event, 1)
-            assert renumbered(moved, -1) == event
+            moved = ev.renumbered(event, 1)
+            assert ev.renumbered(moved, -1) == event
             kinds |= {type(event)} if moved != event else set()
     assert {ev.BlockAllocated, ev.BlockCached, ev.BlockFreed, ev.SlotsWritten, ev.PrefixHit} <= kinds
     assert ev.BlocksSaved in kinds and ev.TokenSampled not in kinds

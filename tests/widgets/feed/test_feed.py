@@ -40,7 +40,7 @@ def wire() -> Wire:
 @pytest.fixture
 def feed(source: FakeViewSource, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
     """A feed whose thread does nothing: the tests tick."""
-    monkeypatch.setattr(Worker, "_run", lambda self, closed: None)
+    monkeypatch.setattr(Worker, "take_turn", lambda self, closed: False)
     monkeypatch.setattr(worker, "IDLE", 0.01)
     feed = Feed(source)
     feed.attach(wire)
@@ -312,7 +312,7 @@ def test_a_view_that_asks_before_there_is_a_recording_waits_for_another_tick(
         answered(self, *asked)
 
     source.fold = fold  # type: ignore[method-assign]
-    monkeypatch.setattr(Worker, "_run", lambda self, closed: None)
+    monkeypatch.setattr(Worker, "take_turn", lambda self, closed: False)
     answered = Feed._answer_resync
     monkeypatch.setattr(Feed, "_answer_resync", answer)
     feed = Feed(source)

@@ -6,7 +6,8 @@ import gzip
 import json
 from typing import Any
 
-from labengine.record.files.codec import decoder, fold_of
+from labengine.record.files.codec import event_of
+from labengine.record.files.keyframe import fold_of
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
 
@@ -53,7 +54,7 @@ def heard(full: Message, messages: list[Message]) -> Timeline:
             continue
         assert payload["start"] == recording.end, "a gap"
         for row in payload["events"]:
-            recording.record(decoder()(row))
+            recording.record(event_of(row))
     return recording
 
 
@@ -63,7 +64,7 @@ def begun(payload: Message) -> Timeline:
     recording.num_dropped = payload["start"]
     recording._keyframes = {payload["start"]: fold_of(payload["keyframe"])}
     for row in payload["events"]:
-        recording._events.append(decoder()(row))
+        recording._events.append(event_of(row))
     return recording
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from driving import small_engine
 from labengine.config import GroupSpec, SamplingParams
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine_widgets.why import Why, why
@@ -36,7 +37,8 @@ class Run:
         self.engine: Engine = small_engine(hooks=hooks, **options)  # type: ignore[arg-type]  # as a test says them
 
     def add(self, tokens: Iterable[int], max_tokens: int = 1, salt: str | None = None) -> int:
-        return self.engine.add(list(tokens), SamplingParams(max_tokens=max_tokens, ignore_eos=False), salt)
+        sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=False)
+        return self.engine.add(list(tokens), RequestOptions(sampling, salted((), salt)))
 
     def play(self, tokens: Iterable[int], max_tokens: int = 1, salt: str | None = None) -> int:
         """Add a request, and run until all are finished."""

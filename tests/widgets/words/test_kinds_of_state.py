@@ -8,7 +8,8 @@ from labengine import Lab
 from labengine import events as ev
 from labengine.config import GroupSpec
 from labengine.core.proposer import FixedDrafts
-from labengine.record.files.codec import dumps, fold_of, keyframe
+from labengine.record.files.codec import dumps
+from labengine.record.files.keyframe import fold_of, keyframe
 from labengine_widgets.words.captions import captions_of
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence

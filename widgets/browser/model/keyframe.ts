@@ -1,8 +1,9 @@
 // Keyframes: scenes packed without derivable values; and the kernel's keyframes, converted to scenes.
 
 import { noteState, refresh } from "./blocks.ts";
+import type { WireKeyframe } from "./event_rows.ts";
 import type { PackedMap } from "./key_maps.ts";
-import type { Image, WireKeyframe } from "./payloads.ts";
+import type { Image } from "./payloads.ts";
 import { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 import { KEPT_ARRAYS } from "./scene_state.ts";

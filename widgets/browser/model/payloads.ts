@@ -1,4 +1,5 @@
 // Documents that Python sends: recordings, stretches of them, captions, comparisons, answers.
+import type { WireKeyframe } from "./event_rows.ts";
 import type { AnyRow, KindNames, Phase } from "./events.ts";
 import type { Sentence } from "./sentence.ts";
 
@@ -94,34 +95,6 @@ export interface Status {
   is_live?: boolean;
   note?: string | null;
   listener_failures?: string[];
-}
-
-// A state as Python folds it.
-export interface WireKeyframe {
-  step: number;
-  groups: [kind: string, size: number, window: number | null][];
-  null_block: number;
-  requests: [
-    id: number,
-    status: RequestStatus,
-    tokens: number[],
-    numPrompt: number,
-    numComputed: number,
-    tables: number[][],
-  ][];
-  ref_counts: number[];
-  block_keys: [block: number, keys: [group: number, hash: string][]][];
-  block_tokens: [block: number, tokens: number[]][];
-  free_queue: number[];
-  prefix_map: [group: number, hash: string, blocks: number[]][];
-  priorities?: [request: number, priority: number][]; // of those that have one other than 0
-  pins?: [block: number, references: number][]; // earlier releases lack these
-  holding?: number[];
-  drafts?: [request: number, tokens: number[]][];
-  rejected?: [request: number, start: number, end: number][]; // slots of rejected guesses
-  states?: [block: number, numTokens: number, isSpoiled: boolean][] | null;
-  images?: [request: number, images: Image[]][];
-  beams?: [request: number, first: number][]; // of those in a beam search, its first request
 }
 
 // What is behind a run of placeholder tokens.

@@ -5,6 +5,7 @@
 // events come; any other one is folded from the keyframe before it.
 
 import { lastBefore } from "./arrays.ts";
+import type { WireKeyframe } from "./event_rows.ts";
 import type { AnyRow, FieldValue } from "./events.ts";
 import { entryFor, Kinds } from "./events.ts";
 import type { Handler } from "./fold.ts";
@@ -13,7 +14,7 @@ import { forgetEnded, forgetOld } from "./forgetting.ts";
 import { TierLog } from "./key_maps.ts";
 import type { Keyframe } from "./keyframe.ts";
 import { packed, restore, takeUp } from "./keyframe.ts";
-import type { FullPayload, Header, MorePayload, OlderPayload, WireKeyframe } from "./payloads.ts";
+import type { FullPayload, Header, MorePayload, OlderPayload } from "./payloads.ts";
 import { Scene } from "./scene.ts";
 import type { Sentence } from "./sentence.ts";
 import { isContent } from "./sentence.ts";

@@ -1,8 +1,7 @@
 // The chips that slide and the blocks in focus while events are played, read from the events.
 
-import type { EventRows } from "../model/event_rows.ts";
-import type { EventKind, Transfer } from "../model/events.ts";
-import { entryFor } from "../model/events.ts";
+import { BLOCKS, FIELDS } from "../model/event_rows.ts";
+import type { AnyRow, EventKind, Transfer } from "../model/events.ts";
 import { requestName } from "../model/names.ts";
 import type { Recording } from "../model/recording.ts";
 
@@ -21,76 +20,57 @@ export function motionOf(recording: Recording, start: number, end: number): Moti
   const moves: ChipMove[] = [],
     focus = new Set<number>();
   for (let i = Math.max(start, recording.start); i < end && (moves.length < MAX_MOVES || focus.size < MAX_FOCUS); i++) {
-    const row = recording.kinds.ordered(recording.row(i));
-    entryFor(MOTIONS, recording.kind(i))?.(row, moves, focus);
+    const row = recording.kinds.ordered(recording.row(i)),
+      kind = recording.kind(i);
+    for (const way of BLOCKS[kind] ?? []) for (const block of valuesAt(row, way)) if (block >= 0) focus.add(block);
+    if (kind in FIELDS) moves.push(...movesOf(kind as EventKind, row));
   }
   return { moves: moves.slice(0, MAX_MOVES), focus: [...focus].slice(0, MAX_FOCUS) };
 }
 
-type MotionOf<Kind extends EventKind> = (row: EventRows[Kind], moves: ChipMove[], focus: Set<number>) => void;
+// The way of a chip, by the fields that an event has.
+function movesOf(kind: EventKind, row: AnyRow): ChipMove[] {
+  const fields: Fields = Object.fromEntries(FIELDS[kind].map((name, i) => [name, row[i + 1]]));
+  if (kind in LOADS) return fields.transfers?.map((one) => transferred(one, LOADS[kind])) ?? [];
+  const move = moveOf(fields);
+  return move ? [move] : [];
+}
 
-const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
-  BlockAllocated([, block, request, group, index], moves, focus) {
-    focus.add(block);
-    moves.push([`#${block}`, `queue:${block}`, `row:${request}:${group}:${index}`]);
-  },
-  BlockTouched([, block, request, group, index, refCount], moves, focus) {
-    focus.add(block);
-    moves.push([`#${block}`, `${refCount === 1 ? "queue" : "pool"}:${block}`, `row:${request}:${group}:${index}`]);
-  },
-  BlockCached([, block, , group, , hash], moves, focus) {
-    focus.add(block);
-    moves.push([`#${block}`, `pool:${block}`, `map:${group}:${hash}`]);
-  },
-  BlockMerged([, block, into, request], moves, focus) {
-    focus.add(block).add(into);
-    moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
-  },
-  BlockPinned: ([, block], _moves, focus) => void focus.add(block),
-  BlockUnpinned([, block, , queueEnd], moves, focus) {
-    focus.add(block);
-    if (queueEnd !== null) moves.push([`#${block}`, `pool:${block}`, `queue:${block}`]);
-  },
-  BlockCopied([, block, into, request], moves, focus) {
-    focus.add(block).add(into);
-    moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
-  },
-  StateCopied([, block, into, request], moves, focus) {
-    focus.add(block).add(into);
-    moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
-  },
-  BlockMoved: ([, block], _moves, focus) => void focus.add(block),
-  HashesMoved([, block, into], moves, focus) {
-    focus.add(block).add(into);
-    moves.push([`#${block}`, `pool:${block}`, `pool:${into}`]);
-  },
-  BlockFreed([, block, , , , , queueEnd], moves, focus) {
-    focus.add(block);
-    if (queueEnd !== null) moves.push([`#${block}`, `pool:${block}`, `queue:${block}`]);
-  },
-  BlocksLoaded: ([, , transfers], moves, focus) => transfer(transfers, moves, focus, true),
-  BlocksSaved: ([, , transfers], moves, focus) => transfer(transfers, moves, focus, false),
-  BlockEvicted: ([, block], _moves, focus) => void focus.add(block),
-  SlotsWritten([, , , , runs], _moves, focus) {
-    for (const [block] of runs) focus.add(block);
-  },
-  StateAdvanced: ([, , , block], _moves, focus) => void focus.add(block),
-  PrefixHit([, , , groups], _moves, focus) {
-    for (const blocks of groups) for (const block of blocks) if (block >= 0) focus.add(block);
-  },
-  RequestForked([, , , , groups], _moves, focus) {
-    for (const blocks of groups) for (const block of blocks) if (block >= 0) focus.add(block);
-  },
-  ViolationFound([, , , , blocks], _moves, focus) {
-    for (const block of blocks) focus.add(block);
-  },
-};
+// Values of the fields that say where a block goes.
+interface Fields {
+  block_id?: number;
+  into_block_id?: number;
+  request_id?: number;
+  group?: number;
+  index?: number;
+  into_index?: number;
+  ref_count?: number;
+  block_hash?: string;
+  queue_end?: string | null;
+  transfers?: Transfer[];
+}
 
-function transfer(transfers: Transfer[], moves: ChipMove[], focus: Set<number>, isLoad: boolean) {
-  for (const [group, , block, hash] of transfers) {
-    const places = [`pool:${block}`, `tier:${group}:${hash}`] as const,
-      [from, to] = isLoad ? places.toReversed() : places;
-    focus.add(block);
-    moves.push([`#${block}`, from, to]);
-  }
+function moveOf(fields: Fields): ChipMove | null {
+  const { block_id: block, into_block_id: into, request_id: request, group, index } = fields,
+    [chip, place] = [`#${block}`, `pool:${block}`];
+  if (block === undefined) return null;
+  if (into !== undefined) return [request === undefined ? chip : requestName(request), place, `pool:${into}`];
+  if (fields.queue_end !== undefined) return fields.queue_end === null ? null : [chip, place, `queue:${block}`];
+  if (fields.block_hash !== undefined) return [chip, place, `map:${group}:${fields.block_hash}`];
+  if (index === undefined || fields.into_index !== undefined) return null;
+  return [chip, (fields.ref_count ?? 1) === 1 ? `queue:${block}` : place, `row:${request}:${group}:${index}`];
+}
+
+const LOADS: Readonly<Record<string, boolean>> = { BlocksLoaded: true, BlocksSaved: false };
+
+function transferred([group, , block, hash]: Transfer, isLoad: boolean): ChipMove {
+  const places = [`pool:${block}`, `tier:${group}:${hash}`] as const,
+    [from, to] = isLoad ? places.toReversed() : places;
+  return [`#${block}`, from, to];
+}
+
+function valuesAt(value: unknown, [place, ...rest]: (number | null)[]): number[] {
+  if (place === undefined) return [value as number];
+  const items = value as unknown[];
+  return (place === null ? items : [items[place]]).flatMap((item) => valuesAt(item, rest));
 }

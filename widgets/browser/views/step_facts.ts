@@ -4,6 +4,7 @@
 
 import { lastBefore } from "../model/arrays.ts";
 import type { EventRows } from "../model/event_rows.ts";
+import { REPLACES_ENTRY } from "../model/event_rows.ts";
 import type { EventKind, Transfer } from "../model/events.ts";
 import { entryFor } from "../model/events.ts";
 import type { Recording } from "../model/recording.ts";
@@ -40,7 +41,7 @@ const empty = () => ({
   external: new Map<number, { num: number; event: number; isLoading: boolean }>(),
   slots: [] as WrittenSlots[],
   sampled: new Map<number, number[]>(),
-  merged: new Map<string, { was: number; into: number; event: number }>(),
+  replaced: new Map<string, number>(), // by request:group:index, the block that the entry named before
   transfers: [] as StepTransfer[],
   preempted: new Set<number>(),
   finished: new Map<number, string>(),
@@ -91,8 +92,13 @@ function idleIn(facts: StepFacts, recording: Recording, step: StepRecord | null)
 }
 
 function note(facts: StepFacts, recording: Recording, event: number) {
-  const row = recording.kinds.ordered(recording.row(event));
-  entryFor(NOTES, recording.kind(event))?.(facts, row, event);
+  const row = recording.kinds.ordered(recording.row(event)),
+    kind = recording.kind(event);
+  entryFor(NOTES, kind)?.(facts, row, event);
+  if (REPLACES_ENTRY.includes(kind)) {
+    const entry = (["request_id", "group", "index"] as const).map((name) => recording.field(event, name));
+    facts.replaced.set(entry.join(":"), recording.field(event, "block_id") ?? -1);
+  }
 }
 
 type Note<Kind extends EventKind> = (facts: StepFacts, row: EventRows[Kind], event: number) => void;
@@ -121,9 +127,6 @@ const NOTES: { [Kind in EventKind]?: Note<Kind> } = {
   },
   TokenSampled(facts, [, request, token]) {
     facts.sampled.set(request, [...(facts.sampled.get(request) ?? []), token]);
-  },
-  BlockMerged(facts, [, was, into, request, group, index], event) {
-    facts.merged.set(`${request}:${group}:${index}`, { was, into, event });
   },
   BlocksLoaded(facts, [, request, transfers], event) {
     facts.transfers.push({ event, request, isLoad: true, transfers });

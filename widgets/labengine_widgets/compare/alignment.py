@@ -7,11 +7,10 @@ otherwise than production is no difference of two runs: what comes of it is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Container, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Any
 
 from labengine import events as ev
 from labengine.record.phases import phase_after
@@ -97,15 +96,15 @@ def same(one: ev.Event, other: ev.Event, shift: int = 0) -> bool:
         return replace(one, edition="") == replace(other, edition="")
     if isinstance(one, ev.ViolationFound) and isinstance(other, ev.ViolationFound):
         one, other = replace(one, message=""), replace(other, message="")
-    return (renumbered(one, shift) if shift else one) == other
+    return (ev.renumbered(one, shift) if shift else one) == other
 
 
 def about(run: Sequence[ev.Event]) -> Hashable:
     """Return the subject of a run of events; runs of two recordings with the same subject are paired."""
     event = run[0]
     match event:
-        case ev.BlockCached() | ev.BlockMerged():
-            return "full block", event.request_id, event.group, event.index
+        case _ if isinstance(event, ev.BlockCached | ev.EntryReplaced):
+            return "entry", event.request_id, event.group, event.index
         case ev.BlockAllocated() | ev.BlockTouched():
             return type(event), event.request_id, event.group
         case ev.ViolationFound():
@@ -247,31 +246,3 @@ def _paired(
 
 def _differ(left: _PlacedRun | None, right: _PlacedRun | None, shift: int) -> bool:
     return left is None or right is None or first_differing(left.run.events, right.run.events, shift) is not None
-
-
-Shifted = Callable[[Any, int], Any]
-
-_SHIFTED: dict[str, Shifted] = {
-    "block_id": lambda block_id, by: block_id + by,
-    "into_block_id": lambda block_id, by: block_id + by,
-    "block_ids": lambda ids, by: tuple(_ids(one, by) for one in ids),
-    "mapped": lambda ids, by: tuple(block_id + by for block_id in ids),
-    "runs": lambda runs, by: tuple((block_id + by, *others) for block_id, *others in runs),
-    "transfers": lambda moved, by: tuple((group, index, block + by, key) for group, index, block, key in moved),
-}
-"""For each field that holds block ids, a function that adds a number to all of them."""
-
-_NAMES: dict[type[ev.Event], tuple[str, ...]] = {
-    kind: tuple(f.name for f in fields(kind) if f.name in _SHIFTED) for kind in ev.EVENT_KINDS
-}
-
-
-def renumbered(event: ev.Event, by: int) -> ev.Event:
-    """Return the event with `by` added to all its block ids, the null block's included (-1 or 0)."""
-    names = _NAMES.get(type(event), ())
-    return replace(event, **{name: _SHIFTED[name](getattr(event, name), by) for name in names}) if names else event
-
-
-def _ids(one: int | tuple[int, ...], by: int) -> int | tuple[int, ...]:
-    """Add `by` to one block id, or to the ids of several groups."""
-    return tuple(block_id + by for block_id in one) if isinstance(one, tuple) else one + by

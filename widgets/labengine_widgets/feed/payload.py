@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from labengine import events as ev
-from labengine.record.files.codec import KINDS, Row, keyframe, rows
+from labengine.record.files.codec import KINDS, Row, rows
+from labengine.record.files.keyframe import keyframe
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.timeline import Timeline

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from typing import Protocol
+from weakref import ref
 
-from labengine.system.threads import Cancellable, call_on_loop, start_thread
+from labengine.system.threads import Cancellable, call_on_loop, start_thread, weakly
 from labengine_widgets.feed.wake_flag import WakeFlag
 
 PERIOD = 1 / 50
@@ -76,7 +77,10 @@ class Work(Enum):
 
 
 class Worker:
-    """Runs a job's `tick` whenever it is woken: on a thread or, in a Python without threads, on the event loop."""
+    """Runs a job's `tick` whenever it is woken: on a thread or, in a Python without threads, on the event loop.
+
+    Neither keeps it alive: a feed that nobody holds is freed with its lab, and its thread ends.
+    """
 
     def __init__(self, job: Job) -> None:
         self.calls: deque[Call] = deque()
@@ -88,6 +92,8 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._next: Cancellable | None = None
         """The next tick on the event loop; None before there is one."""
+        self._due = 0.0
+        """When the next message may be sent, in the seconds of time.monotonic."""
 
     @property
     def is_stopped(self) -> bool:
@@ -103,7 +109,7 @@ class Worker:
         """Begin to run ticks."""
         self._closed = WakeFlag()
         self._state = Work.ON_THREAD
-        self._thread = start_thread(partial(self._run, self._closed), "labengine-feed")
+        self._thread = start_thread(partial(_run, ref(self), self._wake, self._closed), "labengine-feed")
         if self._thread is None:
             self._wake.clear()  # set by `stop`
             self._state = Work.ON_EVENT_LOOP
@@ -153,7 +159,7 @@ class Worker:
         if self._next is not None:
             self._next.cancel()
         try:
-            self._next = call_on_loop(self._tick_on_loop, seconds)
+            self._next = call_on_loop(weakly(self._tick_on_loop), seconds)
         except RuntimeError:  # without a running loop no front end is connected; a later wake tries again
             self._wake.clear()
 
@@ -169,26 +175,25 @@ class Worker:
         elif not self._wake.is_set() and not self.is_stopped:
             self._tick_in(IDLE)
 
-    def _run(self, closed: WakeFlag) -> None:
-        job, due = self._job, 0.0
-        while not closed.is_set():
-            self._wake.wait(IDLE)
-            self._wake.clear()
-            due = max(due, time.monotonic() - PERIOD)
-            num_messages, num_bytes = job.num_messages, job.num_bytes
-            try:
-                self._wait_for_step(closed)
-                job.tick()
-            except Exception as error:  # a view must never stop the lab; it begins anew instead
-                job.report(error)
-                closed.wait(IDLE)
-                job.begin_anew()
-                self._wake.set()
-            if not job.is_live:
-                return job.settle()
-            if job.num_messages > num_messages:
-                due += max(PERIOD, (job.num_bytes - num_bytes) / job.bytes_a_second)
-                closed.wait(max(0.0, due - time.monotonic()))
+    def take_turn(self, closed: WakeFlag) -> bool:
+        """Tick on the thread, then wait until the next message is due; return False when no more events will come."""
+        job, self._due = self._job, max(self._due, time.monotonic() - PERIOD)
+        num_messages, num_bytes = job.num_messages, job.num_bytes
+        self._wake.clear()
+        try:
+            self._wait_for_step(closed)
+            job.tick()
+        except Exception as error:  # a view must never stop the lab; it begins anew instead
+            job.report(error)
+            closed.wait(IDLE)
+            job.begin_anew()
+            self._wake.set()
+        if not job.is_live:
+            job.settle()
+        elif job.num_messages > num_messages:
+            self._due += max(PERIOD, (job.num_bytes - num_bytes) / job.bytes_a_second)
+            closed.wait(max(0.0, self._due - time.monotonic()))
+        return job.is_live
 
     def _wait_for_step(self, closed: WakeFlag) -> None:
         """Wait up to PATIENCE seconds for the end of a step taken by hand: views show such a step in one piece."""
@@ -200,3 +205,13 @@ class Worker:
             seen = end
             self._wake.wait(PERIOD)
             self._wake.clear()
+
+
+def _run(of: ref[Worker], wake: WakeFlag, closed: WakeFlag) -> None:
+    """Have a worker take a turn whenever it is woken, until it is closed or freed."""
+    while not closed.is_set():
+        wake.wait(IDLE)
+        worker = of()
+        if worker is None or not worker.take_turn(closed):
+            return
+        del worker

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from labengine import events as ev
-from labengine.record.files.codec import KINDS, Row, dumps, keyframe, rows
+from labengine.record.files.codec import KINDS, Row, dumps, rows
+from labengine.record.files.keyframe import keyframe
 from labengine.record.files.recorded_timeline import RecordedTimeline, rows_between
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline

@@ -10,6 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from labengine_widgets.front_end import keep_by_owner
 from labengine_widgets.pictures.saved_picture import display_with_picture
 
 BLUE, ORANGE, GREEN = "#3d85c6", "#c97a00", "#2a9d6f"
@@ -98,6 +99,11 @@ class PlotWidget(go.FigureWidget):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.add_class("labengine-plot")
         self._config = {"responsive": True, "displaylogo": False}
+
+    def open(self) -> None:
+        """Open the way to a front end, if it is not open."""
+        super().open()
+        keep_by_owner(self)
 
     def words(self) -> str:
         """Return the figure's content as text, for text/plain."""

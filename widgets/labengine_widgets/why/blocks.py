@@ -97,7 +97,7 @@ def _freed_links(past: Past, number: int, event: ev.BlockFreed) -> list[Link]:
     links = []
     together = (e for e in past.backwards(number) if not (type(e[1]) is ev.BlockFreed and e[1].reason == event.reason))
     before = next(together, None)
-    if before is not None and isinstance(before[1], (ev.BlockMerged, ev.LoadFailed, ev.TokenSampled)):
+    if before is not None and isinstance(before[1], ev.EntryReplaced | ev.LoadFailed | ev.TokenSampled):
         links.append(past.link(before[0]))
     links.append(past.link(number))
     for at, ending in past.surviving(number + 1):

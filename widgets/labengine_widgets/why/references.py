@@ -14,24 +14,18 @@ MAX_LINKS = 24
 """Maximum number of links in a chain; of a longer one, the ends are kept."""
 
 
-Pin = ev.BlockPinned | ev.BlockUnpinned | ev.BlockCopied
-"""Events that change a count by a reference of no table."""
-
-
 class Reference(NamedTuple):
     """An event that changes a block's ref count."""
 
     number: int
-    event: ev.BlockAllocated | ev.BlockTouched | ev.BlockMerged | ev.BlockFreed | Pin
+    event: ev.Event
     ref_count: int
     """The ref count after the event."""
 
     @property
     def place(self) -> tuple[int, int, int]:
         """(request id, group, index) of the table entry; -1 each for a reference of no table."""
-        if isinstance(self.event, (ev.BlockPinned, ev.BlockUnpinned)):
-            return -1, -1, -1
-        return self.event.request_id, self.event.group, self.event.index
+        return ev.changed_entry(self.event) or (-1, -1, -1)
 
 
 class Life(NamedTuple):
@@ -49,11 +43,10 @@ def life_of(past: Past, block_id: int) -> Life:
         count = _count_after(event, block_id)
         if count is None:
             continue
-        if isinstance(event, (ev.BlockFreed, ev.BlockUnpinned)) and count == 0:
+        if ev.is_loss(event) and count == 0:
             return Life(0, tuple(found[::-1]), True)
-        found.append(Reference(number, event, count))  # type: ignore[arg-type]  # it has a count
-        is_taken = isinstance(event, (ev.BlockTouched, ev.BlockPinned)) and count == 1
-        if is_taken or isinstance(event, (ev.BlockAllocated, ev.BlockCopied)):
+        found.append(Reference(number, event, count))
+        if isinstance(event, ev.BlockCopied) or (count == 1 and not ev.is_loss(event)):
             return Life(0, tuple(found[::-1]), True)
     counts = past.at(past.first).ref_counts
     base = counts[block_id] if block_id < len(counts) else 0
@@ -62,16 +55,9 @@ def life_of(past: Past, block_id: int) -> Life:
 
 def _count_after(event: ev.Event, block_id: int) -> int | None:
     """Return the block's ref count after an event that changes it; None for any other event."""
-    match event:
-        case ev.BlockAllocated() if event.block_id == block_id:
-            return 1
-        case ev.BlockTouched() | ev.BlockFreed() | ev.BlockPinned() | ev.BlockUnpinned() if event.block_id == block_id:
-            return event.ref_count
-        case ev.BlockCopied() if event.into_block_id == block_id:
-            return 1 + event.is_pinned
-        case ev.BlockMerged() if event.into_block_id == block_id:
-            return event.ref_count
-    return None
+    if ev.counted_block(event) != block_id:
+        return None
+    return getattr(event, "ref_count", 1 + getattr(event, "is_pinned", False))
 
 
 def why_ref_count(past: Past, block_id: int) -> Why:
@@ -93,7 +79,7 @@ def why_ref_count(past: Past, block_id: int) -> Why:
 
 def _link(past: Past, reference: Reference, change: int) -> Link:
     text: str = phrase(reference.event)
-    expected = {ev.BlockFreed: -1, ev.BlockUnpinned: -1}.get(type(reference.event), 1)
+    expected = -1 if ev.is_loss(reference.event) else 1
     if isinstance(reference.event, ev.BlockCopied):
         expected += reference.event.is_pinned
     if change != expected:
@@ -121,7 +107,7 @@ def _come_and_gone(life: Life) -> set[int | None]:
     open_at: dict[tuple[int, int, int], Reference] = {}
     gone: set[int | None] = set()
     for reference in life.references[1:]:
-        if not isinstance(reference.event, (ev.BlockFreed, ev.BlockUnpinned)):
+        if not ev.is_loss(reference.event):
             open_at[reference.place] = reference
         elif (added := open_at.pop(reference.place, None)) is not None:
             gone |= {added.number, reference.number}
@@ -185,7 +171,8 @@ def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:
 
 
 def _how(past: Past, life: Life, count: int, holders: list[tuple[int, int, int]]) -> str:
-    merged = sum(isinstance(reference.event, ev.BlockMerged) for reference in life.references)
+    since_taken = life.references[life.begins_in_recording :]
+    merged = sum(isinstance(reference.event, ev.EntryReplaced) for reference in since_taken)
     touches = [one.event for one in life.references if isinstance(one.event, ev.BlockTouched)]
     forked = sum(event.is_fork for event in touches)
     touched = len(touches) - forked

@@ -49,10 +49,12 @@ def runs(events: Iterable[ev.Event]) -> list[Run]:
 def _kinship(event: ev.Event) -> tuple[object, ...]:
     """Return a key: neighbours with equal keys belong to one run."""
     match event:
-        case ev.BlockMerged() | ev.BlockFreed(reason="merged"):
-            return "merge", event.request_id
-        case ev.BlockCopied(is_pinned=False) | ev.BlockFreed(reason="copied"):
-            return "copy", event.request_id, event.group
+        case ev.BlockCopied(is_pinned=True):
+            return (id(event),)
+        case ev.BlockFreed(reason="merged" | "copied"):
+            return f"Block{event.reason.title()}", event.request_id, event.group
+        case _ if isinstance(event, ev.EntryReplaced):
+            return type(event).__name__, event.request_id, event.group
         case ev.BlockFreed():
             return "free", event.request_id, event.reason
         case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockCached():
@@ -72,8 +74,8 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
 
 
 def by_block(together: tuple[ev.Event, ...]) -> list[tuple[ev.Event, ...]]:
-    """Split a row of cached or merged blocks into one piece per block, each merge with the free after it."""
-    starts = [i for i, event in enumerate(together) if isinstance(event, (ev.BlockCached, ev.BlockMerged))]
+    """Split a row of cached or merged blocks into one piece per block, each with the free after it."""
+    starts = [i for i, event in enumerate(together) if isinstance(event, ev.BlockCached | ev.EntryReplaced)]
     if not starts or starts[0]:
         return [together]
     return [together[start:stop] for start, stop in zip(starts, [*starts[1:], len(together)], strict=True)]

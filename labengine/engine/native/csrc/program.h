@@ -46,8 +46,8 @@ typedef struct {
   void *scratch;               /* see scratch_bytes() */
 } Step;
 
-/* Layout of these structs and enums, which native/layout.py compares with its own before any call: with another layout
-   the library would read and write wrong memory. Names and numbers are in its order. */
+/* Layout of these structs and enums, in the order of native/layout.py: with another layout the library would read and
+   write wrong memory. */
 #define OP_FIELDS(X)                                                                                                   \
   X(Op, kind) X(Op, finish) X(Op, in) X(Op, other) X(Op, out) X(Op, is_sampling) X(Op, norm_offset) X(Op, group)       \
   X(Op, n) X(Op, k) X(Op, weight) X(Op, weight2) X(Op, eps) X(Op, scale) X(Op, keys) X(Op, values) X(Op, num_heads)    \
@@ -59,12 +59,9 @@ typedef struct {
 #define ENUMS(X)                                                                                                       \
   X(EMBED) X(ROTATION) X(NORM) X(LINEAR) X(ROTATE) X(ATTEND) X(ARGMAX) X(PLAIN) X(ADD) X(SILU_MUL) X(GELU_MUL) X(TO_FLOAT)
 
-#define FIELD_NAME(type, name) #type "." #name " "
 #define FIELD_LAYOUT(type, name) offsetof(type, name), sizeof(((type *)0)->name),
-#define ENUM_NAME(name) #name " "
 #define ENUM_VALUE(name) name,
 
-const char labengine_names[] = OP_FIELDS(FIELD_NAME) STEP_FIELDS(FIELD_NAME) ENUMS(ENUM_NAME);
 const int64_t labengine_layout[] = {
     OP_FIELDS(FIELD_LAYOUT) STEP_FIELDS(FIELD_LAYOUT) ENUMS(ENUM_VALUE) sizeof(Op), sizeof(Step),
 };

@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
-#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && !defined(LABENGINE_SCALAR)
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #include <arm_neon.h>
 #define HAS_BFDOT
 #endif
@@ -32,10 +32,7 @@
 
 #define INLINED static inline __attribute__((always_inline))
 
-#if defined(LABENGINE_SCALAR)
-enum { LANES = 1 };
-#define VECTOR_BYTES 4
-#elif defined(__AVX512F__)
+#if defined(__AVX512F__)
 enum { LANES = 16 };
 #define VECTOR_BYTES 64
 #elif defined(__AVX__)
@@ -99,7 +96,7 @@ static inline words rounded_bits(vec x) {
 static inline vec rounded_bf16(vec x) { return (vec)(rounded_bits(x) & 0xffff0000); }
 static inline void store_bf16(bf16 *to, vec x) {
   words bits = rounded_bits(x) >> 16;
-#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(LABENGINE_SCALAR)
+#if defined(__AVX2__) && !defined(__AVX512F__)
   __m256i narrow = _mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)bits, (__m256i)bits), 0x8);
   _mm_storeu_si128((void *)to, _mm256_castsi256_si128(narrow));
 #else
@@ -163,7 +160,7 @@ UNROLL(4)
 static inline vec larger(vec a, vec b) {
 #if defined(__AVX512F__)
   return (vec)_mm512_max_ps((__m512)a, (__m512)b);
-#elif defined(__AVX__) && !defined(LABENGINE_SCALAR)
+#elif defined(__AVX__)
   return (vec)_mm256_max_ps((__m256)a, (__m256)b);
 #endif
   words is_larger = (words)(a > b);

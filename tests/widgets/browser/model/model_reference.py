@@ -15,6 +15,7 @@ from driving import recorded
 from grounds import Ground
 from labengine import events as ev
 from labengine.record.files import codec
+from labengine.record.files.keyframe import keyframe as packed
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
 from labengine.record.phases import phase_after
@@ -140,7 +141,7 @@ def payload(events: Sequence[ev.Event], start: int = 0, keyframe: Fold | None = 
     document = {
         "header": header,
         "start": start,
-        "keyframe": keyframe and codec.keyframe(keyframe),
+        "keyframe": keyframe and packed(keyframe),
         "events": codec.rows(events),
     } | more
     return json.loads(codec.dumps(document))

@@ -217,6 +217,6 @@ def show_dashboard(
 def _ticked() -> Iterator[None]:
     """The page belongs to one thread: the feed's own does nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Worker, "_run", lambda self, closed: None)
+        patch.setattr(Worker, "take_turn", lambda self, closed: False)
         patch.setattr(worker, "IDLE", 0.01)
         yield

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from browser.bare_pages import BROWSER, BarePages
-from labengine import FixedDrafts, Lab, Parts, TokenBudgetScheduler
+from labengine import Drafts, FixedDrafts, Lab, Parts
 from labengine import events as ev
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
@@ -44,7 +44,7 @@ CUT = """() => {
 """The newest words of a request stay in sight: a long text of its begins with an ellipsis, and is no sentence."""
 
 
-class AcceptsAll(TokenBudgetScheduler):
+class AcceptsAll(Drafts):
     def num_accepted(self, drafts: Any, sampled: Any) -> int:
         return len(drafts)
 
@@ -85,13 +85,13 @@ def test_a_row_with_guesses_and_a_violation_is_whole(width: int) -> None:
     good = guessing()
     good.step(2)
     check_view(good, 2, width, check)
-    wrong = guessing(parts=Parts(scheduler=AcceptsAll))
+    wrong = guessing(parts=Parts(drafts=AcceptsAll))
     wrong.run()
     check_view(wrong, 3, width, check)
 
 
 def test_the_end_of_a_step_counts_its_violations_and_shows_the_token_that_was_computed() -> None:
-    wrong = guessing(parts=Parts(scheduler=AcceptsAll))
+    wrong = guessing(parts=Parts(drafts=AcceptsAll))
     wrong.run()
     assert [one.step for one in wrong.violations] == [3, 3]
     assert isinstance(list(wrong.timeline.events())[wrong.goto(3).moment - 1], ev.ViolationFound)  # type: ignore[union-attr]
@@ -126,7 +126,7 @@ def test_no_sentence_of_a_comparison_is_cut(width: int) -> None:
 
 
 def test_a_comparison_without_a_story_opens_at_the_first_broken_rule() -> None:
-    both = Comparison(guessing(parts=Parts(scheduler=AcceptsAll)), guessing(), names=("yours", "labengine"))
+    both = Comparison(guessing(parts=Parts(drafts=AcceptsAll)), guessing(), names=("yours", "labengine"))
     with pytest.warns(UserWarning, match="breaks the rule"):
         both.run()
 

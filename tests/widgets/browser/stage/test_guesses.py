@@ -8,9 +8,9 @@ import pytest
 
 import labengine
 from browser.bare_pages import BROWSER, BarePage, BarePages
-from labengine.course.exercise import exercise_names
 from labengine.course.predict_exercise import PredictExercise
 from labengine.course.progress import VARIABLE
+from labengine.course.words import exercise_names
 from widgets.browser.stage.dashboard_page import _ticked
 from widgets.browser.stage.test_asked import WORDS, ExercisePage
 

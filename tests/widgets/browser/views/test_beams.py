@@ -6,6 +6,7 @@ import pytest
 
 from labengine import Lab
 from labengine.record.files import codec
+from labengine.record.files.keyframe import keyframe
 from widgets.browser.views.mounted_view import MountedView, show_view
 
 pytestmark = pytest.mark.browser
@@ -30,7 +31,7 @@ def test_a_beam_has_a_label_and_a_fork_has_none() -> None:
         labels = ["", "", "beam C.1", "beam C.2", "beam C.3"]
         assert mounted.texts(".le-tables-beam") == labels
         header = {"kinds": codec.KINDS, "title": "test", "is_live": False}
-        late = {"header": header, "start": len(events), "keyframe": codec.keyframe(state), "events": [], "texts": []}
+        late = {"header": header, "start": len(events), "keyframe": keyframe(state), "events": [], "texts": []}
         mounted.page.evaluate(FROM_KEYFRAME, codec.dumps(late).decode())
         assert mounted.texts(".le-tables-beam") == labels
 

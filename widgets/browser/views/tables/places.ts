@@ -36,7 +36,7 @@ export interface TablesView {
   violations: Violation[];
 }
 
-// A place of a block table. look: of its block, if there is one; was: the block before a merge.
+// A place of a block table. look: of its block, if there is one; was: the block before a merge or a copy.
 export interface TablePlace extends Keyed {
   request: number;
   group: number;
@@ -76,7 +76,7 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
     const block = table[index],
       look = isNull(scene, block) ? null : lookOf(scene, block);
     const found = look ? undefined : facts.hits.get(id)?.blocks?.[group]?.[index];
-    const was = facts.merged.get(`${id}:${group}:${index}`)?.was,
+    const was = facts.replaced.get(`${id}:${group}:${index}`),
       states: string[] = [];
     const tokens = shown.slice(index * size, (index + 1) * size);
     for (let i = 0; i < size; i++) states.push(stateAt(index * size + i));

@@ -1,4 +1,8 @@
-"""A call alone in a fresh process, with limits of time, memory and output: its answer, or how its process ended."""
+"""A call alone in a fresh process, with limits of time, memory and output: its answer, or how its process ended.
+
+Each call is a fork: it knows closures, patches and classes of a notebook's cells. Pools (concurrent.futures, pebble)
+send a call by pickle to workers that were started before, and say of a worker that is lost only that it is.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,13 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from labengine.finder import limits
-from labengine.finder.board import Board, NoAnswer, Why
-from labengine.finder.channel import Receiver, Sender
-from labengine.finder.driven.confinement import confine, end_session
-from labengine.finder.endings import named, refuse_copies, text_of
-from labengine.finder.limits import can_fork, ends_soon, limit_memory
-from labengine.finder.output import Print, redirect_output
+from labengine.isolation import looks
+from labengine.isolation.board import Board, NoAnswer, Why
+from labengine.isolation.channel import Receiver, Sender
+from labengine.isolation.confinement import confine, end_session
+from labengine.isolation.endings import named, refuse_copies, text_of
+from labengine.isolation.limits import can_fork, ends_soon, limit_memory, open_reserve
+from labengine.isolation.output import Print, redirect_output
 
 COMPUTING_S = 3.0
 """Processor seconds after which a call into C is endless: Python code is ended earlier, and takes some thousandths."""
@@ -85,8 +89,8 @@ class _Call:
         while True:
             has_ended = self._process.exitcode is not None
             if not is_listening:
-                self._process.join(limits.LOOK_S)
-            elif self._receiver.is_ready(limits.LOOK_S):
+                self._process.join(looks.LOOK_S)
+            elif self._receiver.is_ready(looks.LOOK_S):
                 for kind, message in self._receiver.received():
                     if kind == "answer":
                         return message
@@ -125,7 +129,7 @@ class _Call:
             return self._board.no_answer("endless", reason)
         is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
-        if self._num_asleep > limits.NUM_ASLEEP + _LOOKS_AHEAD:
+        if self._num_asleep > looks.NUM_ASLEEP + _LOOKS_AHEAD:
             return self._board.no_answer("asleep", "it waits for something that never comes")
         return None
 
@@ -146,6 +150,7 @@ def _answer(
     try:
         answer = function(board)
     except MemoryError:
+        open_reserve()
         answer = board.no_answer("memory", "its memory was full")
     except Exception as error:
         answer = board.no_answer("failed", named(error))
@@ -163,6 +168,7 @@ def _send_answer(sender: Sender, answer: Any, board: Board) -> None:
     except OSError:  # a part has closed the pipe: the board says that the call came back
         pass
     except BaseException as error:  # it cannot be packed, or there is no memory for it
+        open_reserve()
         why: Why = "memory" if isinstance(error, MemoryError) else "failed"
         sender.send(("answer", board.no_answer(why, "its memory was full" if why == "memory" else text_of(error))))
 

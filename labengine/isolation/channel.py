@@ -1,4 +1,8 @@
-"""Messages from a copy of this process. They are framed: what a part writes into the same pipe is none."""
+"""Messages from a copy of this process. They are framed: what a part writes into the same pipe is none.
+
+They are pickled, because findings and results have many classes: the copy runs with the same user's rights, and gains
+nothing by what is unpickled here.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from labengine.engine.failure import raising_method
 from labengine.engine.safe_points import is_users
-from labengine.finder.limits import AlarmError, EndlessOperationError, SearchEndedError
+from labengine.isolation.limits import AlarmError, EndlessOperationError, SearchEndedError
 
 
 class UserInterrupt(KeyboardInterrupt):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NoReturn
 
-from labengine.finder.limits import EndlessOperationError, users_place
+from labengine.isolation.limits import EndlessOperationError, users_place
 
 MAX_CHARACTERS = 1 << 16
 """Characters that a call may print."""

@@ -1,0 +1,100 @@
+"""The table of commands, those of the terminal (labengine NAME ...) and those of %lab: arguments, help, function.
+
+Parsers, --help and completion follow from it. A function's docstring is the help on its command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Any, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument as argparse takes it, and the values that completion offers for it."""
+
+    name: str
+    settings: dict[str, Any]
+    offers: Sequence[str] = ()
+    short: tuple[str, ...] = ()
+    """Its one-letter form, if it has one."""
+
+
+def argument(name: str, *short: str, offers: Sequence[str] = (), **settings: Any) -> Argument:
+    """Return an option ('--copies') or a positional ('num_steps'); settings as for ArgumentParser.add_argument."""
+    return Argument(name, settings, tuple(offers), short)
+
+
+Completes = Callable[[Sequence[str]], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: what it takes, and the function that runs it."""
+
+    name: str
+    run: Callable[..., Any]
+    arguments: tuple[Argument, ...]
+    call: str
+    """The words before its arguments."""
+    completes: Completes | None = None
+    """Completions after a positional argument, besides the arguments' own."""
+
+    @property
+    def help(self) -> str:
+        """The function's docstring."""
+        return cleandoc(self.run.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        """The first line of the help."""
+        return self.help.partition("\n")[0]
+
+
+TERMINAL: dict[str, Command] = {}
+"""Commands of the terminal, in the order of their help: labengine.terminal."""
+
+LAB: dict[str, Command] = {}
+"""Commands of %lab, in the order of their help: labengine.magics.commands."""
+
+Run = TypeVar("Run", bound=Callable[..., Any])
+
+
+def terminal_command(*arguments: Argument, name: str = "") -> Callable[[Run], Run]:
+    """Register a function of the parsed options as a command of the terminal, under its own name or `name`."""
+
+    def register(run: Run) -> Run:
+        text = name or run.__name__
+        TERMINAL[text] = Command(text, run, arguments, f"labengine {text}")
+        return run
+
+    return register
+
+
+def command(
+    *arguments: Argument, name: str = "", call: str = "", completes: Completes | None = None
+) -> Callable[[Run], Run]:
+    """Register a function as a command of %lab, under its own name or `name`; it gets the arguments by keyword."""
+
+    def register(run: Run) -> Run:
+        text = name or run.__name__
+        LAB[text] = Command(text, run, arguments, call or f"%lab {text}", completes)
+        return run
+
+    return register
+
+
+# -- arguments of several commands -------------------------------------------------------------------------------------
+
+JSON = argument("--json", action="store_true", help="print the result as JSON")
+HTML = argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
+TOKENIZER = argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
+SEARCH_SECONDS = argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")
+SEARCH_SEED = argument("--seed", type=int, default=0, metavar="N", help="of the random workloads (0)")
+RANK = argument("--rank", type=int, metavar="N", help="which engine, where several run")
+PIECE = argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)")
+REPLAY = argument("--replay", metavar="ENDPOINT", help="of KV events: where missing batches are asked for")
+TOP = argument("--top", type=int, default=10, metavar="N", help="prefixes to name (10)")
+TWICE = argument("--twice", action="store_true", help="also run the requests with a pool twice as large")

@@ -1,0 +1,72 @@
+"""How many drafts vLLM's scheduler (0.32) gives a request, and what it refuses of them."""
+
+from __future__ import annotations
+
+from labengine.config import ConfigError, EngineConfig
+from labengine.core.drafts import Drafts
+from labengine.core.request import Request, RequestStatus
+
+
+class VllmDrafts(Drafts):
+    """Drafts take blocks as any token does, and preempt for them. A block that they fill is registered when the next
+    step allocates: never, if the request ends before.
+    """
+
+    @property
+    def num_inputs(self) -> int:  # type: ignore[override]
+        """Tokens of the budget that a draft model takes per request beside the request's own."""
+        return 1 if self.config.drafter == "draft_model" else 0
+
+    def num_wanted(self, request: Request) -> int:
+        """Return how many drafts a decoding request gets: all, though max_tokens may cut what they yield."""
+        is_decoding = request.status is RequestStatus.RUNNING and not request.is_prefilling
+        return self.config.num_drafts if is_decoding else 0
+
+    def num_affordable(self, request: Request) -> int:
+        """Return all drafts: other requests are preempted for their blocks."""
+        return len(request.drafts)
+
+    def book_accepted(self, request: Request, num_tokens: int) -> None:
+        """Note that the first num_tokens tokens have KV. Their blocks are registered when the next step allocates."""
+        self.scheduler.count_computed(request, num_tokens)
+
+
+def num_read_ahead(config: EngineConfig) -> int:
+    """Return how many tokens behind a chunk its drafter reads: each module of MTP one more than the one before it."""
+    return config.num_drafts if config.drafter == "mtp" else 0
+
+
+def refuse_failing(config: EngineConfig) -> None:
+    """Raise ConfigError for settings of drafts with which vLLM fails, or whose effects are not modelled."""
+    if 0 < config.long_prefill_token_threshold <= config.num_drafts:
+        raise ConfigError(
+            f"long_prefill_token_threshold={config.long_prefill_token_threshold} is less than the "
+            f"{1 + config.num_drafts} tokens of a padded decode, for which vLLM 0.32 fails an assertion: give a "
+            "larger one, or edition 'labengine'"
+        )
+    if num_read_ahead(config) > 1 and any(group.kind == "state" for group in config.groups):
+        raise ConfigError(
+            "several modules of MTP beside state groups: with a small budget a request may wait for ever in vLLM "
+            "0.32, which ends a chunk with a state's block, and then before the tokens that the modules read; use "
+            "drafter 'eagle', or edition 'labengine'"
+        )
+    if config.num_drafts >= config.hash_block_size and any(
+        group.checkpoint_alignment is not None for group in config.groups
+    ):
+        raise ConfigError(
+            f"num_drafts={config.num_drafts}, and the hash chain has links of {config.hash_block_size} tokens: "
+            "where layers can leave a state inside a chunk, vLLM 0.32 keeps a block for one after drafts that "
+            "fill a link, and fails an assertion if they are no tokens of the request yet. Use fewer drafts, "
+            "larger blocks, or edition 'labengine'"
+        )
+    largest = max((group.block_size for group in config.groups if group.kind == "state"), default=0)
+    if config.num_drafts and config.drafter == "draft_model" and largest == config.max_num_batched_tokens:
+        raise ConfigError(
+            f"max_num_batched_tokens={largest} is one block of states, and the draft model takes a token of it: "
+            "vLLM 0.32 waits for ever for a chunk of that length. Give a token more, or edition 'labengine'"
+        )
+    if config.drafter == "mtp" and config.num_drafts > config.scheduler_block_size:
+        raise ConfigError(
+            f"num_drafts={config.num_drafts}: the modules of MTP read so many tokens ahead, and what a hit drops, "
+            f"{config.scheduler_block_size} tokens, has to hold them: use larger blocks or fewer drafts"
+        )

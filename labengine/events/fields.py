@@ -1,0 +1,86 @@
+"""What a field holds: types that say of a number what it is and between which bounds it lies.
+
+Shapes of recordings, rows in the browser, and whatever asks which blocks an event is about are derived from them.
+Annotated[T, hint]: a type checker reads T, and a recording's value is checked as the hint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+MAX_NUMBER = 2**31 - 1
+"""Of requests, positions, steps and counts: a browser keeps them in 32 bits."""
+
+MAX_EXACT = 2**53 - 1
+"""A browser's numbers are exact up to here."""
+
+UNKNOWN_TOKEN = -1
+"""In place of a token id that a recording leaves out: it has the number of tokens alone."""
+
+Role = Literal["number", "block", "gaining block", "losing block", "named block", "request", "entry", "named entry"]
+"""What a number is. What is only named is neither changed nor filled by the event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What a whole number is, and its bounds. A str is the pool's size that is the bound, which it is below."""
+
+    role: Role = "number"
+    low: int = 0
+    high: int | Literal["num_blocks", "num_groups"] = MAX_NUMBER
+
+
+BlockId = Annotated[int, Whole("block", 0, "num_blocks")]
+GainingBlock = Annotated[int, Whole("gaining block", 0, "num_blocks")]
+"""A block that gets one more reference."""
+LosingBlock = Annotated[int, Whole("losing block", 0, "num_blocks")]
+"""A block that loses a reference."""
+BlockOrNull = Annotated[int, Whole("block", -1, "num_blocks")]
+NamedBlock = Annotated[int, Whole("named block", -1, "num_blocks")]
+AnyBlock = Annotated[int, Whole("named block", -MAX_EXACT, MAX_EXACT)]
+"""A block that a violation is about: it need not exist."""
+GroupNumber = Annotated[int, Whole(high="num_groups")]
+RequestId = Annotated[int, Whole("request")]
+"""A request that exists when the event happens."""
+EntryIndex = Annotated[int, Whole("entry")]
+"""An entry of the request's table that changes."""
+NamedEntry = Annotated[int, Whole("named entry")]
+TokenId = Annotated[int, Whole(low=UNKNOWN_TOKEN, high=2**63 - 1)]
+TokenIds = tuple[TokenId, ...]
+Signed = Annotated[int, Whole(low=-MAX_NUMBER)]
+OrNone = Annotated[int, Whole(low=-1)]
+"""A number, or -1 for none."""
+Exact = Annotated[int, Whole(low=-MAX_EXACT, high=MAX_EXACT)]
+BlockSize = Annotated[int, Whole(low=1, high=2**20)]
+
+GroupRow = tuple[str, BlockSize, Annotated[int, Whole(low=1)] | None]
+"""(kind, block size, window) of a KV-cache group."""
+GroupKey = tuple[GroupNumber, bytes]
+"""(group, block hash): a key of the prefix map, and a content of the external tier."""
+BlockIds = tuple[tuple[NamedBlock, ...], ...]
+"""Of each group, in table order."""
+Image = tuple[int, int, str]
+"""(position, length, identifier) of an image behind placeholder tokens."""
+
+Transfer = tuple[GroupNumber, int, BlockOrNull, bytes]
+"""(group, table index, block_id, block hash): one block on its way to or from the external tier.
+
+The hash is empty for a block that is filled in part: it stands for no complete content.
+"""
+
+SavedTransfer = tuple[GroupNumber, int, NamedBlock, bytes]
+
+ScheduledStatus = Annotated[str, Literal["waiting", "running"]]
+
+QueueEnd = Literal["head", "tail"]
+"""Where a freed block enters the free queue: the head is reused next, the tail last."""
+
+FreeReason = Annotated[
+    Literal["finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "state", "load_failed"], str
+]
+"""A recording may have another one, which a user's part gave."""
+
+EvictReason = Annotated[Literal["reused", "replaced", "reset", "distrusted"], str]
+"""Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
+hold garbage."""

@@ -1,0 +1,121 @@
+"""%lab find, judge, doctor: where parts go wrong, why two runs differ, why requests missed the prefix cache."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Sequence
+
+from IPython.core.error import UsageError
+
+from labengine.commands import SEARCH_SECONDS, SEARCH_SEED, TOKENIZER, TOP, TWICE, argument, command
+from labengine.core.editions import EDITIONS
+from labengine.finder.counterexample import Counterexample
+from labengine.finder.find import find as find_workload
+from labengine.lab import Lab
+from labengine.magics.arguments import request_id_of
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.words import acting_on, display
+from labengine.session.judging.judge import judge as judge_runs
+from labengine.session.judging.verdict import RunVerdict
+from labengine.vllm.prefix_doctor.doctor import doctor as examined
+
+_FOUND, _VERDICT, _DIAGNOSIS = "counterexample", "verdict", "diagnosis"
+"""Variables of the notebook that keep the results."""
+
+
+@command(
+    argument("parts", nargs="?", metavar="PARTS", help="a variable: a class or Parts; or an edition; else the lab's"),
+    argument("--against", offers=tuple(EDITIONS), metavar="EDITION", help="what costs and decisions are held against"),
+    SEARCH_SECONDS,
+    SEARCH_SEED,
+)
+def find(
+    current: CurrentLab,
+    parts: str | None = None,
+    against: str = "labengine",
+    seconds: float = 60.0,
+    seed: int = 0,
+) -> None:
+    """Search for the shortest workload on which parts go wrong, and open it beside the edition that does not."""
+    found = find_workload(_wanted(current, parts), against, seconds=seconds, seed=seed)
+    display(found)
+    if not isinstance(found, Counterexample):
+        return
+    current.store(_FOUND, found)
+    comparison = current.open("comparison", found.compare())
+    display(comparison.show())
+    print(acting_on("comparison", "holds both engines", current))
+    print(f"print({_FOUND}.to_test()) is a test for pytest; {_FOUND}.to_code() a script;", end=" ")
+    print(f"{_FOUND}.to_notebook('found.ipynb') writes a notebook")
+
+
+def _wanted(current: CurrentLab, parts: str | None) -> object:
+    """Return the object of that name in the notebook, an edition's name, or the lab's parts."""
+    if parts is None:
+        return current.lab.parts
+    if parts in EDITIONS:
+        return parts
+    if not parts.isidentifier() or keyword.iskeyword(parts) or parts not in current.names:
+        raise UsageError(f"there is no variable {parts!r}: define the class in a cell, or name an edition")
+    return current.names[parts]
+
+
+@command(argument("requests", nargs="*", metavar="REQUEST", help="A B: two of the lab; A: one of two engines"))
+def judge(current: CurrentLab, requests: Sequence[str] = ()) -> None:
+    """Judge why two runs of one request differ: wrong content of the KV cache, or other rounding.
+
+    Of two engines side by side it is one request (the first whose tokens differ); of a lab two with the same prompt.
+    """
+    verdict = _of_the_sides(current, requests) if current.comparison is not None else _of_a_lab(current, requests)
+    current.store(_VERDICT, verdict)
+    display(verdict)
+
+
+def _of_a_lab(current: CurrentLab, requests: Sequence[str]) -> RunVerdict:
+    lab = current.lab
+    if len(requests) != 2:
+        raise UsageError("which two requests? Like this: %lab judge A B")
+    one, other = (request_id_of(name, lab.snapshot().requests) for name in requests)
+    return judge_runs((lab, one), (lab, other))
+
+
+def _of_the_sides(current: CurrentLab, requests: Sequence[str]) -> RunVerdict:
+    assert current.comparison is not None
+    labs = current.labs
+    if len(labs) != 2:
+        raise UsageError("there is no engine behind a recording: judge needs two labs that can be run again")
+    if len(requests) > 1:
+        raise UsageError("two engines are compared: name one request, as in %lab judge A")
+    known = [*labs[0].snapshot().requests]
+    if not known:
+        raise UsageError("there is no request yet")
+    request = request_id_of(requests[0], known) if requests else _first_differing(labs[0], labs[1])
+    return judge_runs(labs[0], labs[1], request=request, names=current.comparison.names)
+
+
+def _first_differing(left: Lab, right: Lab) -> int:
+    """Return the first request whose tokens differ, or else the first one."""
+    states = left.snapshot().requests, right.snapshot().requests
+    differing = (
+        request_id
+        for request_id, state in states[0].items()
+        if request_id in states[1] and state.token_ids != states[1][request_id].token_ids
+    )
+    return next(differing, next(iter(states[0])))
+
+
+@command(
+    argument("place", nargs="?", metavar="FILE", help="a file, or the folder of LABENGINE_TAP; without it the lab"),
+    TOP,
+    TOKENIZER,
+    TWICE,
+)
+def doctor(
+    current: CurrentLab, place: str | None = None, top: int = 10, tokenizer: str | None = None, twice: bool = False
+) -> None:
+    """Tell why each request hit or missed the prefix cache, and which prefixes would have saved most."""
+    diagnosis = examined(current.recorded if place is None else place, top=top, tokenizer=tokenizer)
+    current.store(_DIAGNOSIS, diagnosis)
+    display(diagnosis)
+    if twice:
+        display(diagnosis.with_pools())

@@ -1,0 +1,272 @@
+"""The commands of the terminal; --help has their docstrings. What a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from labengine.commands import (
+    HTML,
+    JSON,
+    PIECE,
+    RANK,
+    REPLAY,
+    SEARCH_SECONDS,
+    SEARCH_SEED,
+    TOKENIZER,
+    TOP,
+    TWICE,
+    argument,
+    terminal_command,
+)
+from labengine.config import ConfigError
+from labengine.system.regular_file import read_regular
+
+_MOST_VIOLATIONS = 20
+"""Violations printed per trace at most; they tend to be alike."""
+
+_OWN_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""How paths begin that a shell gives for its pipes: they are waited for, as standard input is."""
+
+
+@terminal_command(argument("--model", default="smollm2", help="a model name or a directory of safetensors"))
+def demo(options: Namespace) -> None:
+    """Run two equal requests for one step: eight blocks, or five (nano-vLLM #219/#243)."""
+    from labengine.scenarios.demo import main as run_demo
+
+    run_demo(sys.stdout, options.model)
+
+
+@terminal_command(
+    argument("folder", metavar="DIR", type=Path, nargs="?", help="made if need be; no changed file is overwritten"),
+    argument("--solutions", metavar="FILE.html", type=Path, help="write all exercises with their solutions"),
+)
+def course(options: Namespace) -> None:
+    """Copy the notebooks of the course into a folder; print its solutions."""
+    from labengine.course.copying import copy_course
+    from labengine.course.printed import write_solutions
+
+    if options.folder is None and options.solutions is None:
+        raise ConfigError("name a folder for the notebooks, as in `course lessons`, or use --solutions FILE.html")
+    if options.folder is not None:
+        print(copy_course(options.folder))
+    if options.solutions is not None:
+        print(write_solutions(options.solutions))
+
+
+@terminal_command(
+    argument("words", nargs="*", metavar="ENGINE | KIND", help="only those: vllm, window, or vllm window"),
+    argument("--pages", metavar="DIR", help="write a page for each, and index.html, into this folder"),
+)
+def bugs(options: Namespace) -> None:
+    """List the upstream bugs: what breaks, and how it is seen."""
+    from labengine.scenarios import bugs_named
+    from labengine.scenarios.gallery import write_gallery
+
+    found = bugs_named(options.words)
+    if options.pages is None:
+        print(found)
+    else:
+        print(write_gallery(found, options.pages, print))
+
+
+@terminal_command(
+    argument("id", nargs="?", help="nano-vllm-219, for example; without it: what there is"),
+    argument("--page", metavar="FILE", help="write it as one HTML page in which the story scrubs, offline"),
+)
+def bug(options: Namespace) -> None:
+    """Reproduce an upstream bug, and judge the claim and the fix."""
+    from labengine.scenarios import bug as bug_of
+    from labengine.scenarios import print_story
+
+    if options.page is None:
+        print_story(options.id, sys.stdout)
+    elif options.id is None:
+        raise ConfigError("--page is for one report: name it, as in `bug nano-vllm-219 --page story.html`")
+    else:
+        print(bug_of(options.id).export(options.page))
+
+
+@terminal_command(
+    argument("parts", metavar="FILE.py:CLASS", help="a class that replaces a part, Parts, or an edition's name"),
+    argument("--against", default="labengine", metavar="EDITION", help="hold costs and decisions against it"),
+    SEARCH_SECONDS,
+    SEARCH_SEED,
+    argument("--test", metavar="FILE", help="write what is found as a test for pytest"),
+    argument("--notebook", metavar="FILE.ipynb", help="write what is found as a notebook"),
+)
+def find(options: Namespace) -> int:
+    """Search for the shortest workload on which a class goes wrong."""
+    from labengine.finder.find_command import exit_code_of, find_from_file
+
+    asked = (options.parts, options.against, options.seconds, options.seed, options.test, options.notebook)
+    found = find_from_file(*asked)
+    print(found)
+    return exit_code_of(found)
+
+
+@terminal_command(
+    argument("engine", metavar="ENGINE", help="vllm or nano-vllm"),
+    SEARCH_SECONDS,
+    SEARCH_SEED,
+    argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON)"),
+    argument("--checkout", metavar="DIR", help="the folder of nano-vLLM ($LABENGINE_NANO_VLLM)"),
+    argument("--hours", type=float, metavar="H", help="in place of --seconds"),
+    argument("--patch", metavar="FILE.py", help="a change of the engine: executed in its process first"),
+    argument("--no-connector", action="store_true", help="leave out the workloads with a KV connector"),
+    argument("--findings", type=int, default=1, metavar="N", help="end after so many different ones (1)"),
+    argument("--scripts", metavar="DIR", help="write a script for each finding, which needs the engine alone"),
+    name="find-engine",
+)
+def find_engine(options: Namespace) -> int:
+    """Search as `find` does on an engine's own scheduler; see docs/engine_bugs.md."""
+    from labengine.finder.engines.find_engine_command import find_in_engine_command
+    from labengine.finder.find_command import exit_code_of
+
+    search = find_in_engine_command(options)
+    print(search)
+    return exit_code_of(search)
+
+
+@terminal_command(
+    argument("workload", help="a JSON file, or - for standard input"),
+    argument("--edition", default="vllm", help="whose decisions to take (vllm)"),
+)
+def replay(options: Namespace) -> None:
+    """Run operations on the KV-cache manager, and print the state after each."""
+    from labengine.engine.replay import replay as replayed
+
+    print(json.dumps(replayed(_workload(options.workload), options.edition)))
+
+
+@terminal_command(argument("file", help="the file"), HTML)
+def open(options: Namespace) -> None:
+    """Look at a session that lab.save() wrote: what it was, and its last state."""
+    from labengine.session.saved.trace import open as open_trace
+
+    trace = open_trace(options.file)
+    if options.html is not None:
+        trace.export_html(options.html)
+    print(trace)
+    for violation in trace.violations[:_MOST_VIOLATIONS]:
+        print(violation)
+
+
+@terminal_command(
+    argument(
+        "place", metavar="PLACE", help="unix:DIR, tcp:127.0.0.1:PORT, a .labstream file, or the folder of file:DIR"
+    ),
+    argument(
+        "--page",
+        action="store_true",
+        help="serve a page on 127.0.0.1 until Ctrl-C, in which all views follow; its address, which has a secret, is "
+        "printed; several ranks stand side by side",
+    ),
+    argument("--port", type=int, default=0, metavar="N", help="of --page: the port (a free one)"),
+    argument("--record", metavar="OUT.lab", help="save it for `open`; a running vLLM until Ctrl-C"),
+    argument("--max-events", type=int, metavar="N", help="of a recording: events kept, the newest (100,000)"),
+    argument("--max-bytes", type=int, metavar="N", help="of a recording: bytes at which it ends"),
+    RANK,
+    argument("--seconds", type=float, metavar="N", help="record it, or serve the page, for so long"),
+    HTML,
+    PIECE,
+    TOKENIZER,
+)
+def attach(options: Namespace) -> None:
+    """Look at what a running vLLM does, or did; see docs/vllm.md."""
+    from labengine.vllm.cache_events.places import is_kv_place
+    from labengine.vllm.stream.attach_command import attach_command
+
+    if is_kv_place(options.place):
+        raise ConfigError(f"{options.place} is of KV events: labengine attach-kv {options.place}")
+    attach_command(options, _say)
+
+
+@terminal_command(
+    argument("place", metavar="PLACE", help="tcp://HOST:PORT, ipc://PATH, or a .kvevents file"),
+    REPLAY,
+    argument("--record", metavar="OUT.kvevents", help="save every batch, until Ctrl-C"),
+    argument("--seconds", type=float, metavar="N", help="follow for so long"),
+    argument("--html", metavar="OUT", help="write the prefixes as one HTML page"),
+    JSON,
+    TOKENIZER,
+    name="attach-kv",
+)
+def attach_kv(options: Namespace) -> None:
+    """Look at the prefix cache that KV events tell of, without the tap; see docs/kv_events.md."""
+    from labengine.vllm.cache_events.attach_kv_command import kv_command
+
+    kv_command(options, _say)
+
+
+def _say(text: str) -> None:
+    """Print at once: in a service's log the address of a page must not wait for its end."""
+    print(text, flush=True)
+
+
+@terminal_command(
+    argument("place", metavar="FILE | DIR", help="a .labstream or .lab file, or the folder of LABENGINE_TAP"),
+    JSON,
+    argument(
+        "--against",
+        metavar="EDITION | FILE.py:CLASS",
+        help="run the recorded requests on these parts, and print what both spent",
+    ),
+)
+def conform(options: Namespace) -> int:
+    """Hold what the tap on a vLLM scheduler wrote against edition vllm; see docs/vllm.md.
+
+    Exit status 0: it conforms. 1: it differs. 2: it cannot be judged to its end.
+    """
+    from labengine.core.editions import RECORDED_EDITIONS
+    from labengine.finder.find_command import object_named
+    from labengine.vllm.conformance.conform import conform as held_against
+    from labengine.vllm.stream.files import places_in
+
+    if options.against is None:
+        results = [held_against(place) for place in places_in(options.place)]
+        for result in results:
+            print(json.dumps(result.to_dict()) if options.json else result)
+        return max(results, key=lambda one: (0, 2, 1).index(one.exit_code)).exit_code  # what differs is worst
+    result, asked = held_against(options.place), options.against
+    other = result.against(asked if asked in RECORDED_EDITIONS else object_named(asked))
+    print(json.dumps(other.to_dict()) if options.json else other)
+    return 0
+
+
+@terminal_command(
+    argument(
+        "place",
+        metavar="PLACE",
+        help="a .lab or .labstream file, the folder of LABENGINE_TAP; or unix:DIR or tcp:127.0.0.1:PORT of a running "
+        "vLLM, which is followed until Ctrl-C",
+    ),
+    argument("--seconds", type=float, metavar="N", help="follow a running vLLM for so long"),
+    JSON,
+    TOKENIZER,
+    TOP,
+    TWICE,
+)
+def doctor(options: Namespace) -> None:
+    """Tell why each request hit or missed the prefix cache; see docs/doctor.md."""
+    from labengine.vllm.prefix_doctor.doctor_command import doctor_command
+
+    doctor_command(options, _say)
+
+
+def _workload(named: str) -> dict[str, object]:
+    try:
+        workload = json.loads(_text(named))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{named} is no workload: {error}") from None
+    if not isinstance(workload, dict):
+        raise ConfigError(f"{named} is no workload: it must hold one JSON object")
+    return workload
+
+
+def _text(named: str) -> str:
+    if named == "-":
+        return sys.stdin.read()
+    return (Path(named).read_bytes() if named.startswith(_OWN_PIPES) else read_regular(named)).decode()

@@ -1,0 +1,67 @@
+"""An edition's scheduler in the state in which a recording begins: its pool, its map, its queues and its requests."""
+
+from __future__ import annotations
+
+from labengine.core.block_pool import BlockPool
+from labengine.core.request import Request, RequestStatus
+from labengine.core.scheduler import Scheduler
+from labengine.record.fold import Fold
+from labengine.record.wording import readable
+from labengine.vllm.conformance.known_hashes import KnownHashes
+from labengine.vllm.conformance.settings import CannotJudgeError
+from labengine.vllm.stream.late_start import LateStart
+from labengine.vllm.stream.pieces import Piece
+
+
+def late_start_of(piece: Piece, *, has_drafts: bool) -> LateStart | None:
+    """Return what a recording that begins late needs to be judged; None for one that begins with an empty engine.
+
+    Raises CannotJudgeError where the keyframe does not say all that decisions depend on.
+    """
+    if not piece.is_late:
+        return None
+    _, first, _ = piece.timeline.kept()
+    if piece.start is None:
+        raise CannotJudgeError(
+            "it does not begin with an empty engine, and its keyframe does not say what its requests may do: record it "
+            "with this release's tap"
+        )
+    if has_drafts:
+        raise CannotJudgeError("it begins late, and no keyframe says which drafts are being judged")
+    if any(group.keeps_states for group in first.groups):
+        raise CannotJudgeError("it begins late, and no keyframe says which states its blocks hold")
+    if first.pins or first.holding:
+        raise CannotJudgeError("it begins late, with blocks that are held and in no table")
+    if unusual := next((one.unusual for one in piece.start.requests.values() if one.unusual), ""):
+        raise CannotJudgeError(readable(unusual, 300))
+    return piece.start
+
+
+def restore_pool(pool: BlockPool, state: Fold, known: KnownHashes) -> None:
+    """Put blocks, free queue and prefix map into a recorded state."""
+    for block in pool.blocks:
+        block.ref_count = state.ref_counts[block.block_id]
+        block.keys = tuple((group, known.ours(group, theirs)) for group, theirs in state.block_keys[block.block_id])
+        block.token_ids = state.block_tokens[block.block_id]
+    pool.free_queue.take(len(pool.free_queue))
+    pool.free_queue.append(list(state.free_queue))
+    pool.prefix_map |= {(group, known.ours(group, theirs)): ids for (group, theirs), ids in state.prefix_map.items()}
+
+
+def restore_request(scheduler: Scheduler, request: Request, state: Fold, start: LateStart) -> None:
+    """Put a new request, and what is scheduled of it and not booked, into a recorded state."""
+    recorded, known = state.requests[request.request_id], start.requests[request.request_id]
+    request.token_ids += recorded.token_ids[request.num_prompt_tokens :]
+    request.num_computed_tokens, request.status = recorded.num_computed_tokens, RequestStatus(recorded.status)
+    request.block_tables = [list(table) for table in recorded.block_tables]
+    request.num_registered_blocks = list(known.num_cached)
+    request.shared_prefix_boundary = known.shared_prefix_boundary
+    scheduler.requests[request.request_id] = request
+    scheduler.restore_unbooked(request, known.unbooked)
+
+
+def restore_queues(scheduler: Scheduler, start: LateStart) -> None:
+    """Queue the requests that run and wait, in their order."""
+    scheduler.running += [scheduler.requests[number] for number in start.running]
+    for number in start.waiting:
+        scheduler.waiting.add_request(scheduler.requests[number])

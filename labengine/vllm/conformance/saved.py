@@ -1,0 +1,76 @@
+"""A saved recording of a stream, read for judging: what `attach --record` leaves."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any
+
+from labengine import events as ev
+from labengine.record.files.file import open_file
+from labengine.record.files.file_access import Limits
+from labengine.record.files.parsing import FACTS, INT, TEXT, TraceError
+from labengine.record.timeline import Timeline
+from labengine.vllm.conformance.recorded import SHUT_DOWN, Recorded
+from labengine.vllm.stream.header import header_of
+from labengine.vllm.stream.late_start import late_start_of
+from labengine.vllm.stream.pieces import Loss, Piece
+
+NO_INPUTS = "its oldest events are gone: judge the .labstream file beside it, or record with a larger --max-events"
+
+
+def read_saved(place: str | PathLike[str], limits: Limits) -> Recorded:
+    """Read a saved recording of a stream. Raises TraceError for a lab's, and for one of an earlier release."""
+    run = open_file(place, limits)
+    return recorded_in(run.timeline, run.facts, str(place))
+
+
+def recorded_in(timeline: Timeline, facts: dict[str, Any], place: str) -> Recorded:
+    """Return what a saved recording of a stream says. Raises TraceError as read_saved does."""
+    try:
+        stream = FACTS(facts.get("stream", {}))
+        if "judged_by" not in stream:
+            raise TraceError(
+                f"{place} is a saved recording of a lab, or of an earlier release's attach, and cannot be judged: "
+                f"`labengine open {place}` shows it"
+            )
+        return _recorded(timeline, facts, stream, place)
+    except TraceError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise TraceError(f"{place} does not say what it was recorded from ({error!r}): get it again") from None
+
+
+def _recorded(timeline: Timeline, facts: dict[str, Any], stream: dict[str, Any], place: str) -> Recorded:
+    said = FACTS(stream["judged_by"])
+    header, ending = header_of(FACTS(said["header"]), place), TEXT(stream["end"] or "")
+    piece = _piece(timeline, said, header.checkpoint_alignment)
+    gap = TEXT(said["gap"])
+    why = f"a gap ({gap})" if gap else "" if ending in ("", SHUT_DOWN) else ending
+    note = "" if ending or gap else "The recording was ended while vLLM ran: up to there it is judged."
+    names = {int(number): TEXT(name) for number, name in FACTS(facts["request_names"]).items()}
+    return Recorded(header, piece, names, piece.timeline.end, why, note, not ending, piece.loss, (piece,))
+
+
+def _piece(timeline: Timeline, said: dict[str, Any], checkpoint_alignment: int | None) -> Piece:
+    """Make the piece again. Finished requests that a live stream forgets are kept: the edition forgets none."""
+    dropped, first, events = timeline.kept()
+    if said["inputs"] is None or dropped:
+        raise TraceError(NO_INPUTS)
+    if events and isinstance(events[0], ev.EngineStarted):
+        first.apply(events[0])
+    piece = Piece(first, "", Timeline(len(events) + 1), checkpoint_alignment=checkpoint_alignment)
+    for event in events:
+        if not isinstance(event, (ev.EngineStarted, ev.RequestForgotten)):
+            piece.record(event)
+    forgotten = [number for number, event in enumerate(events) if isinstance(event, ev.RequestForgotten)]
+    piece.take_inputs(_moved(said["inputs"], forgotten))
+    piece.start = None if said["start"] is None else late_start_of(said["start"], first)
+    piece.loss = None if said["loss"] is None else Loss(*said["loss"])
+    return piece
+
+
+def _moved(inputs: Iterable[Sequence[Any]], forgotten: Sequence[int]) -> Iterable[Sequence[Any]]:
+    """Yield the inputs with the number of events before each, without forgotten requests."""
+    return ((INT(moment) - bisect_left(forgotten, moment), word, *values) for moment, word, values in inputs)
