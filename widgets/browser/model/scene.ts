@@ -111,15 +111,6 @@ export class Scene extends SceneState {
   contentOf(text: string) {
     return this.contents.known(this.shared.keys.find(text));
   }
-
-  // Another live block of the same content, the one of lowest id; -1 without one.
-  twinOf(id: number) {
-    const content = this.contentOfBlock[id];
-    if (content < 0 || this.twins.count(content) < (this.refCounts[id] ? 2 : 1)) return -1;
-    for (let other = 0; other < this.numBlocks; other++)
-      if (other !== id && this.refCounts[other] && this.contentOfBlock[other] === content) return other;
-    return -1;
-  }
 }
 
 // The text in each written slot.

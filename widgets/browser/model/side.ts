@@ -67,7 +67,7 @@ export class Side {
     let known = this.texts.get(tokenId);
     if (known !== undefined) return known;
     const raw = this.recording.texts.get(tokenId);
-    known = readable(raw === undefined ? String(tokenId) : raw, MAX_LENGTH);
+    known = readable(raw ?? ` ${tokenId}`, MAX_LENGTH); // a number is a separate word
     if (raw !== undefined) this.texts.set(tokenId, known);
     return known;
   }

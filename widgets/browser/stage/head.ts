@@ -7,11 +7,11 @@ import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import { Alarm, AlarmCount } from "./alarm.ts";
 import type { Keys } from "./keyboard.ts";
+import { Phases } from "./phases.ts";
 import type { Scrubber } from "./scrubber.ts";
 import { writeSentence } from "./sentence_element.ts";
 import type { Stage } from "./stage.ts";
 
-const PHASES = ["schedule", "forward", "sample", "update"];
 const FACTS = [
   ["peak", "peak of the step", meaning("peak")],
   ["findable", "findable", meaning("findable")],
@@ -65,57 +65,26 @@ export class Head {
   element = element("header", "le-head");
   title = element("div", "le-title");
   score: Score;
-  phases: Phases;
+  phases = new Phases();
+  running = element("span", "le-running", "running");
 
   constructor(stage: Stage, keys: Keys) {
     this.stage = stage;
     this.score = new Score(stage, stage.sides[0]);
-    this.phases = new Phases(stage);
+    this.phases.element.append(this.running);
     const help = button("?", "keys", "le-help");
     help.addEventListener("click", () => keys.toggle());
     this.element.append(this.title, help, this.score.element, this.phases.element);
   }
 
   paint() {
-    const { title } = this.stage.sides[0];
+    const { stage } = this,
+      { title, scene } = stage.sides[0];
     write(this.title, title);
     put(this.title, "title", title); // a narrow cell cuts it
     this.score.paint();
-    this.phases.paint();
-  }
-}
-
-// step 1  schedule › forward › sample › update: the phase of the moment, or the one done last in an open step.
-export class Phases {
-  stage: Stage;
-  element = element("div", "le-phases");
-  step = element("span", "le-quiet");
-  names: HTMLElement[];
-  running = element("span", "le-running", "running");
-
-  constructor(stage: Stage) {
-    this.stage = stage;
-    this.element.append(this.step);
-    this.names = PHASES.map((phase, i) => {
-      const name = element("span", "le-phase", phase);
-      this.element.append(element("span", "le-quiet", i ? "›" : ""), name);
-      return name;
-    });
-    this.running.hidden = true;
-    this.element.append(this.running);
-  }
-
-  paint() {
-    const { stage } = this,
-      { scene } = stage.sides[0],
-      current = phaseOf(stage);
-    write(this.step, scene.step ? `step ${scene.step}` : "no step yet");
-    this.names.forEach((name, i) => {
-      name.classList.toggle("le-is-now", PHASES[i] === current);
-      if (PHASES[i] === current) name.setAttribute("aria-current", "step");
-      else name.removeAttribute("aria-current");
-    });
-    this.running.hidden = !stage.status.running;
+    this.phases.paint(scene.step ? `step ${scene.step}` : "no step yet", phaseOf(stage));
+    put(this.running, "hidden", !stage.status.running);
   }
 }
 

@@ -10,6 +10,9 @@ export class Overflow {
   itemsIn: (view: HTMLElement) => Element[];
   enough: number;
   element = element("button", "le-beyond");
+  count = element("span");
+  nouns = element("span", "le-beyond-nouns"); // left out where a heading has no room for them
+  arrow = element("span");
   sizes = new ResizeObserver(() => this.paint());
   // view: what scrolls; itemsIn(view): what is counted of it, by this noun, if there is one; beside(sign) puts the sign
   // where it is read; enough: the pixels of an item that need to be seen, where it is higher.
@@ -26,6 +29,7 @@ export class Overflow {
     this.enough = enough;
     this.element.type = "button";
     this.element.hidden = true;
+    this.element.append(this.count, this.nouns, this.arrow);
     this.element.addEventListener("click", () => this.scroll());
     view.addEventListener("scroll", () => this.paint(), { passive: true });
     this.sizes.observe(view); // the views are painted again a frame later, and it would be wrong until then
@@ -45,15 +49,18 @@ export class Overflow {
     put(this.element, "hidden", !below && !right && !before);
     if (this.element.hidden) return;
     const count = boxes.filter(({ top, bottom }) => Math.min(top + this.enough, bottom) > frame.bottom + SPACE).length;
-    write(
-      this.element,
-      [
-        below && noun && count ? `+${count} ${noun}${count > 1 ? "s" : ""} ↓` : below && !noun ? "more ↓" : "",
-        right ? "more →" : "",
-      ]
-        .filter(Boolean)
-        .join("  ") || `more ${below ? "↓" : before}`,
-    );
+    if (below && noun && count) {
+      write(this.count, `+${count} `);
+      write(this.nouns, `${noun}${count > 1 ? "s" : ""} `);
+      write(this.arrow, right ? "↓  more →" : "↓");
+    } else {
+      write(this.count, "");
+      write(this.nouns, "");
+      write(
+        this.arrow,
+        [below && !noun && "more ↓", right && "more →"].filter(Boolean).join("  ") || `more ${below ? "↓" : before}`,
+      );
+    }
     put(this.element, "title", below || right ? "scrolls on" : "scrolls back");
   }
 

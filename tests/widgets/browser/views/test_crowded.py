@@ -133,6 +133,20 @@ def test_a_cell_that_holds_nothing_has_its_number(width: int) -> None:
     show_view(check, "pool", events)
 
 
+def test_a_token_without_a_text_is_a_number_apart_from_its_neighbours() -> None:
+    with Lab("simulated", num_blocks=4, block_size=8) as lab:
+        lab.add(token_ids=[11, 12, 13], max_tokens=2)
+        lab.step()
+        assert lab.timeline is not None
+        events = list(lab.timeline.events())
+
+    def check(mounted: MountedView) -> None:
+        mounted.page.evaluate(LISTEN)
+        assert any("eleven 12 13" in text for text in mounted.page.evaluate("() => window.drawn"))
+
+    show_view(check, "pool", events, words={11: " eleven"})
+
+
 def test_in_the_timeline_only_alarm_is_a_strong_colour() -> None:
     quiet = preempting()
     found = ev.ViolationFound("partition", "#1 is in the queue, and held", (0,), (1,), 3, 20)

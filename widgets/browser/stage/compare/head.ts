@@ -2,19 +2,18 @@
 
 import { button, element, put, write } from "../../look/element.ts";
 import type { Keys } from "../keyboard.ts";
+import { Phases } from "../phases.ts";
 import { SPEEDS } from "../player.ts";
 import { writeSentence } from "../sentence_element.ts";
 import type { PairStage } from "../stage.ts";
 import { Prediction } from "./prediction.ts";
-
-const PHASES = ["schedule", "forward", "sample", "update"];
 
 export class CompareHead {
   stage: PairStage;
   element = element("header", "le-compare-head");
   title = element("h2", "le-compare-title");
   transport: Transport;
-  phases: PairPhases;
+  phases = new Phases();
   controls: PairControls;
   prediction: Prediction;
 
@@ -24,7 +23,6 @@ export class CompareHead {
     const help = button("?", "keys", "le-help");
     help.addEventListener("click", () => keys.toggle());
     this.transport.element.append(help);
-    this.phases = new PairPhases(stage);
     this.controls = new PairControls(stage);
     this.prediction = new Prediction(stage);
     this.element.append(
@@ -39,7 +37,7 @@ export class CompareHead {
   paint() {
     writeSentence(this.title, [this.stage.track.title]);
     this.transport.paint();
-    this.phases.paint();
+    this.phases.paint(stepWords(this.stage), this.stage.caption.phase);
     this.controls.paint();
     this.prediction.paint();
   }
@@ -93,34 +91,10 @@ class Transport {
   }
 }
 
-// step 1: schedule › forward › sample › update.
-class PairPhases {
-  stage: PairStage;
-  element = element("div", "le-phases");
-  step = element("span", "le-quiet");
-  names: HTMLElement[];
-
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.element.append(this.step);
-    this.names = PHASES.map((phase, i) => {
-      const name = element("span", "le-phase", phase);
-      this.element.append(element("span", "le-quiet", i ? "›" : ""), name);
-      return name;
-    });
-  }
-
-  paint() {
-    const { stage } = this,
-      [left, right] = stage.sides.map(({ scene }) => scene.step),
-      current = stage.caption.phase;
-    write(this.step, left === right ? (left ? `step ${left}` : "before step 1") : `step ${left} and ${right}`);
-    this.names.forEach((name, i) => {
-      name.classList.toggle("le-is-now", PHASES[i] === current);
-      if (PHASES[i] === current) name.setAttribute("aria-current", "step");
-      else name.removeAttribute("aria-current");
-    });
-  }
+function stepWords({ sides }: PairStage) {
+  const [left, right] = sides.map(({ scene }) => scene.step);
+  if (left !== right) return `step ${left} and ${right}`;
+  return left ? `step ${left}` : "before step 1";
 }
 
 // Commands for both engines at once.

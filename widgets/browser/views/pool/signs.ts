@@ -16,10 +16,14 @@ const BADGE = 25; // the room of a request's badge, from the card's edge on
 
 const TAG = 52; // a card of this width, and more, has room for words
 
-// Where the sign of a broken rule is: in the middle of a card's lower edge, or in a small cell's corner.
+const LETTERS = 38; // the room of a letter with its mark, in a card's lower right corner
+
+// Where the sign of a broken rule is: at a card's lower edge, beside the letter, or in a small cell's corner.
 export function violatedBox({ x, y, w, h }: Rect, { isSaid }: { isSaid: boolean }) {
   const wide = isSaid && w >= 2 * TAG ? TAG : 15;
-  return w < TAG ? { x: x + w - 9, y, w: 9, h: 9 } : { x: x + (w - wide) / 2, y: y + h - 20, w: wide, h: 16 };
+  return w < TAG
+    ? { x: x + w - 9, y, w: 9, h: 9 }
+    : { x: x + Math.min(w - wide, 2 * (w - wide - LETTERS)) / 2, y: y + h - 20, w: wide, h: 16 };
 }
 
 // A rule is broken about the block: said/is where the core is not what its events say.

@@ -12,8 +12,6 @@ const KINDS: Record<string, string> = {
   full: "keeps every token",
   sliding_window: "keeps what its window reads",
   state: "keeps one state per request",
-  mamba: "keeps one state",
-  chunked_local: "keeps the current chunk",
 };
 
 // An entry of a table, or the mark for entries left out.
