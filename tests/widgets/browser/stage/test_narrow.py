@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from labengine import Lab
 from labengine.scenarios import bug
 from widgets.broken_steps import CONTRADICTED, FAILED, STORY
 from widgets.browser.stage.dashboard_page import View, show_dashboard
@@ -31,6 +32,7 @@ OUTSIDE = """() => [...document.querySelectorAll(".le-pair-score > span")].filte
 RIGHT = "() => document.querySelector('.labengine').getBoundingClientRect().right - 1"
 PARTS = ".labengine .le-head > *, .labengine .le-scrub > *, .labengine .le-controls .le-button, .labengine .le-panel"
 PAIR_PARTS = ".labengine .le-compare-head > *, .labengine .le-guide > *, .labengine .le-pair-score > span"
+CELL_RIGHT = "() => document.getElementById('cell').getBoundingClientRect().right"
 CELL = "(width) => (document.getElementById('cell').style.width = width + 'px')"
 
 
@@ -84,3 +86,32 @@ def test_a_comparison_beside_its_story() -> None:
             assert page.page.evaluate(OUTSIDE) == []
 
     show_comparison(check, bug("nano-vllm-219").compare(), width=545)
+
+
+@pytest.mark.parametrize("width", [274, 374, 844, 1260])
+def test_headings_and_the_legend_of_the_timeline_are_whole(width: int) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate(CELL, width)
+        view.page.get_by_role("tab", name="Timeline", exact=True).click()
+        view.painted()
+        assert view.page.evaluate(RIGHT) <= view.page.evaluate(CELL_RIGHT)
+        assert view.page.evaluate(CUT, ".le-panel h3 > span:first-child, .le-time-key, .le-time-words") == []
+
+    show_dashboard(check, merging_step())
+
+
+@pytest.mark.parametrize("width", [274, 844])
+def test_the_lines_of_a_finished_request_do_not_overlap(width: int) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate(CELL, width)
+        view.press("End")
+        view.painted()
+        boxes = view.page.evaluate(BOXES, ".le-tables-facts, .le-tables-brief, .le-tables-status")
+        assert any("le-tables-brief" in box["name"] for box in boxes)
+        assert wrong_places(boxes, view.page.evaluate(RIGHT)) == []
+
+    lab = Lab("simulated", num_blocks=9, block_size=4)
+    for first in (10, 20, 30):
+        lab.add(token_ids=range(first, first + 8), max_tokens=12)
+    lab.step(16)  # B was preempted in step 10, and was done in step 15
+    show_dashboard(check, lab.timeline.events())
