@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from browser.chromium import ARGS, chromium_path, new_context
 from browser.frames import FRAME
@@ -260,11 +260,10 @@ def test_where_python_cannot_start_the_recording_stays(browser: Browser, address
 
 
 @pytest.mark.sweep
-def test_without_webassembly_the_front_is_played_and_says_what_is_not(address: str) -> None:
-    with sync_playwright() as playwright:
-        args = [*ARGS, "--js-flags=--jitless"]
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=args)
-        page = browser.new_page()
+def test_without_webassembly_the_front_is_played_and_says_what_is_not(browser: Browser, address: str) -> None:
+    args = [*ARGS, "--js-flags=--jitless"]
+    with browser.browser_type.launch(executable_path=chromium_path(), args=args) as jitless:
+        page = jitless.new_page()
         page.goto(address)
         page.wait_for_selector('#lab[data-state="failed"]')
         page.evaluate("() => { document.querySelector('.labengine').stage.player.speed = 20; }")
