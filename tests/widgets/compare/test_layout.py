@@ -208,7 +208,7 @@ def test_the_sign_leads_to_what_is_cut() -> None:
         page.press("End")
         sign = page.page.locator(".le-column[data-side='0'] .le-map-panel .le-beyond")
         said = sign.inner_text()
-        assert said.startswith("+") and "row" in said
+        assert said.startswith("+") and "chain" in said
         click = lambda: sign.evaluate("(sign) => sign.click()")  # noqa: E731
         page.until("the end of the list", lambda: sign.inner_text().startswith("more ↑") or click())
         click()

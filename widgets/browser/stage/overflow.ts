@@ -78,7 +78,7 @@ export class Overflow {
 // Which items of a panel are counted when they do not fit: [noun, selector, enough].
 const COUNTED: Record<string, [noun: string, selector: string, enough?: number]> = {
   tables: ["request", ".le-tables-row", 48],
-  map: ["row", ".le-map-row"],
+  map: ["chain", ".le-map-row"],
   tier: ["item", ".le-tier-entry, .le-tier-line"],
   queue: ["block", ".le-queue-seat"],
 };
