@@ -32,6 +32,11 @@ OUTSIDE = """() => [...document.querySelectorAll(".le-pair-score > span")].filte
 RIGHT = "() => document.querySelector('.labengine').getBoundingClientRect().right - 1"
 PARTS = ".labengine .le-head > *, .labengine .le-scrub > *, .labengine .le-controls .le-button, .labengine .le-panel"
 PAIR_PARTS = ".labengine .le-compare-head > *, .labengine .le-guide > *, .labengine .le-pair-score > span"
+CLIPPED = """() => [...document.querySelectorAll(".le-tables .le-selected")].filter((one) => {
+  const { left, right } = one.getBoundingClientRect(), list = one.closest(".le-tables").getBoundingClientRect();
+  const { outlineOffset, outlineWidth } = getComputedStyle(one), out = parseFloat(outlineOffset) + parseFloat(outlineWidth);
+  return left - out < list.left || right + out > list.right;
+}).map((one) => one.textContent)"""
 CELL_RIGHT = "() => document.getElementById('cell').getBoundingClientRect().right"
 CELL = "(width) => (document.getElementById('cell').style.width = width + 'px')"
 
@@ -101,7 +106,7 @@ def test_headings_and_the_legend_of_the_timeline_are_whole(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [274, 844])
-def test_the_lines_of_a_finished_request_do_not_overlap(width: int) -> None:
+def test_the_lines_of_a_request_do_not_overlap_and_its_outlines_are_whole(width: int) -> None:
     def check(view: View) -> None:
         view.page.evaluate(CELL, width)
         view.press("End")
@@ -109,6 +114,10 @@ def test_the_lines_of_a_finished_request_do_not_overlap(width: int) -> None:
         boxes = view.page.evaluate(BOXES, ".le-tables-facts, .le-tables-brief, .le-tables-status")
         assert any("le-tables-brief" in box["name"] for box in boxes)
         assert wrong_places(boxes, view.page.evaluate(RIGHT)) == []
+        view.page.locator(".le-tables-head").first.click()
+        view.painted()
+        assert view.page.locator(".le-tables .le-selected").count() > 1
+        assert view.page.evaluate(CLIPPED) == []
 
     lab = Lab("simulated", num_blocks=9, block_size=4)
     for first in (10, 20, 30):
