@@ -34,7 +34,8 @@ PARTS = ".labengine .le-head > *, .labengine .le-scrub > *, .labengine .le-contr
 PAIR_PARTS = ".labengine .le-compare-head > *, .labengine .le-guide > *, .labengine .le-pair-score > span"
 CLIPPED = """() => [...document.querySelectorAll(".le-tables .le-selected")].filter((one) => {
   const { left, right } = one.getBoundingClientRect(), list = one.closest(".le-tables").getBoundingClientRect();
-  const { outlineOffset, outlineWidth } = getComputedStyle(one), out = parseFloat(outlineOffset) + parseFloat(outlineWidth);
+  const { outlineOffset, outlineWidth } = getComputedStyle(one);
+  const out = parseFloat(outlineOffset) + parseFloat(outlineWidth);
   return left - out < list.left || right + out > list.right;
 }).map((one) => one.textContent)"""
 CELL_RIGHT = "() => document.getElementById('cell').getBoundingClientRect().right"
