@@ -119,7 +119,8 @@ class Parts:
         self, config: EngineConfig, hooks: Hooks, journal: Journal, connector: Connector | None = None
     ) -> Scheduler:
         """Return a core with an empty pool: the scheduler on its manager, on the groups, on the pool."""
-        pool = guarded(self.block_pool)(config.num_blocks, self.free_queue(config.num_blocks), hooks, journal)
+        free_queue = guarded(self.free_queue)(config.num_blocks)
+        pool = guarded(self.block_pool)(config.num_blocks, free_queue, hooks, journal)
         kinds = {
             "full": self.full_attention_group,
             "sliding_window": self.sliding_window_group,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from core.test_own_decisions import NewestFirst
+from labengine import Parts
 from labengine import events as ev
+from labengine.core.editions import LABENGINE
+from labengine.session.reasons import seams_of
 from widgets import story_44409
 from widgets.browser.views.mounted_view import MountedView, boxes_of, places_of, show_view, texts_of
 from widgets.browser.views.view_recordings import branching, crowd, hybrid, moment_after, preempting
@@ -156,6 +160,30 @@ def test_the_queue_keeps_seats_and_says_why() -> None:
             mounted.picture("219-merged", theme)
 
     show_view(check, "queue", events)
+
+
+LEARN = """(code) => {
+  window.mounted.side.recording.header.code = code;
+  window.mounted.stage.repaint();
+}"""
+
+
+def test_where_a_queue_of_the_users_takes_blocks_the_head_is_not_called_the_next() -> None:
+    seams = seams_of(Parts(free_queue=NewestFirst).overriding(LABENGINE))
+
+    def check(mounted: MountedView) -> None:
+        mounted.at(mounted.end)
+        assert mounted.texts(".le-queue-is-next") == ["next#6B's copy, merged"]
+        mounted.page.evaluate(LEARN, seams)
+        assert mounted.texts(".le-queue-is-next") == ["head#6B's copy, merged"]
+        assert (
+            mounted.text(".le-queue-summary")
+            == "7 free · head #6: holds nothing · NewestFirst.take decides which is taken"
+        )
+        for theme in ("light", "dark"):
+            mounted.picture("newest-first", theme, width=360)
+
+    show_view(check, "queue", [*begin(), *merging_step()])
 
 
 def test_the_queue_agrees_with_the_engine_at_every_moment() -> None:

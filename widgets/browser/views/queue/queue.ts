@@ -169,8 +169,12 @@ class Queue {
     const free = `${scene.queue.size.toLocaleString("en")} free`;
     if (this.side.isNextHidden) return say(this.summary, `${free}, in order${differs}`);
     const { content, isHashed } = scene.block(next);
-    const fate = content >= 0 && isHashed ? `evicts ${contentName(content)}` : "holds nothing";
-    say(this.summary, `${free} · next #${next}: ${fate}${differs}`);
+    const { headWord } = this.side,
+      keeps = content >= 0 && isHashed,
+      fate = keeps ? `${headWord === "next" ? "evicts" : "holds"} ${contentName(content)}` : "holds nothing";
+    const { takenBy } = this.recording,
+      chosen = takenBy === null ? "" : ` · ${takenBy} decides which is taken`;
+    say(this.summary, `${free} · ${headWord} #${next}: ${fate}${chosen}${differs}`);
   }
 
   // Up to a page before the head and beyond it, and the tail's end; all of a short queue.
@@ -207,7 +211,7 @@ class Queue {
     const broken = violationOf(this.violations, { block });
     return {
       key: seat,
-      signature: JSON.stringify([block, taken?.event, rank, taken ? 0 : look.signature, why, broken?.event]),
+      signature: JSON.stringify([block, taken?.event, rank === 1 ? this.side.headWord : rank, taken ? 0 : look.signature, why, broken?.event]),
       block,
       taken,
       rank,
@@ -227,13 +231,14 @@ class Queue {
   }
 
   paintSeat(child: SeatElement, { block, taken, rank, look, why = "", broken }: SeatItem) {
-    const isNext = rank === 1;
-    if (isNext) this.next = child;
-    child.className = `le-queue-seat${isNext ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
+    const isHead = rank === 1,
+      { headWord } = this.side;
+    if (isHead) this.next = child;
+    child.className = `le-queue-seat${isHead ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
     delete child.dataset.block;
     delete child.dataset.anchor;
     child.sign.replaceChildren(...(broken ? [violated(broken)] : []));
-    say(child.tag, isNext ? "next" : rank || "");
+    say(child.tag, isHead ? headWord : rank || "");
     if (block === undefined || !look) {
       child.bead.className = "le-queue-none";
       child.bead.replaceChildren();
@@ -249,7 +254,7 @@ class Queue {
     say(child.why, why);
     child.setAttribute(
       "aria-label",
-      `${isNext ? "next: " : ""}block ${block}, ${why}` +
+      `${isHead ? `${headWord}: ` : ""}block ${block}, ${why}` +
         `${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`,
     );
   }
