@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.test_own_decisions import NewestFirst
-from labengine import Parts
+from labengine import Lab, Parts
 from labengine import events as ev
 from labengine.core.editions import LABENGINE
 from labengine.session.reasons import seams_of
@@ -184,6 +184,38 @@ def test_where_a_queue_of_the_users_takes_blocks_the_head_is_not_called_the_next
             mounted.picture("newest-first", theme, width=360)
 
     show_view(check, "queue", [*begin(), *merging_step()])
+
+
+RANKS = """() => {
+  const queue = [...window.mounted.side.scene.queue.first()], seats = document.querySelectorAll(".le-queue-seat");
+  const number = (text) => Number(text.replace("head", "1"));
+  const more = document.querySelector(".le-queue-more");
+  const beads = [...seats].filter((one) => one.querySelector(".le-bead"));
+  return [
+    beads.map((one) => [queue.indexOf(Number(one.dataset.block)) + 1, number(one.tag.textContent)]),
+    beads.length + (more ? parseInt(more.textContent.slice(2)) : 0) - queue.length,
+    [...seats].filter((one) => one.querySelector("s")).map((one) => one.tag.textContent).join(""),
+  ];
+}"""
+
+
+@pytest.mark.parametrize("num_blocks", [12, 120])
+def test_places_are_right_where_blocks_are_taken_from_the_tail(num_blocks: int) -> None:
+    with Lab("simulated", num_blocks=num_blocks, block_size=4, parts=Parts(free_queue=NewestFirst)) as lab:
+        for length in (9, 6):
+            lab.add(token_ids=range(length), max_tokens=5)
+            lab.run()
+        assert lab.timeline is not None
+        events = lab.timeline.events()
+
+    def check(mounted: MountedView) -> None:
+        mounted.at(2)
+        mounted.page.evaluate(LEARN, seams_of(lab.parts))
+        for moment, (ranks,) in mounted.walk(range(2, mounted.end + 1), RANKS):
+            places, num_missing, of_taken = ranks
+            assert all(place == told for place, told in places) and (num_missing, of_taken) == (0, ""), (moment, ranks)
+
+    show_view(check, "queue", events)
 
 
 def test_the_queue_agrees_with_the_engine_at_every_moment() -> None:

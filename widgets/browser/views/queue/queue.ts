@@ -110,7 +110,8 @@ class Queue {
     this.stop = facts.stop;
     const begun = shadowAt(recording, "start", facts.base);
     if (!begun) return;
-    const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
+    const numKnown = recording.takenBy === null ? MAX_HEAD + MAX_TAIL : scene.numBlocks; // any may be taken
+    const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, numKnown);
     this.paintSummary();
     const items = (this.items = this.itemsOf(seating).filter((item) => !isAtRest || "more" in item || isQueued(item)));
     if (this.side.isNextHidden) this.next = undefined;
@@ -187,20 +188,23 @@ class Queue {
       tail = isAll ? high + 1 : Math.max(last + 1, high - MAX_TAIL + 1);
     let rank = 0;
     for (let seat = first; seat <= last; seat++) {
-      const isFree = seat >= head && seating.seats.get(seat)?.taken === null;
-      seats.push(this.item(seat, seating, isFree && !this.side.isNextHidden ? ++rank : 0));
+      const isRanked = seat >= head && seating.seats.get(seat)?.taken === null && !this.side.isNextHidden;
+      seats.push(this.item(seat, seating, isRanked ? ++rank : 0));
     }
-    if (tail > last + 1) seats.push({ key: "more", signature: tail - last - 1, more: tail - last - 1 });
-    const ends = tail <= high ? this.tailIds(high - tail + 1) : [];
-    for (let seat = tail; seat <= high; seat++)
-      seats.push(this.item(seat, seating, seating.size - (high - seat), ends[seat - tail]));
-    return seats;
+    const ends = this.tailItems(tail, seating),
+      more = seating.size - [...seats, ...ends].filter(isFree).length;
+    return more ? [...seats, { key: "more", signature: more, more }, ...ends] : [...seats, ...ends];
   }
 
-  // Seats far from the head may not be known by name: the queue's own end is.
-  tailIds(count: number) {
-    const { queue } = this.scene;
-    return queue.first(queue.size).slice(-count);
+  // Seats far from the head may not be known by name: the queue's own end is. Blocks can be taken there, too.
+  tailItems(tail: number, seating: QueueSeats) {
+    const ids = tail <= seating.high ? this.scene.queue.first() : [],
+      items: SeatItem[] = [];
+    for (let seat = seating.high; seat >= tail; seat--) {
+      const isTaken = Boolean(seating.seats.get(seat)?.taken);
+      items.unshift(this.item(seat, seating, isTaken ? 0 : ids.length, isTaken ? undefined : ids.pop()));
+    }
+    return items;
   }
 
   item(seat: number, { seats }: QueueSeats, rank: number, known?: number): SeatItem {
@@ -211,7 +215,14 @@ class Queue {
     const broken = violationOf(this.violations, { block });
     return {
       key: seat,
-      signature: JSON.stringify([block, taken?.event, rank === 1 ? this.side.headWord : rank, taken ? 0 : look.signature, why, broken?.event]),
+      signature: JSON.stringify([
+        block,
+        taken?.event,
+        rank === 1 ? this.side.headWord : rank,
+        taken ? 0 : look.signature,
+        why,
+        broken?.event,
+      ]),
       block,
       taken,
       rank,
@@ -288,7 +299,11 @@ class Queue {
 
 // A seat that a broken rule is about stays, too.
 function isQueued(item: SeatItem) {
-  return (item.block !== undefined && !item.taken) || Boolean(item.broken);
+  return isFree(item) || Boolean(item.broken);
+}
+
+function isFree(item: SeatItem | LeftOut) {
+  return !("more" in item) && item.block !== undefined && !item.taken;
 }
 
 function isStepEnd(recording: Recording, moment: number) {
