@@ -27,7 +27,7 @@ def odd_value(lab: Lab) -> tuple[int, str] | None:
 
 
 def _odd_fields(event: Event) -> Iterator[tuple[str, Any]]:
-    for name, hint in _checked_fields(type(event)):
+    for name, hint in _checked_fields(type(event)):  # type: ignore[arg-type]
         value = getattr(event, name)
         if not (is_single_int(value) if hint is int else _is_tuple(value, hint)):
             yield name, value
