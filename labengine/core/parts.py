@@ -135,7 +135,8 @@ class Parts:
         chain = guarded(self.hash_chain)()
         manager = guarded(self.kv_cache_manager)(config, pool, groups, lookup, chain, hooks, journal)
         external = self.external_loads(connector, manager, config.scheduler_block_size, journal)
-        tiers = ("match_external",) if connector is not None and is_custom(type(connector)) else ()
+        asks_the_user = connector is not None and is_custom(type(connector))
+        tiers = ("match_external",) if asks_the_user and hasattr(self.scheduler, "match_external") else ()
         scheduler = guarded(self.scheduler, tiers)(config, manager, external, self.waiting_queue(), hooks, journal)
         scheduler.drafts = self.drafts(scheduler)
         for name in scheduler.capabilities:  # beams after forks
