@@ -1,4 +1,4 @@
-"""Checks of what overrides return, put around them where a core is assembled: labengine's own classes pay nothing."""
+"""Checks of what overrides answer and do, put around them where a core is assembled: labengine's own pay nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFUSED = "_refused_answer"
 
 
 def guarded(part: type[T], also: Collection[str] = ()) -> type[T]:
-    """Return a class whose custom methods of CHECKS have their answers checked; the class itself if it has none.
+    """Return a class whose custom methods of CHECKS are checked; the class itself if it has none.
 
     also: methods to check that are labengine's own, where they pass on what a user's tier answers.
     """
@@ -158,4 +158,4 @@ CHECKS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "decide": _check_decide,
     }
 )
-"""Per method of a part the check of its answers, called with the part, the answer and the method's arguments."""
+"""Per method of a part its check, called afterwards with the part, the answer and the method's arguments."""
