@@ -31,7 +31,7 @@ class FreeQueue:
         return 0 <= block_id < self._sentinel and self._next[block_id] != _OUT
 
     def __iter__(self) -> Iterator[int]:
-        """Yield block ids, the next victim first.
+        """Yield block ids, the head first.
 
         A broken list yields at most num_blocks: no walk over it is endless.
         """
@@ -81,7 +81,10 @@ class FreeQueue:
         return taken
 
     def append(self, block_ids: Sequence[int]) -> None:
-        """Queue blocks at the tail, in order. The caller makes sure that they are not queued."""
+        """Queue blocks at the tail, in order. The caller makes sure that they are not queued.
+
+        An override that puts them elsewhere is refused: events say "head" or "tail".
+        """
         self._insert(self._prev[self._sentinel], block_ids)
 
     def prepend(self, block_ids: Sequence[int]) -> None:

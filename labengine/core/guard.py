@@ -1,9 +1,10 @@
-"""Checks of what overrides return, put around them where a core is assembled: labengine's own classes pay nothing."""
+"""Checks of what overrides answer and do, put around them where a core is assembled: labengine's own pay nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, wraps
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ _REFUSED = "_refused_answer"
 
 
 def guarded(part: type[T], also: Collection[str] = ()) -> type[T]:
-    """Return a class whose custom methods of CHECKS have their answers checked; the class itself if it has none.
+    """Return a class whose custom methods of CHECKS are checked; the class itself if it has none.
 
     also: methods to check that are labengine's own, where they pass on what a user's tier answers.
     """
@@ -76,6 +77,28 @@ def _check_reused_first(pool: Any, head: Any, block_ids: list[int]) -> None:
     raise ValueError(f"{_name_of(pool, 'reused_first')} has to return {asked}; it returned {shown(head)}")
 
 
+def _check_append(queue: Any, _: object, block_ids: Sequence[int]) -> None:
+    """Refuse another place than the tail, in which no event could say that the blocks are."""
+    order = [*islice(queue, len(queue))]
+    if order[max(0, len(order) - len(block_ids)) :] != [*block_ids]:
+        raise _misplaced(queue, "append", "tail", block_ids, order)
+
+
+def _check_prepend(queue: Any, _: object, block_ids: Sequence[int]) -> None:
+    """Refuse another place than the head."""
+    order = [*islice(queue, len(queue))]
+    if order[: len(block_ids)] != [*block_ids]:
+        raise _misplaced(queue, "prepend", "head", block_ids, order)
+
+
+def _misplaced(queue: Any, name: str, end: str, block_ids: Sequence[int], order: list[int]) -> ValueError:
+    return ValueError(
+        f"{_name_of(queue, name)} has to queue the blocks that it is given ({shown(block_ids)}) at the {end}, in that "
+        f"order, as their events say; the queue is now {shown(order)}. To reuse blocks in another order, override take "
+        "and put_back"
+    )
+
+
 def _check_slot_runs(manager: Any, runs: Any, request: Request, start: int, end: int, group: Any) -> None:
     """Refuse what is no list of runs: each of its readers would fail elsewhere, or never end.
 
@@ -126,6 +149,8 @@ def _check_decide(policy: Any, decision: Any, search: Any, *_: object, **named: 
 CHECKS: Mapping[str, Callable[..., None]] = MappingProxyType(
     {
         "reused_first": _check_reused_first,
+        "append": _check_append,
+        "prepend": _check_prepend,
         "slot_runs": _check_slot_runs,
         "match_external": _check_match_external,
         "choose_victim": _check_choose_victim,
@@ -133,4 +158,4 @@ CHECKS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "decide": _check_decide,
     }
 )
-"""Per method of a part the check of its answers, called with the part, the answer and the method's arguments."""
+"""Per method of a part its check, called afterwards with the part, the answer and the method's arguments."""

@@ -119,7 +119,8 @@ class Parts:
         self, config: EngineConfig, hooks: Hooks, journal: Journal, connector: Connector | None = None
     ) -> Scheduler:
         """Return a core with an empty pool: the scheduler on its manager, on the groups, on the pool."""
-        pool = guarded(self.block_pool)(config.num_blocks, self.free_queue(config.num_blocks), hooks, journal)
+        free_queue = guarded(self.free_queue)(config.num_blocks)
+        pool = guarded(self.block_pool)(config.num_blocks, free_queue, hooks, journal)
         kinds = {
             "full": self.full_attention_group,
             "sliding_window": self.sliding_window_group,
@@ -134,7 +135,8 @@ class Parts:
         chain = guarded(self.hash_chain)()
         manager = guarded(self.kv_cache_manager)(config, pool, groups, lookup, chain, hooks, journal)
         external = self.external_loads(connector, manager, config.scheduler_block_size, journal)
-        tiers = ("match_external",) if connector is not None and is_custom(type(connector)) else ()
+        asks_the_user = connector is not None and is_custom(type(connector))
+        tiers = ("match_external",) if asks_the_user and hasattr(self.scheduler, "match_external") else ()
         scheduler = guarded(self.scheduler, tiers)(config, manager, external, self.waiting_queue(), hooks, journal)
         scheduler.drafts = self.drafts(scheduler)
         for name in scheduler.capabilities:  # beams after forks

@@ -37,7 +37,7 @@ def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheMa
 
 
 def walk(free_queue: Iterable[int], num_blocks: int) -> tuple[int, ...]:
-    """Return the ids of a free queue, the next victim first. A circular one is cut at the first repeated id."""
+    """Return the ids of a free queue, the head first. A circular one is cut at the first repeated id."""
     block_ids = tuple(islice(free_queue, num_blocks + 1))
     if len(set(block_ids)) == len(block_ids):
         return block_ids

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any
+from functools import cache
+from typing import Any, get_origin, get_type_hints
 
 from labengine.config import is_single_int, shown
 from labengine.events import Event
@@ -14,8 +14,6 @@ _ASKED = {
     ("BlockCached", "mapped"): ("mapped_after", "a tuple of block ids, such as `(3,)`"),
 }
 """By event and field: the method that returns the value, and what it has to return."""
-_FIELDS: dict[type[Event], tuple[tuple[str, str], ...]] = {}
-"""By kind of event: the fields that are looked at, with their types."""
 _KINDS = {int: "number", list: "list", set: "set", str: "text"}
 
 
@@ -29,21 +27,21 @@ def odd_value(lab: Lab) -> tuple[int, str] | None:
 
 
 def _odd_fields(event: Event) -> Iterator[tuple[str, Any]]:
-    for name, kind in _checked_fields(type(event)):
+    for name, hint in _checked_fields(type(event)):  # type: ignore[arg-type]
         value = getattr(event, name)
-        if not (is_single_int(value) if kind == "int" else _is_tuple(value, kind)):
+        if not (is_single_int(value) if hint is int else _is_tuple(value, hint)):
             yield name, value
 
 
-def _checked_fields(kind: type[Event]) -> tuple[tuple[str, str], ...]:
-    if kind not in _FIELDS:
-        found = ((field.name, str(field.type)) for field in fields(kind))
-        _FIELDS[kind] = tuple((name, text) for name, text in found if text == "int" or text.startswith("tuple["))
-    return _FIELDS[kind]
+@cache
+def _checked_fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """Return the fields that are looked at, with their types."""
+    hints = get_type_hints(kind).items()
+    return tuple((name, hint) for name, hint in hints if hint is int or get_origin(hint) is tuple)
 
 
-def _is_tuple(value: object, kind: str) -> bool:
-    return isinstance(value, tuple) and (kind != "tuple[int, ...]" or all(map(is_single_int, value)))
+def _is_tuple(value: object, hint: Any) -> bool:
+    return isinstance(value, tuple) and (hint != tuple[int, ...] or all(map(is_single_int, value)))
 
 
 def _sentence(event: str, field: str, value: object) -> str:

@@ -59,7 +59,7 @@ class BlockEvicted(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockAllocated(Event):
-    """The head of the free queue was taken, with ref_count 1 and no content, and appended to a block table."""
+    """A block was taken from the free queue, with ref_count 1 and no content, and appended to a block table."""
 
     block_id: GainingBlock
     request_id: RequestId
@@ -299,7 +299,7 @@ class BlockUnpinned(Event):
 class BlockCopied(Event):
     """A request is about to write to a shared block: its table now points at a private copy of it.
 
-    The copy was the head of the free queue, and is filled before the step's forward pass. labengine copies when a fork
+    The copy was taken from the free queue, and is filled before the step's forward pass. labengine copies when a fork
     writes; a BlockFreed for the shared block follows. vLLM copies when a hit ends inside a block.
     """
 

@@ -32,7 +32,7 @@ class RequestAdded(Event):
     decided_by = {
         "": methods(
             "WaitingQueue.add_request WaitingQueue.order WaitingQueue.priority Scheduler.add Scheduler.join",
-            "Scheduler.branch Scheduler.accept Forks.join Forks.branch",
+            "Scheduler.branch Forks.join Forks.branch Scheduler.accept",
         ),
     }
     in_vllm = {"": InVllm("scheduler", "add_request", "A request joins the waiting queue.")}

@@ -78,7 +78,7 @@ class GroupState:
 class Snapshot:
     """State of the scheduler and the block pool.
 
-    free_queue: block ids, the next victim first. prefix_map: 'group:hex' to block ids, the one served first.
+    free_queue: block ids, the head first. prefix_map: 'group:hex' to block ids, the one served first.
     cached_free: keys of prefix_map whose blocks are all free; still an ordinary hit.
     null_block: the id that pads block tables. From 0 on it is a block that is neither free nor used.
     pins: references that are of no table, per block that has any. holding: finished requests that hold blocks for a

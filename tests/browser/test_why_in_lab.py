@@ -64,7 +64,7 @@ def test_a_click_on_a_ref_count_shows_the_chain_and_its_links_lead_there(at_the_
     assert drawer.locator(".le-why-link").nth(1).get_attribute("aria-current") == "true"
     drawer.locator(".le-why-link").first.click()
     view.until("moment", "6")
-    assert "from the head of the free queue, for A's table[0]" in view.data("sentence")
+    assert "from the free queue, for A's table[0]" in view.data("sentence")
     view.notebook.wait_for("Python to hear of it", lambda: printed(view.notebook, "lab.moment") == "6")
 
 

@@ -18,13 +18,6 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.record.violation import Violation
 
 
-class LosesABlock(FreeQueue):
-    """Forgets the first of several blocks that are freed together."""
-
-    def append(self, block_ids: Sequence[int]) -> None:
-        super().append(block_ids[1:])
-
-
 class HandsOutTwice(FreeQueue):
     """Names the next blocks, and leaves them queued."""
 
@@ -37,13 +30,6 @@ class KeepsHits(FreeQueue):
 
     def remove(self, block_id: int) -> int:
         return self._prev[block_id]
-
-
-class SaysTheWrongEnd(FreeQueue):
-    """Queues at the tail what the pool puts at the head."""
-
-    def prepend(self, block_ids: Sequence[int]) -> None:
-        self.append(block_ids)
 
 
 class ForgetsTheLastEntry(FullAttentionGroup):
@@ -62,10 +48,8 @@ class TouchesHalf(BlockPool):
 
 
 WRONG = {
-    "append": Parts(free_queue=LosesABlock),
     "take": Parts(free_queue=HandsOutTwice),
     "remove": Parts(free_queue=KeepsHits),
-    "prepend": Parts(free_queue=SaysTheWrongEnd),
     "merge": Parts(full_attention_group=FreesWithoutRepointing),
     "freeing_order": Parts(full_attention_group=ForgetsTheLastEntry),
     "touch": Parts(block_pool=TouchesHalf),

@@ -180,6 +180,45 @@ def test_another_policy_is_sound_and_taken_back_exactly(name: str) -> None:
         assert_drained(drive.engine)
 
 
+class LosesABlock(FreeQueue):
+    """Forgets the first of several blocks that are freed together."""
+
+    def append(self, block_ids: Sequence[int]) -> None:
+        super().append(block_ids[1:])
+
+
+class InTheMiddle(FreeQueue):
+    """Queues a freed block behind the one that is next."""
+
+    def append(self, block_ids: Sequence[int]) -> None:
+        for block_id in block_ids:
+            self.insert_after(next(iter(self)), block_id)
+
+
+class AlwaysAtTheTail(FreeQueue):
+    """Queues at the tail what the pool puts at the head."""
+
+    def prepend(self, block_ids: Sequence[int]) -> None:
+        self.append(block_ids)
+
+
+@pytest.mark.parametrize(
+    ("queue", "method", "end"),
+    [(LosesABlock, "append", "tail"), (InTheMiddle, "append", "tail"), (AlwaysAtTheTail, "prepend", "head")],
+)
+def test_blocks_that_are_queued_where_no_event_says_are_refused(queue: type[FreeQueue], method: str, end: str) -> None:
+    told = (
+        rf"{queue.__name__}\.{method} has to queue the blocks that it is given \(\[.*\]\) at the {end}, in that order"
+    )
+    with Lab("simulated", num_blocks=10, block_size=4, parts=Parts(free_queue=queue), check=False) as lab:
+        lab.add(token_ids=range(9), max_tokens=2)
+        lab.step()
+        before = lab.snapshot()
+        with pytest.raises(ValueError, match=told):
+            lab.step()
+        assert lab.snapshot().free_queue == before.free_queue, "the step is taken back"
+
+
 def test_the_policies_decide_otherwise() -> None:
     """Each of them leads to other block ids, preemptions or order in some workload, but for the list."""
     for name, (edition, overrides) in POLICIES.items():

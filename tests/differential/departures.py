@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from itertools import combinations, takewhile
 from typing import Any
 
-from labengine.config import EngineConfig
+from labengine.config import ConfigError, EngineConfig, SamplingParams
 from labengine.core.editions import VLLM
 from labengine.core.journal import Journal
-from labengine.engine.workload import group_specs
+from labengine.core.request import Request
+from labengine.core.scheduler import Scheduler
+from labengine.engine.workload import eagle_groups, group_specs
 from labengine.record.hooks import Hooks
 
 Row = Mapping[str, Any]
@@ -92,15 +94,31 @@ def _has_foreign_keys(workload: Row) -> bool:
 
 
 def _never_fits(workload: Row) -> bool:
-    """Return True if the pool could not hold some request, as edition vllm counts."""
-    if "ops" in workload or not workload["requests"]:
+    """Return True if edition vllm refuses a request because the pool could not hold it, with all its drafts."""
+    if "ops" in workload:
         return False
     limits = {key: workload[key] for key in ("num_blocks", "max_num_batched_tokens")}
-    size = workload.get("hash_block_size")
-    config = EngineConfig(groups=group_specs(workload), hash_block_size=size, **limits)
-    manager = VLLM.assemble(config, Hooks(), Journal()).manager
-    longest = max(_num_kv_tokens(request) for request in workload["requests"])
-    return manager.num_blocks_needed(longest) > manager.pool.num_usable
+    drafts = {"num_drafts": 0, "drafter": "lookup"} | workload.get("speculation", {})
+    config = EngineConfig(
+        groups=group_specs(workload),
+        hash_block_size=workload.get("hash_block_size"),
+        eagle_groups=eagle_groups(workload),
+        num_drafts=drafts["num_drafts"],
+        drafter=drafts["drafter"],
+        **limits,
+    )
+    scheduler = VLLM.assemble(config, Hooks(), Journal())
+    return any(_is_refused(scheduler, request) for request in workload["requests"])
+
+
+def _is_refused(scheduler: Scheduler, row: Row) -> bool:
+    sampling = SamplingParams(max_tokens=row["max_tokens"])
+    request = Request(0, list(row["prompt"]), sampling, 0, len(scheduler.config.groups))
+    try:
+        scheduler.refuse_what_never_fits(request)
+    except ConfigError:
+        return True
+    return False
 
 
 def _num_kv_tokens(request: Row) -> int:

@@ -67,6 +67,14 @@ PLAIN: Row = scheduler_workload(0)
 OPS: Row = {"num_blocks": 8, "block_size": 4, "ops": [{"op": "add", "req": "a", "tokens": [1]}]}
 FIRST = {"step": 0, "prompt": [*range(8), 1], "max_tokens": 1}
 
+FITS_WITHOUT_DRAFTS: Row = PLAIN | {
+    "num_blocks": 4,
+    "block_size": 4,
+    "groups": None,
+    "requests": [FIRST | {"max_tokens": 4}],
+}
+DRAFTS: Row = {"speculation": {"num_drafts": 4, "alphabet": 2}}
+
 
 def with_tier(**changes: Any) -> Row:
     return TIER | {"tier": TIER["tier"] | changes}
@@ -76,7 +84,7 @@ ASKING: dict[str, list[Row]] = {
     "an abort during a load": [TIER | {"aborts": 1}],
     "the end of a request that is sent": [with_tier(send=2), with_tier(pinning=1)],
     "a step in flight, with a tier": [TIER | {"async": True}, with_tier(defer=True)],
-    "a request that the pool cannot hold": [PLAIN | {"num_blocks": 2}],
+    "a request that the pool cannot hold": [PLAIN | {"num_blocks": 2}, FITS_WITHOUT_DRAFTS | DRAFTS],
     "late loads that contend for blocks": [DEPARTING[0]],
     "late loads, with priorities": [TIER | {"policy": "priority"}],
     "late loads that have landed": [*DEPARTING[1:4]],
@@ -103,6 +111,7 @@ def test_each_departure_that_is_left_out_is_recognised() -> None:
     assert list(ASKING) == [departure.name for departure in DEPARTURES if not departure.bridge]
     for name, workloads in ASKING.items():
         assert [departures_of(workload) for workload in workloads] == [[name]] * len(workloads)
+    assert departures_of(FITS_WITHOUT_DRAFTS) == []
 
 
 def test_a_comparison_refuses_what_it_leaves_out() -> None:

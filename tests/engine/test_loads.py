@@ -11,6 +11,7 @@ from fake_tier import FakeTier, Luck, TierDown
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.connector import LoadError
 from labengine.engine.engine import Engine
+from labengine.engine.request_options import RequestOptions, salted
 from labengine.events import (
     BlockAllocated,
     BlocksLoaded,
@@ -113,7 +114,7 @@ def test_what_the_tier_has_is_not_saved_again() -> None:
 
 def test_salts_separate_in_the_tier_too() -> None:
     engine, events = engine_with_tier(filled_tier())
-    engine.add(PROMPT, ONE, "x")
+    engine.add(PROMPT, RequestOptions(ONE, salted((), "x")))
     engine.step()
     assert of(ExternalHit, events) == []
 

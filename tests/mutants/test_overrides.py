@@ -51,7 +51,8 @@ def test_every_method_that_an_edition_uses_is_among_the_seams(drawn: list[Overri
         for seam in seams_in_use(parts, ("full", "sliding_window"))
         if callable(vars(seam.owner)[seam.name])
     ]
-    without_a_change = {"KVCacheGroup.begin_step", "MergePolicy.merge_target"}
+    without_a_change = {"KVCacheGroup.begin_step", "MergePolicy.merge_target", "Scheduler.restore_unbooked"}
+    without_a_change |= {"KVCacheGroup.beside_table", "PartialHits.beside_table"}
     without_a_change |= {"VllmScheduler.refuse_forks", "VllmScheduler.refuse_beams", "BeamSearches.policy"}
     assert {str(seam) for seam in methods} - covered == without_a_change
     assert {"PrefixLookup.longest_hit", "ExternalLoads.match", "HostStore.has", "KVStore.save_kv"} <= covered

@@ -58,7 +58,7 @@ def test_n_of_one_is_a_list_of_one() -> None:
 def test_a_seed_counts_up() -> None:
     with small() as lab:
         lab.add(token_ids=PROMPT, n=3, seed=5, max_tokens=2)
-        assert [one.sampling.seed for one in lab.session.inputs.done] == [5, 6, 7]  # type: ignore[attr-defined]
+        assert [one.options.sampling.seed for one in lab.session.inputs.done] == [5, 6, 7]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

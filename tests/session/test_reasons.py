@@ -13,12 +13,12 @@ import pytest
 from checkout import ROOT
 from labengine.config import GroupSpec
 from labengine.core.block import Block
+from labengine.core.collaborator import Absent
 from labengine.core.editions import EDITIONS, LABENGINE, NANO_VLLM_243, VLLM
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.core.parts import Parts
 from labengine.core.seams import DECIDED_BY
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import EVENT_KINDS, BlockAllocated
 from labengine.lab import Lab
 from labengine.record.hooks import Hooks
@@ -41,8 +41,9 @@ def parts(request: pytest.FixtureRequest) -> Parts:
 
 def test_every_kind_of_event_has_a_seam(parts: Parts) -> None:
     decided = {kind.__name__ for kind in EVENT_KINDS if kind.decided_by}
-    hands_over = issubclass(parts.scheduler, TokenBudgetScheduler)
-    assert decided <= set(seams_of(parts)) | (set() if hands_over else {"RequestHandedOver", "RequestReleased"})
+    lacking = {"beams": {"BeamReplaced"}, "hand_over": {"RequestHandedOver", "RequestReleased"}}
+    absent = set().union(*(kinds for part, kinds in lacking.items() if getattr(parts, part) is Absent))
+    assert decided == set(seams_of(parts)) & decided | absent and not absent & set(seams_of(parts))
     assert {kind.partition(":")[0] for kind in DECIDED_BY} == decided
 
 

@@ -41,9 +41,8 @@ def before() -> list[ev.Event]:
         ev.TokensComputed(0, 9),
         ev.TokenSampled(0, 7, 9),
         *(
-            ev.BlockFreed(ids[at], 0, group, at, 0, "tail" if at < 2 else "head", "finished")
-            for group, ids in tables.items()
-            for at in (2, 1, 0)
+            ev.BlockFreed(tables[group][at], 0, group, at, 0, "head", "finished")
+            for group, at in ((0, 2), (1, 2), (1, 0), (1, 1), (0, 0), (0, 1))
         ),
         ev.RequestFinished(0, "length"),
         ev.StepEnded(1),

@@ -51,7 +51,8 @@ class Rerun:
         """Per request and group: the copy of its state that the step under way makes, which a recording tells then."""
         self.scheduler = parts.assemble(config, self._hooks, self._journal)
         end_as_recorded(self.scheduler, ends)
-        vars(self.scheduler)["num_accepted"] = lambda drafts, sampled: self._accepted.popleft()  # the worker's decision
+        drafts = vars(self.scheduler.drafts)
+        drafts["num_accepted"] = lambda drafts, sampled: self._accepted.popleft()  # the worker's decision
         self._unbooked: deque[StepPlan] = deque()
 
     @property

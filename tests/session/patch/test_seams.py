@@ -7,6 +7,7 @@ import pytest
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import EDITIONS, LABENGINE, NANO_VLLM_2025_07, VLLM
+from labengine.core.part_methods import definers
 from labengine.core.parts import Parts
 from labengine.core.seams import DECIDED_BY, owners
 from labengine.session.patch.seams import find_seam, seams_in_use
@@ -41,7 +42,7 @@ def test_every_deciding_method_of_a_part_is_a_seam(parts: Parts) -> None:
     of_parts = {"Connector", "Parts", "Engine", "Transfers", "Watch"} ^ owners(parts).keys()
     for names in DECIDED_BY.values():
         for part, _, name in (text.partition(".") for text in names):
-            if part in of_parts and part in owners(parts) and any(hasattr(cls, name) for cls in owners(parts)[part]):
+            if part in of_parts and part in owners(parts) and any(definers(cls, name) for cls in owners(parts)[part]):
                 assert name in known, f"{part}.{name}"
 
 

@@ -188,7 +188,7 @@ class TestCommandLine:
         assert printed.startswith(
             f"{lab.title}\n{lab.snapshot().step} steps, 4 requests, {len(events_of(lab))} events, no vio"
         )
-        assert "queue next" in printed
+        assert "queue head" in printed
 
     def test_it_writes_a_page(self, lab: Lab, path: Path) -> None:
         lab.save(path)

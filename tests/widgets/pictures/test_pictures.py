@@ -36,7 +36,7 @@ def test_the_text_picture_after_the_merge() -> None:
         "A     running, 14 of 15 tokens -> #0 #1 #2 #3\n"
         "B     running, 14 of 15 tokens -> #0 #1 #2 #7\n"
         "map   p->#0  q->#1  r->#2\n"
-        "queue next #6 #5 #4 #8 #9 #10 #11\n"
+        "queue head #6 #5 #4 #8 #9 #10 #11\n"
         "\n"
         "[p] live · (p) freed, still cached · [~] not full · !p! lost: alive, not findable · x2 ref count"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from core.test_own_decisions import NewestFirst
+from labengine import Parts
 from labengine import events as ev
 from labengine.core.editions import EDITIONS, NANO_VLLM
 from labengine.session.reasons import seams_of
@@ -150,6 +152,13 @@ def test_a_victim_with_content_says_what_will_be_forgotten() -> None:
     run.play(range(200, 203))
     reply = run.why(next_victim=True)
     assert reply.question.endswith("next to be evicted?") and "Its next allocation evicts hash" in reply.answer
+
+
+def test_where_a_queue_of_the_users_takes_blocks_the_head_is_not_called_the_next() -> None:
+    parts = Parts(free_queue=NewestFirst).overriding(EDITIONS["labengine"])
+    reply = why(timeline_of(MERGED), {"block": 6, "about": "queue"}, seams=seams_of(parts))
+    assert reply.question == "Why is #6 at the head of the free queue?"
+    assert "No block is before it. NewestFirst.take decides which block is taken." in reply.answer
 
 
 def test_nobody_is_next_where_nothing_is_free() -> None:

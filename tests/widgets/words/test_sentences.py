@@ -47,6 +47,22 @@ def test_the_merging_step_reads_like_a_story() -> None:
     assert len(story) == 19
 
 
+@pytest.mark.parametrize(
+    ("block_ids", "words"),
+    [
+        ((8, 9), "from the head of the free queue: #8 and #9."),
+        ((11,), "from the free queue: #11; #11 was not at its head."),
+        ((8, 11, 10), "from the free queue: #8, #11 and #10; #11 and #10 were not at its head."),
+        ((0, 11), "from the free queue: #0 and #11; #11 was not at its head; #0 was not in it."),
+    ],
+)
+def test_a_block_that_is_taken_out_of_turn_is_told(block_ids: tuple[int, ...], words: str) -> None:
+    before = [*begin(), *(ev.BlockAllocated(i, 0, 0, i) for i in range(8))]
+    (said,) = sentences_of(before, *(ev.BlockAllocated(i, 1, 0, at) for at, i in enumerate(block_ids)))
+    are = "block is" if len(block_ids) == 1 else "blocks are"
+    assert said == f"{len(block_ids)} {are} allocated to B {words}"
+
+
 def test_the_overwriting_step_says_what_is_lost() -> None:
     story = sentences_of(begin(), *overwriting_step())
     lost = "#0 is still in use, but no look-up finds it."

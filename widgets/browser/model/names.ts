@@ -79,6 +79,7 @@ export function groupLetter(groups: readonly { kind: string }[], group: number) 
 
 // Tokens as running text; a model without words has numbers, which need a space between them.
 export function joined(tokens: string[]) {
+  if (tokens.every((token) => /^\d+$/.test(token))) return tokens.join(" ");
   return tokens.some((token) => BYTES.test(token)) ? spelled(tokens) : tokens.join("");
 }
 

@@ -34,8 +34,13 @@ export class Side {
   }
 
   // The block at the free queue's head; undefined if there is none, or if it is hidden.
-  get nextBlock(): number | undefined {
+  get headBlock(): number | undefined {
     return this.isNextHidden ? undefined : this.scene.queue.first(1)[0];
+  }
+
+  // What the head is: the next block that is taken, unless a user's method takes blocks.
+  get headWord() {
+    return this.recording.takenBy === null ? "next" : "head";
   }
 
   // A whole new recording, or more of the one that is known.

@@ -41,11 +41,13 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
   return "";
 }
 
+const HEAD_WORDS = { next: "next to be used", head: "at the head of the free queue" };
+
 function blockWords(side: Side, id: number) {
   const { scene } = side;
   if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never allocated`;
   const block = scene.block(id),
-    queued = side.nextBlock === id ? "next to be used" : "in the free queue";
+    queued = side.headBlock === id ? HEAD_WORDS[side.headWord] : "in the free queue";
   if (!block.refCount && !block.isMapped) return `#${id} · free, holds nothing · ${queued}`;
   const parts = [`#${id}`, block.refCount ? `ref count ${block.refCount}` : `freed, content kept · ${queued}`];
   if (block.content >= 0) parts.push(`content ${contentName(block.content)}`);

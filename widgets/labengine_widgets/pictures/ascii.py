@@ -159,7 +159,7 @@ def _map(snapshot: Snapshot, letters: dict[str, str]) -> str:
 
 def _queue(snapshot: Snapshot) -> str:
     ids = " ".join(f"#{i}" for i in snapshot.free_queue)
-    return _cut(f"queue next {ids}" if ids else "queue empty")
+    return _cut(f"queue head {ids}" if ids else "queue empty")
 
 
 def _legend(cells: list[str]) -> str:

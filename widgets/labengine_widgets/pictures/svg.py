@@ -156,7 +156,7 @@ class _Picture:
     def queue(self) -> str:
         """Draw the free queue in a line."""
         queue = self.snapshot.free_queue
-        return self._line(_listed("free queue, next first", [f"#{i}" for i in queue[:MAX_CHIPS]], len(queue)))
+        return self._line(_listed("free queue, head first", [f"#{i}" for i in queue[:MAX_CHIPS]], len(queue)))
 
     def tier(self, tier: KnownTier, numbers: Mapping[Key, int]) -> str:
         """Draw what the external tier holds as shelves; nothing without a tier."""

@@ -142,6 +142,8 @@ def _question(past: Past, block_id: int, place: int) -> str:
     name = block_name(block_id)
     if place:
         return f"Why is {name} at this place in the free queue (number {place + 1})?"
+    if past.taken_by:
+        return f"Why is {name} at the head of the free queue?"
     return f"Why is {name} next to be {'evicted' if past.state.block_keys[block_id] else 'allocated'}?"
 
 
@@ -191,7 +193,8 @@ def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_go
         )
     if ahead:
         return f"{text} Before it {'is' if len(ahead) == 1 else 'are'} {block_names(ahead)}."
-    return f"{text} No block is before it. {_price(past, block_id)}"
+    chosen = f" {past.taken_by} decides which block is taken." if past.taken_by else ""
+    return f"{text} No block is before it.{chosen} {_price(past, block_id)}"
 
 
 def _how_it_came(past: Past, put: int | None) -> str:

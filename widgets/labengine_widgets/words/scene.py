@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from labengine import events as ev
 from labengine.record.fold import Fold
@@ -39,6 +39,8 @@ class Scene:
     ) -> None:
         self.fold = state
         self.tier = KnownTier(tier)
+        self.taken_from: dict[int, Literal["head", "behind", "outside"]] = {}
+        """Where in the free queue each block was when it was allocated: at its head, behind it, or not in it."""
         self._token_text = token_text
         self._texts: dict[int, str] = {}
         self._take_stock(contents or ContentIndex())
@@ -71,6 +73,8 @@ class Scene:
 
     def apply(self, event: ev.Event) -> None:
         """Apply one event. EngineStarted begins anew; for a StepRolledBack the caller loads the state."""
+        if isinstance(event, ev.BlockAllocated):
+            self.taken_from[event.block_id] = self._place_of(event.block_id)
         self.fold.apply(event)
         try:
             match event:
@@ -85,6 +89,12 @@ class Scene:
             if not self.fold.num_impossible:
                 raise
         self.peak = max(self.peak, self.num_used)
+
+    def _place_of(self, block_id: int) -> Literal["head", "behind", "outside"]:
+        queue = self.fold.free_queue
+        if block_id not in queue:
+            return "outside"
+        return "head" if block_id == next(iter(queue)) else "behind"
 
     def is_block(self, block_id: int) -> bool:
         """Return False for an id that no block has: faulty parts put such ids into tables."""

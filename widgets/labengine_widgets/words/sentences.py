@@ -116,8 +116,15 @@ def _block_evicted(run: Sequence[ev.BlockEvicted], scene: Scene) -> Sentence:
 @_words(ev.BlockAllocated)
 def _block_allocated(run: Sequence[ev.BlockAllocated], scene: Scene) -> Sentence:
     blocks, are = counted(len(run), "block"), _plural(run, "is", "are")
-    where = f" from the head of the free queue{_for_group(run[0], scene)}: "
-    return Sentence(f"{blocks} {are} allocated to ", the_request(run[0].request_id), where, _blocks(run), ".")
+    behind = [event.block_id for event in run if scene.taken_from.get(event.block_id) == "behind"]
+    outside = [event.block_id for event in run if scene.taken_from.get(event.block_id) == "outside"]
+    where = f" from the {'' if behind or outside else 'head of the '}free queue{_for_group(run[0], scene)}: "
+    told = Sentence(f"{blocks} {are} allocated to ", the_request(run[0].request_id), where, _blocks(run))
+    return Sentence(told, *_was_not(behind, "at its head"), *_was_not(outside, "in it"), ".")
+
+
+def _was_not(block_ids: Sequence[int], where: str) -> Sequence[str]:
+    return ("; ", the_blocks(block_ids), f" {_plural(block_ids, 'was', 'were')} not {where}") if block_ids else ()
 
 
 @_words(ev.BlocksSkipped)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from core.test_own_decisions import NewestFirst
+from labengine import Lab, Parts
 from labengine import events as ev
+from labengine.core.editions import LABENGINE
+from labengine.session.reasons import seams_of
 from widgets import story_44409
 from widgets.browser.views.mounted_view import MountedView, boxes_of, places_of, show_view, texts_of
 from widgets.browser.views.view_recordings import branching, crowd, hybrid, moment_after, preempting
@@ -154,6 +158,62 @@ def test_the_queue_keeps_seats_and_says_why() -> None:
         assert mounted.text(".le-queue-summary") == "7 free · next #6: holds nothing"
         for theme in ("light", "dark"):
             mounted.picture("219-merged", theme)
+
+    show_view(check, "queue", events)
+
+
+LEARN = """(code) => {
+  window.mounted.side.recording.header.code = code;
+  window.mounted.stage.repaint();
+}"""
+
+
+def test_where_a_queue_of_the_users_takes_blocks_the_head_is_not_called_the_next() -> None:
+    seams = seams_of(Parts(free_queue=NewestFirst).overriding(LABENGINE))
+
+    def check(mounted: MountedView) -> None:
+        mounted.at(mounted.end)
+        assert mounted.texts(".le-queue-is-next") == ["next#6B's copy, merged"]
+        mounted.page.evaluate(LEARN, seams)
+        assert mounted.texts(".le-queue-is-next") == ["head#6B's copy, merged"]
+        assert (
+            mounted.text(".le-queue-summary")
+            == "7 free · head #6: holds nothing · NewestFirst.take decides which is taken"
+        )
+        for theme in ("light", "dark"):
+            mounted.picture("newest-first", theme, width=360)
+
+    show_view(check, "queue", [*begin(), *merging_step()])
+
+
+RANKS = """() => {
+  const queue = [...window.mounted.side.scene.queue.first()], seats = document.querySelectorAll(".le-queue-seat");
+  const number = (text) => Number(text.replace("head", "1"));
+  const more = document.querySelector(".le-queue-more");
+  const beads = [...seats].filter((one) => one.querySelector(".le-bead"));
+  return [
+    beads.map((one) => [queue.indexOf(Number(one.dataset.block)) + 1, number(one.tag.textContent)]),
+    beads.length + (more ? parseInt(more.textContent.slice(2)) : 0) - queue.length,
+    [...seats].filter((one) => one.querySelector("s")).map((one) => one.tag.textContent).join(""),
+  ];
+}"""
+
+
+@pytest.mark.parametrize("num_blocks", [12, 120])
+def test_places_are_right_where_blocks_are_taken_from_the_tail(num_blocks: int) -> None:
+    with Lab("simulated", num_blocks=num_blocks, block_size=4, parts=Parts(free_queue=NewestFirst)) as lab:
+        for length in (9, 6):
+            lab.add(token_ids=range(length), max_tokens=5)
+            lab.run()
+        assert lab.timeline is not None
+        events = lab.timeline.events()
+
+    def check(mounted: MountedView) -> None:
+        mounted.at(2)
+        mounted.page.evaluate(LEARN, seams_of(lab.parts))
+        for moment, (ranks,) in mounted.walk(range(2, mounted.end + 1), RANKS):
+            places, num_missing, of_taken = ranks
+            assert all(place == told for place, told in places) and (num_missing, of_taken) == (0, ""), (moment, ranks)
 
     show_view(check, "queue", events)
 

@@ -26,7 +26,7 @@ export function drawCard(
   if (block && isStriped(block)) veil(context, { x: x + 3, y: y + 3, w: w - 6, h: 15 }, theme);
   drawText(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block?.refCount ? theme.ink : theme.soft);
   const besideId = look.isUnlike ? drawUnlike(context, rect, id, block, look) : 0;
-  const word = look.isNull ? "null" : look.isNext ? "next" : "";
+  const word = look.isNull ? "null" : look.headWord;
   if (!block)
     return hasRoom(context, id, word, w, theme)
       ? drawText(context, word, x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")

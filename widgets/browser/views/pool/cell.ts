@@ -20,7 +20,7 @@ export interface CardLook {
   text: (token: number, slot: number) => string;
   isFolded: boolean; // all of it is a chat template
   groups: Group[];
-  isNext: boolean;
+  headWord: string; // at the free queue's head; empty elsewhere
   isNull: boolean;
   isUnlike: boolean; // differs from the other side's
 }

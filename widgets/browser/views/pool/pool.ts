@@ -210,7 +210,7 @@ class Pool {
   // Cells that look different: changed themselves, outlined before or now, or at the head of the queue.
   changedIds(changes: Pick<Changes, "blocks">, before: Set<number>, outlined: Set<number>) {
     const ids = new Set(changes.blocks),
-      next = this.side.nextBlock ?? -1;
+      next = this.side.headBlock ?? -1;
     for (const id of before) ids.add(id);
     for (const id of outlined) ids.add(id);
     if (next !== this.next) ids.add(next).add(this.next);
@@ -222,7 +222,7 @@ class Pool {
   paintCells(scene: Scene, ids: Set<number> | null, painter: CellPainter) {
     const { context, theme } = this,
       { groups } = scene,
-      next = this.side.nextBlock ?? -1;
+      head = this.side.headBlock ?? -1;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     const selected = this.outlines.named(this.outlines.selected),
       pointed = this.outlines.named(this.outlines.pointed);
@@ -234,7 +234,7 @@ class Pool {
         theme,
         ...this.textOf(scene, id, block),
         groups,
-        isNext: id === next,
+        headWord: id === head ? this.side.headWord : "",
         isNull: id === scene.nullBlock,
         isUnlike: this.stage.isPair && this.outlines.different.has(id),
       });

@@ -110,7 +110,8 @@ class Queue {
     this.stop = facts.stop;
     const begun = shadowAt(recording, "start", facts.base);
     if (!begun) return;
-    const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
+    const numKnown = recording.takenBy === null ? MAX_HEAD + MAX_TAIL : scene.numBlocks; // any may be taken
+    const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, numKnown);
     this.paintSummary();
     const items = (this.items = this.itemsOf(seating).filter((item) => !isAtRest || "more" in item || isQueued(item)));
     if (this.side.isNextHidden) this.next = undefined;
@@ -169,8 +170,12 @@ class Queue {
     const free = `${scene.queue.size.toLocaleString("en")} free`;
     if (this.side.isNextHidden) return say(this.summary, `${free}, in order${differs}`);
     const { content, isHashed } = scene.block(next);
-    const fate = content >= 0 && isHashed ? `evicts ${contentName(content)}` : "holds nothing";
-    say(this.summary, `${free} · next #${next}: ${fate}${differs}`);
+    const { headWord } = this.side,
+      keeps = content >= 0 && isHashed,
+      fate = keeps ? `${headWord === "next" ? "evicts" : "holds"} ${contentName(content)}` : "holds nothing";
+    const { takenBy } = this.recording,
+      chosen = takenBy === null ? "" : ` · ${takenBy} decides which is taken`;
+    say(this.summary, `${free} · ${headWord} #${next}: ${fate}${chosen}${differs}`);
   }
 
   // Up to a page before the head and beyond it, and the tail's end; all of a short queue.
@@ -183,20 +188,23 @@ class Queue {
       tail = isAll ? high + 1 : Math.max(last + 1, high - MAX_TAIL + 1);
     let rank = 0;
     for (let seat = first; seat <= last; seat++) {
-      const isFree = seat >= head && seating.seats.get(seat)?.taken === null;
-      seats.push(this.item(seat, seating, isFree && !this.side.isNextHidden ? ++rank : 0));
+      const isRanked = seat >= head && seating.seats.get(seat)?.taken === null && !this.side.isNextHidden;
+      seats.push(this.item(seat, seating, isRanked ? ++rank : 0));
     }
-    if (tail > last + 1) seats.push({ key: "more", signature: tail - last - 1, more: tail - last - 1 });
-    const ends = tail <= high ? this.tailIds(high - tail + 1) : [];
-    for (let seat = tail; seat <= high; seat++)
-      seats.push(this.item(seat, seating, seating.size - (high - seat), ends[seat - tail]));
-    return seats;
+    const ends = this.tailItems(tail, seating),
+      more = seating.size - [...seats, ...ends].filter(isFree).length;
+    return more ? [...seats, { key: "more", signature: more, more }, ...ends] : [...seats, ...ends];
   }
 
-  // Seats far from the head may not be known by name: the queue's own end is.
-  tailIds(count: number) {
-    const { queue } = this.scene;
-    return queue.first(queue.size).slice(-count);
+  // Seats far from the head may not be known by name: the queue's own end is. Blocks can be taken there, too.
+  tailItems(tail: number, seating: QueueSeats) {
+    const ids = tail <= seating.high ? this.scene.queue.first() : [],
+      items: SeatItem[] = [];
+    for (let seat = seating.high; seat >= tail; seat--) {
+      const isTaken = Boolean(seating.seats.get(seat)?.taken);
+      items.unshift(this.item(seat, seating, isTaken ? 0 : ids.length, isTaken ? undefined : ids.pop()));
+    }
+    return items;
   }
 
   item(seat: number, { seats }: QueueSeats, rank: number, known?: number): SeatItem {
@@ -207,7 +215,14 @@ class Queue {
     const broken = violationOf(this.violations, { block });
     return {
       key: seat,
-      signature: JSON.stringify([block, taken?.event, rank, taken ? 0 : look.signature, why, broken?.event]),
+      signature: JSON.stringify([
+        block,
+        taken?.event,
+        rank === 1 ? this.side.headWord : rank,
+        taken ? 0 : look.signature,
+        why,
+        broken?.event,
+      ]),
       block,
       taken,
       rank,
@@ -227,13 +242,14 @@ class Queue {
   }
 
   paintSeat(child: SeatElement, { block, taken, rank, look, why = "", broken }: SeatItem) {
-    const isNext = rank === 1;
-    if (isNext) this.next = child;
-    child.className = `le-queue-seat${isNext ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
+    const isHead = rank === 1,
+      { headWord } = this.side;
+    if (isHead) this.next = child;
+    child.className = `le-queue-seat${isHead ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
     delete child.dataset.block;
     delete child.dataset.anchor;
     child.sign.replaceChildren(...(broken ? [violated(broken)] : []));
-    say(child.tag, isNext ? "next" : rank || "");
+    say(child.tag, isHead ? headWord : rank || "");
     if (block === undefined || !look) {
       child.bead.className = "le-queue-none";
       child.bead.replaceChildren();
@@ -249,7 +265,7 @@ class Queue {
     say(child.why, why);
     child.setAttribute(
       "aria-label",
-      `${isNext ? "next: " : ""}block ${block}, ${why}` +
+      `${isHead ? `${headWord}: ` : ""}block ${block}, ${why}` +
         `${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`,
     );
   }
@@ -283,7 +299,11 @@ class Queue {
 
 // A seat that a broken rule is about stays, too.
 function isQueued(item: SeatItem) {
-  return (item.block !== undefined && !item.taken) || Boolean(item.broken);
+  return isFree(item) || Boolean(item.broken);
+}
+
+function isFree(item: SeatItem | LeftOut) {
+  return !("more" in item) && item.block !== undefined && !item.taken;
 }
 
 function isStepEnd(recording: Recording, moment: number) {

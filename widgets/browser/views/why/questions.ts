@@ -35,14 +35,20 @@ function aboutDifference(whyDifferent: Answer | null | undefined) {
     : [];
 }
 
-function always(selection: Selection | null, { nextBlock: next, recording }: Side, moment: number) {
-  const questions: Question[] = [];
+function always(selection: Selection | null, side: Side, moment: number) {
+  const { headBlock: head, recording } = side,
+    questions: Question[] = [];
   const isSelected = selection?.kind === "event" && Number(selection.id) === moment - 1;
   if (moment > recording.start && !isSelected)
     questions.push(question("Why did the last event happen?", "event", moment - 1));
-  if (next !== undefined && !(selection?.kind === "block" && Number(selection.id) === next))
-    questions.push(question(`Why is #${next} next in the free queue?`, "block", next, "queue"));
+  if (head !== undefined && !(selection?.kind === "block" && Number(selection.id) === head))
+    questions.push(ofPlace(head, side));
   return questions;
+}
+
+function ofPlace(block: number, { headBlock, headWord }: Side) {
+  const place = block !== headBlock ? "at this place in" : headWord === "next" ? "next in" : "at the head of";
+  return question(`Why is #${block} ${place} the free queue?`, "block", block, "queue");
 }
 
 function question(text: string, kind: string, id: number | string, about?: string): Question {
@@ -59,17 +65,7 @@ function ofBlock(subjectId: number | string, side: Side) {
   if (block.refCount)
     questions.push(question(`Why is #${id}'s ref count ${block.refCount}?`, "block", id, "ref_count"));
   else questions.push(question(`Why is #${id} free?`, "block", id, "free"));
-  if (scene.queue.has(id)) {
-    const isNext = side.nextBlock === id;
-    questions.push(
-      question(
-        isNext ? `Why is #${id} next in the free queue?` : `Why is #${id} at this place in the free queue?`,
-        "block",
-        id,
-        "queue",
-      ),
-    );
-  }
+  if (scene.queue.has(id)) questions.push(ofPlace(id, side));
   for (const key of block.keys || []) questions.push(...ofHash(key, side));
   return questions;
 }
