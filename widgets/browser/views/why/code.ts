@@ -71,7 +71,7 @@ export class Code {
   // The chosen event; else the last decision about what is chosen; else the event that has just happened.
   get event(): number | null {
     const { recording, selection } = this,
-      last = (this.moment ?? 0) - 1;
+      last = Math.min(this.moment ?? 0, recording?.end ?? 0) - 1; // a recording begun anew may be shorter
     const selected = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
     return recording && selected >= recording.start && selected < recording.end ? selected : null;
   }
