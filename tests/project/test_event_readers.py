@@ -33,6 +33,7 @@ READERS = {
     "tools/site/opening.py": "tells of a step in sentences of its own",
     "widgets/labengine_widgets/compare/alignment.py": "pairs the events of two recordings by their subjects",
     "widgets/labengine_widgets/why/": "an answer is a chain of events",
+    "widgets/labengine_widgets/words/scene.py": "which allocations took a block from elsewhere than the queue's head",
     "widgets/labengine_widgets/words/event_runs.py": "which neighbours share a sentence",
     "widgets/labengine_widgets/words/sentences.py": "a sentence for each",
     "widgets/labengine_widgets/words/filling.py": "the table entry that a block's content came from outlives the entry",
