@@ -167,6 +167,7 @@ def test_the_question_is_answered_rightly_and_skipped(browser: Browser, address:
         until(page, playing="true")
 
 
+@pytest.mark.journey
 def test_a_recorded_bug_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Browser, address: str) -> None:
     with opened(browser, address + BUG) as page:
         root = page.wait_for_selector("#lab .labengine-compare")

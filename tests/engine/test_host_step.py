@@ -29,6 +29,7 @@ def printed(*options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.journey
 def test_a_step_is_launched_before_the_tokens_of_the_one_before_are_read() -> None:
     """Through production's path for a GPU: the gap is 0 with overlap, and is not without."""
     gaps = dict(re.findall(r"^ +(\d+ \| \w+) *\|.*\| +(\d+\.\d+) +\|", printed("--batches", "1,3"), re.MULTILINE))
