@@ -26,7 +26,6 @@ from compiled_launches import (
     capabilities,
     half_precision,
     ops_launches,
-    sampler_launches,
 )
 from ptxas_report import Report, report_of
 
@@ -63,8 +62,7 @@ def lines_of(capability: int) -> Lines:
             for model in MODELS:
                 found = attention_lines(capability, model, dtype, block_size, folder)
                 lines |= {f"{line}, {model}, {words}": found[line] for line in shown}
-        lines |= named_lines(ops_launches(capability, half), capability, folder)
-        return lines | named_lines(sampler_launches(capability), capability, folder)
+        return lines | named_lines(ops_launches(capability, half), capability, folder)
 
 
 def cell(reports: Iterable[Report]) -> str:
