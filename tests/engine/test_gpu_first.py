@@ -257,7 +257,7 @@ def test_wheels_are_installed_and_archives_unpacked(tmp_path: Path, monkeypatch:
 def test_a_broken_archive_costs_only_itself(tmp_path: Path) -> None:
     (tmp_path / "library.so.xz").write_bytes(b"no archive")
     target = tmp_path / "library.so"
-    stage = Stage("unpack", python("unpack.py", tmp_path / "library.so.xz", target), 100)
+    stage = Stage("unpack", python("unpack.py", "fa3", tmp_path / "library.so.xz", target), 100)
     assert run_in(tmp_path).alone(stage).verdict == "failed (1)" and not target.exists()
 
 
