@@ -552,10 +552,10 @@ def test_views_that_are_far_behind_begin_anew_where_that_takes_fewer_bytes(
 
 
 def test_the_slowest_way_to_a_browser_sets_the_rate(feed: Feed) -> None:
-    assert feed.bytes_a_second == BYTES_A_SECOND
+    assert feed._viewers.bytes_a_second == BYTES_A_SECOND
     slow, quick = Wire(), Wire()
     feed.attach(slow, 0, 1000)
     feed.attach(quick, 0, 10**7)
-    assert feed.bytes_a_second == 1000
+    assert feed._viewers.bytes_a_second == 1000
     feed.detach(slow)
-    assert feed.bytes_a_second == BYTES_A_SECOND
+    assert feed._viewers.bytes_a_second == BYTES_A_SECOND
