@@ -25,9 +25,10 @@ from labengine.session.compare.lockstep import Act, FollowUps
 from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.repeat import PairRepeat
-from labengine.session.compare.sides import LiveSide, RecordedSide, checked_names, names_of, refuse_incomparable
+from labengine.session.compare.sides import LiveSide, checked_names, names_of, refuse_incomparable
 from labengine.session.compare.view_source import ComparisonViewSource
 from labengine.session.history.breakpoints import BreakpointHit
+from labengine.session.looking import Looking
 from labengine.session.requests import options_of
 from labengine.session.saved.assertion import Asserting
 from labengine.session.saved.regression import session_test
@@ -61,8 +62,8 @@ class Comparison(Closing):
 
     def __init__(
         self,
-        left: RecordedSide,
-        right: RecordedSide,
+        left: Looking,
+        right: Looking,
         *,
         names: tuple[str, str] | None = None,
         roles: tuple[str, str] = ("", ""),
@@ -92,7 +93,7 @@ class Comparison(Closing):
         return self._pair.is_live
 
     @property
-    def sides(self) -> tuple[RecordedSide, RecordedSide]:
+    def sides(self) -> tuple[Looking, Looking]:
         """Left and right."""
         return self._pair.sides
 
@@ -160,7 +161,7 @@ class Comparison(Closing):
 
     def abort(self, request_id: int) -> tuple[bool, bool]:
         """End a request on both sides. False where it had finished before."""
-        left, right = self._pair.do(lambda lab: lab.abort(request_id))
+        left, right = self._pair.do(lambda lab: lab.session.requests.abort(request_id))
         return left, right
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ class Comparison(Closing):
 
     def next_phase(self) -> tuple[Phase | None, Phase | None]:
         """Do the next phase on each side: schedule, forward, sample, update. None where there is nothing to do."""
-        left, right = self._pair.do(lambda lab: lab.next_phase())
+        left, right = self._pair.do(lambda lab: lab.session.runs.next_phase())
         return left, right
 
     def run(self, until: Callable[[Self], object] | None = None) -> None:
@@ -479,4 +480,4 @@ class Comparison(Closing):
 
 def _wrongness(lab: LiveSide) -> tuple[bool, bool]:
     """Return whether a lab goes wrong, and whether it has overrides."""
-    return bool(lab.session.inspection.violations or lab.crash), lab.session.settings.parts is not None
+    return bool(lab.session.inspection.violations or lab.session.crashes.newest), lab.session.settings.parts is not None
