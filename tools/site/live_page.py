@@ -108,8 +108,7 @@ def recorded(scenario: Scenario) -> bytes:
     Its labs have the names of the first two labs of a process, as those of the page will.
     """
     with scenario.compare() as comparison:
-        source = comparison.view_source()
-        recordings = [json.loads(payload) for payload in pair_payloads(source, source.title)]
+        recordings = [json.loads(payload) for payload in pair_payloads(comparison, comparison.title)]
         for number, one in enumerate(recordings[:2], 1):
             one["header"]["lab"] = f"lab {number}"
     return compress(json.dumps(recordings, separators=(",", ":")).encode(), mtime=0)

@@ -79,4 +79,4 @@ class PairLink(BrowserLink):
     def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:
         """Post a command of the browser half to both labs."""
         action, arguments = (FOLLOW_UP, {}) if content.get("action") == FOLLOW_UP else checked_command(content)
-        return self.compared.post(action, **arguments)
+        return self.compared.post_command(action, **arguments)
