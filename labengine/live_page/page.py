@@ -132,10 +132,9 @@ class PagePair(PairLink, PageView):
     """The view of a comparison."""
 
     def __init__(self, session: OpenSession, comparison: Comparison, send: Send) -> None:
-        source = comparison.view_source()
         self._session = session
-        self.follow(source)
-        super().__init__([feed_of(side) for side in source.view_sources], send)
+        self.follow(comparison)
+        super().__init__([feed_of(side) for side in comparison.view_sources], send)
         comparison.show_in(self)
 
     def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:

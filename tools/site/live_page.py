@@ -114,8 +114,7 @@ def recorded(scenario: Scenario) -> bytes:
     session = open_session(Permalink(bug=scenario.id))
     assert isinstance(session.shown, Comparison)
     with session.shown as comparison:
-        source = comparison.view_source()
-        recordings = [json.loads(payload) for payload in pair_payloads(source, source.title)]
+        recordings = [json.loads(payload) for payload in pair_payloads(comparison, comparison.title)]
         sliders = sliders_of(session)
     for number, one in enumerate(recordings[:2], 1):
         one["header"]["lab"] = f"lab {number}"
