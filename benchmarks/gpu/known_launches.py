@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from compiled_launches import CPU, GPUS, compiling
+from standin_driver import GPUS, compiling
 from torch.nn.functional import silu
 
 from labengine.engine.attention import AttentionSetting
@@ -23,7 +23,7 @@ from labengine.engine.ops.torch_ops import gelu_tanh
 from labengine.engine.ops.trial_layer import take_trial_layer
 from labengine.engine.ops.triton import TritonOps
 
-H100 = 90
+H100, CPU = 90, torch.device("cpu")
 HALF, BOTH = (torch.bfloat16,), (torch.bfloat16, torch.float32)
 Heads = tuple[int, int, int]
 """Query heads, KV heads and their dimension."""

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from checkout import ROOT
 from engine.ops_settings import SMALL
 from engine.plan_builder import Dealer, plan_of
 from labengine.core.step_plan import StepPlan
@@ -36,10 +35,7 @@ from sampling import sampled
 if not sys.platform.startswith("linux"):
     pytest.skip("Triton is made for Linux", allow_module_level=True)
 
-sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
-
-from compiled_launches import GPUS, MODELS, attend, half_precision, spec_of, specializing
-
+from engine.compiled_launches import GPUS, MODELS, attend, half_precision, spec_of, specializing
 from labengine.engine.attention import triton_kernels
 from labengine.engine.ops import triton_ops
 

@@ -24,9 +24,7 @@ from sampling import sampled
 if not sys.platform.startswith("linux"):
     pytest.skip("Triton is made for Linux", allow_module_level=True)
 
-sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
-
-from compiled_launches import (
+from engine.compiled_launches import (
     BLOCK_SIZES,
     GPUS,
     MODELS,
@@ -41,9 +39,7 @@ from compiled_launches import (
     ops_launches,
     specializing,
 )
-from kernel_table import attention_lines
-from ptxas_report import report_of
-
+from engine.ptxas_report import report_of
 from labengine.engine.attention import triton_kernels
 from labengine.engine.attention.triton import is_interpreted
 from labengine.engine.attention.triton_tiles import Gpu
@@ -81,14 +77,13 @@ def test_registers_and_shared_memory(
 ) -> None:
     """No tile spills, and three programs of a decode share an SM in half precision: few of them hide no latency."""
     dtype = torch.float32 if precision == "float32" else half_precision(capability)
-    lines = attention_lines(capability, model, dtype, block_size, tmp_path)
-    assert {*lines} == {"prefill", "decode", "join", "write"}
-    for reports in lines.values():
-        for report in reports:
-            assert report.spilled <= MOST_SPILLED and report.programs_per_sm >= 1, report
-    if precision == "half" and capability > 75:
-        for report in lines["decode"]:
-            assert report.programs_per_sm >= LEAST_DECODES, report
+    launches = attention_launches(capability, model, dtype, block_size)
+    assert launches.keys() == kernels_of(triton_kernels)
+    for launch in (launch for found in launches.values() for launch in found):
+        report = report_of(launch.compiled, capability, tmp_path)
+        is_decode = launch.arguments.get("QUERIES") == 1  # a tile of several queries is a prompt's
+        least = LEAST_DECODES if is_decode and precision == "half" and capability > 75 else 1
+        assert report.spilled <= MOST_SPILLED and report.programs_per_sm >= least, report
 
 
 @pytest.mark.parametrize(("block_size",), sampled(product([5, 16, 256]), {(16,)}))
