@@ -34,7 +34,7 @@ NODE_MODULES := node_modules/.package-lock.json
 SITE := site
 SLIDES := slides.html
 WHEELS := dist
-CHOICE := not sweep
+CHOICE ?= not sweep
 WORKERS := auto
 # Whole files go to the workers, in order: those with a browser come last in each (see tests/conftest.py).
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_FLAGS)
