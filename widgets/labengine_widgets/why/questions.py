@@ -10,7 +10,6 @@ from typing import Any
 from labengine import events as ev
 from labengine.record.wording import readable
 from labengine_widgets.why.answer import Link, Why, WhyError
-from labengine_widgets.why.beams import why_beam
 from labengine_widgets.why.blocks import why_block, why_free, why_in_queue, why_next
 from labengine_widgets.why.drafts import why_drafts
 from labengine_widgets.why.engine_ids import EngineIds, with_engine_ids
@@ -19,10 +18,9 @@ from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.map_entries import is_lost, key_of, why_hash, why_lost
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.references import why_ref_count
-from labengine_widgets.why.requests import why_finished, why_preempted, why_request
+from labengine_widgets.why.requests import why_beam, why_finished, why_preempted, why_request
 from labengine_widgets.why.subjects import Subject, known_block, known_event, known_request, parsed
-from labengine_widgets.why.tokens import is_left_out, why_no_token
-from labengine_widgets.why.waiting import why_waiting
+from labengine_widgets.why.waiting import is_left_out, why_no_token, why_waiting
 
 MAX_FOUND = 3
 """Maximum number of violations in one answer."""
