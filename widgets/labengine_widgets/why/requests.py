@@ -9,8 +9,7 @@ from labengine.record.wording import block_names, counted, listed, readable, req
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.past import Past
-from labengine_widgets.why.priorities import why_least_urgent
-from labengine_widgets.why.waiting import is_left_out, why_no_token, why_waiting
+from labengine_widgets.why.waiting import is_left_out, why_least_urgent, why_no_token, why_waiting
 
 
 def why_request(past: Past, request_id: int) -> Why:

@@ -6,14 +6,13 @@ token of a step that was spent on others, lacked blocks, or failed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.wording import counted, listed, readable, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Past
-from labengine_widgets.why.priorities import are_in_use, less_urgent_running, names_of
 from labengine_widgets.why.steps import Step, newest_step, rolled_back_since
 
 
@@ -254,3 +253,43 @@ def _what_kept_out(state: Fold, request_id: int, step: Step) -> str:
 def _last_decision(step: Step) -> ev.Event | None:
     kinds = (ev.RequestScheduled, ev.RequestPreempted)
     return next((event for _, event in reversed(step.events) if isinstance(event, kinds)), None)
+
+
+# -- priorities: smaller is more urgent --------------------------------------------------------------------------------
+
+
+def are_in_use(state: Fold) -> bool:
+    """Return True if some request has a priority: where the waiting queue takes no notice of them, all have 0."""
+    return any(request.priority for request in state.requests.values())
+
+
+def names_of(state: Fold, request_ids: Iterable[int]) -> str:
+    """Return the names of requests, with their priorities where these are in use."""
+    if not are_in_use(state):
+        return listed(map(request_name, request_ids))
+    return listed(f"{request_name(i)} (priority {state.requests[i].priority})" for i in request_ids)
+
+
+def less_urgent_running(state: Fold, request_id: int) -> str:
+    """Return a sentence about the running requests that are less urgent than one that waits; empty without any."""
+    limit = state.requests[request_id].priority
+    found = [i for i, request in state.requests.items() if request.status == "running" and request.priority > limit]
+    if not found:
+        return ""
+    are = "is less urgent, and goes" if len(found) == 1 else "are less urgent, and go"
+    return f" {names_of(state, found)} {are} on: a running request gives way to one that runs, not to one that waits."
+
+
+def why_least_urgent(state: Fold, victim: int, running: Sequence[int]) -> str | None:
+    """Explain by priorities why this one of the running requests gave way; None if they do not explain it."""
+    others = [i for i in running if i != victim]
+    own, most = state.requests[victim].priority, max(state.requests[i].priority for i in others)
+    if not are_in_use(state) or own < most:
+        return None
+    among = f"of the running requests (the others: {names_of(state, others)})"
+    name = names_of(state, [victim])
+    if own > most:
+        return f"{name} was the least urgent {among}."
+    if victim < max(i for i in running if state.requests[i].priority == own):
+        return None
+    return f"{name} was one of the least urgent {among}; of equal ones the last to arrive gives way."

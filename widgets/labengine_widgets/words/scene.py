@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.fold_state import Key
-from labengine_widgets.words.filling import Filling
+from labengine_widgets.words.filling import Filling, Owners
 from labengine_widgets.words.mentions import Mention, Sentence
 from labengine_widgets.words.names import ContentIndex, content_name
-from labengine_widgets.words.owners import Owners
 from labengine_widgets.words.tier import KnownTier
 
 

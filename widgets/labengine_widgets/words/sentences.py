@@ -7,11 +7,17 @@ from typing import Any, TypeVar
 
 from labengine import events as ev
 from labengine.record.wording import counted, group_name
-from labengine_widgets.words.admission import prefix_hit, request_added, request_scheduled
+from labengine_widgets.words.admission import (
+    drafts_judged,
+    prefix_hit,
+    request_added,
+    request_scheduled,
+    token_sampled,
+    tokens_drafted,
+)
 from labengine_widgets.words.mentions import Sentence, listing, the_block, the_blocks, the_request, the_requests
 from labengine_widgets.words.phrases import phrase, state_phrase, word
 from labengine_widgets.words.scene import Scene
-from labengine_widgets.words.tokens import drafts_judged, token_sampled, tokens_drafted
 
 E = TypeVar("E", bound=ev.Event)
 Wording = Callable[[Any, Scene], Sentence]
