@@ -93,7 +93,7 @@ def _share(event: ev.RequestScheduled) -> str:
 
 def token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
     """Describe tokens that requests get, and which of them have keys and values."""
-    if any(scene.was_guessed(event.request_id, event.position) for event in run):
+    if any(scene.filling.was_guessed(event.request_id, event.position) for event in run):
         first, *others = [_with_guessed(list(few), scene) for _, few in groupby(run, lambda event: event.request_id)]
         return Sentence(first, *(Sentence(" ", told) for told in others))
     if len(run) == 1:
@@ -105,7 +105,7 @@ def token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
 
 def _with_guessed(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
     """Describe the tokens that a request gets in one step: accepted guesses, and the one behind them."""
-    num_accepted = sum(scene.was_guessed(event.request_id, event.position) for event in run)
+    num_accepted = sum(scene.filling.was_guessed(event.request_id, event.position) for event in run)
     gets = Sentence(the_request(run[0].request_id), " gets ", listing(_next_token(event, scene) for event in run))
     if len(run) == num_accepted:
         return Sentence(gets, ", as guessed: keys and values are there already.")
@@ -127,7 +127,7 @@ def tokens_drafted(run: Sequence[ev.TokensDrafted], scene: Scene) -> Sentence:
 def drafts_judged(run: Sequence[ev.DraftsJudged], scene: Scene) -> Sentence:
     """Describe how many of a request's guesses are accepted, and which blocks hold what is left of the others."""
     event = run[0]
-    if not event.num_rejected or not (garbage := scene.garbage(event.request_id)):
+    if not event.num_rejected or not (garbage := scene.filling.garbage(event.request_id)):
         return phrase(event)
     hold = "holds" if len(garbage) == 1 else "hold"
     end = f" {hold} keys and values of {counted(event.num_rejected, 'rejected draft')}: garbage, to be overwritten."
