@@ -217,6 +217,14 @@ class SessionSliders:
         self._reached = _reached(session)
 
 
+def sliders_of(session: OpenSession) -> SessionSliders | None:
+    """Return the sliders of a session; None where there is no workload, or none that can be run again."""
+    try:
+        return SessionSliders(session)
+    except ConfigError:
+        return None
+
+
 def _reached(session: OpenSession) -> tuple[str, int, int]:
     lab = session.lab
     return lab.lab_id, len(lab.inputs), lab.session.stepper.engine.num_finished_steps
