@@ -22,13 +22,14 @@ SLOW_IMPORTS = ("torch", "transformers", "playwright.sync_api", "plotly.graph_ob
 class Costs:
     """Measures the tests of a process; with xdist, the controller gathers what its workers report.
 
-    Imports, and fixtures that a file or a session shares, are no single test's cost.
+    Imports are not counted, and fixtures that a file or a session shares count with the file.
     """
 
     def __init__(self) -> None:
         self._clock = ProcessorClock()
         self._shared_s, self._depth = 0.0, 0
         self._by_test: dict[str, float] = {}
+        self._shared_by_file: dict[str, float] = {}
 
     def pytest_collection_finish(self) -> None:
         """Import now what the first test would wait for."""
@@ -58,20 +59,26 @@ class Costs:
         """Write a test's cost on its last report."""
         report: pytest.TestReport = yield  # type: ignore[misc]
         if report.when == "teardown":
-            report.user_properties.append(("cpu_s", self._clock.read() - self._began - self._shared_s))
+            report.user_properties += [
+                ("cpu_s", self._clock.read() - self._began - self._shared_s),
+                ("shared_s", self._shared_s),
+            ]
         return report  # type: ignore[return-value]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a test's cost from its last report."""
         if report.when == "teardown":
-            self._by_test[report.nodeid] = dict(report.user_properties)["cpu_s"]  # type: ignore[assignment]
+            noted: dict[str, float] = dict(report.user_properties)  # type: ignore[arg-type]
+            self._by_test[report.nodeid] = noted["cpu_s"]
+            file = file_of(report.nodeid)
+            self._shared_by_file[file] = self._shared_by_file.get(file, 0.0) + noted["shared_s"]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Replace the lines of the files that were measured; on the controller alone."""
         if hasattr(session.config, "workerinput"):
             return
-        measured = {file_of(name) for name in self._by_test}
-        costs = {name: cost for name, cost in recorded().items() if not {name, file_of(name)} & measured}
+        known = {name: cost for name, cost in recorded().items() if file_of(name) not in self._shared_by_file}
+        costs = known | self._shared_by_file
         for name, seconds in self._by_test.items():
             line = name if seconds > LIMIT else file_of(name)
             costs[line] = costs.get(line, 0.0) + seconds
