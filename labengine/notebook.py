@@ -80,7 +80,7 @@ class LabMagics(Magics):
             print(explanation(name))
             return None
         if cell is not None and name not in OF_CELLS:
-            raise UsageError(f"the text below %%lab is for {' and '.join(OF_CELLS)}; %lab {name} is a line of its own")
+            raise UsageError(f"the text below %%lab is for {' and '.join(OF_CELLS)}; %lab {name} is a separate line")
         below = {} if cell is None else {"cell": cell}
         with errors_in_plain_words(command.call):
             return command.run(self.current, **reader_of(name).read(others), **below)

@@ -263,9 +263,9 @@ def _workload(named: str) -> dict[str, object]:
     try:
         workload = json.loads(_text(named))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{named} is no workload: {error}") from None
+        raise ConfigError(f"{named} is not a workload: {error}") from None
     if not isinstance(workload, dict):
-        raise ConfigError(f"{named} is no workload: it must hold one JSON object")
+        raise ConfigError(f"{named} is not a workload: it must hold one JSON object")
     return workload
 
 

@@ -33,7 +33,7 @@ def positive_int(text: str) -> int:
     number = whole_number(text)
     if not number:
         limit = f" of at most {MAX_DIGITS} digits" if len(text) > MAX_DIGITS else ""
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no whole number from 1{limit}")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number from 1{limit}")
     return number
 
 

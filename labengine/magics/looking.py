@@ -202,7 +202,7 @@ def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[s
     if kind == "request" and recorded.timeline is not None:
         return kind, request_id_of(others[0], recorded.timeline.state().requests)
     if not others[0].lstrip("#").isdecimal():
-        raise UsageError(f"{others[0]!r} is no {kind}'s number")
+        raise UsageError(f"{others[0]!r} is not a {kind}'s number")
     return kind, int(others[0].lstrip("#"))
 
 

@@ -119,7 +119,7 @@ def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
     left, right = (side for side in comparison.sides if isinstance(side, Lab))
     requests, steps = counted(len(left.snapshot().requests), "request"), counted(left.snapshot().step, "step")
     classes = [f"{getattr(right.parts, field).__name__}.{seam.name}" for field in seam.fields]
-    lines = [f"{requests} and {steps}, run again with {' and '.join(classes)} in place of {seam}."]
+    lines = [f"{requests} and {steps}, run again with {' and '.join(classes)} instead of {seam}."]
     for variable, role, lab in (("left", "as it was", left), ("right", f"with your {seam.name}", right)):
         if lab.crash is not None:
             lines.append(f"{role}: {lab.crash}; %lab goto crash shows the moment")
@@ -129,7 +129,7 @@ def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
         lines.append(f"with your {seam.name}: no violation")
     if _is_idle(left) and not _is_idle(right) and right.crash is None:
         steps = counted(right.snapshot().step, "step")
-        lines.append(f"with your {seam.name}: after {steps} there are still requests to finish; %lab run goes on")
+        lines.append(f"with your {seam.name}: after {steps} some requests are not finished; %lab run continues")
     return [*lines, str(comparison.first_difference() or _no_difference(right, seam))]
 
 

@@ -137,7 +137,7 @@ def run(current: CurrentLab, wait: bool = False) -> None:
 
 def _interrupted_line(lab: Lab) -> str:
     """Return after which step a Ctrl-C has ended a run or a step, which was undone, and how to go on."""
-    return f"interrupted after step {lab.snapshot().step}; %lab run goes on"
+    return f"interrupted after step {lab.snapshot().step}; %lab run continues"
 
 
 @command()

@@ -47,7 +47,7 @@ def goto(current: CurrentLab, step: int | Literal["crash"], event: int | None = 
         _print_move(current, current.comparison.goto(step))
     else:
         raise UsageError(
-            f"the two sides have events of their own: %lab goto {step} goes to the step on both, "
+            f"the two sides have separate events: %lab goto {step} goes to the step on both, "
             f"comparison.left.goto({step}, {event}) to the event on one"
         )
 
@@ -124,7 +124,7 @@ def _take_away(target: Lab | Comparison, number: int) -> None:
 def _value(word: str) -> tuple[str, Any]:
     name, equals, text = word.partition("=")
     if not equals or not name:
-        raise UsageError(f"{word!r} is no FIELD=VALUE, such as block_id=3")
+        raise UsageError(f"{word!r} is not FIELD=VALUE, such as block_id=3")
     is_number = text.lstrip("-").isdecimal() and not name.endswith("hash")
     return name, int(text) if is_number else {"True": True, "False": False}.get(text, text)
 
