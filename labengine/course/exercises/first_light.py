@@ -56,9 +56,6 @@ def _adds_up_the_tokens(num_tokens: int, block_size: int, num_copies: int) -> tu
     return -(-num_copies * num_tokens // block_size), peak_and_after(num_tokens, block_size, num_copies)[1]
 
 
-_NO_PARTIAL_ONE = "Where the prompt fills its last block exactly, there is no partly filled one."
-
-
 @course_exercise("first-light/peak")
 def peak(make: Make) -> Exercise:
     """Fill in: blocks in use inside the step and after it."""
@@ -135,8 +132,8 @@ def _two_ask(before: str, question: str) -> Instance:
 
     task = (
         f"A is done. B and C are equal prompts of {len(question.split())} tokens, which share nothing with A, in "
-        "blocks of 4, and there is a late merge. Which block is at the head of the free queue after the step: the one "
-        "that is taken next?"
+        "blocks of 4, and the engine merges late. Which block is at the head of the free queue after the step, to be "
+        "taken next?"
     )
     return Instance(task, play)
 
@@ -183,8 +180,8 @@ def _then_a_third(question: str, more: str) -> Instance:
     more_words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}[len(more.split())]
     task = (
         f"A and B have computed equal prompts of {len(question.split())} tokens. C arrives with the same tokens and "
-        f"{more_words} more. How many tokens does the next step compute, for all three together? (Blocks have 4 "
-        "tokens.)"
+        f"{more_words} more. How many tokens does the next step compute for all three together? Blocks have 4 "
+        "tokens."
     )
     return Instance(task, play)
 

@@ -41,7 +41,7 @@ def _another_full_house(random: Random) -> Instance:
     return Instance(_FULL, play_until(requests, needs_more), keeps_mistakes=False)
 
 
-_FULL = "In the next step those that run need more blocks than are free. Which request is preempted?"
+_FULL = "In the next step the running requests need more blocks than are free. Which request is preempted?"
 
 
 def _is_about_to_preempt(lab: Lab) -> bool:
@@ -78,8 +78,8 @@ def _up_to_the_return(lab: Lab) -> None:
 def _another_return(random: Random) -> Instance:
     _, play = up_to_the_return(random)
     task = (
-        "Other texts: one request was preempted some steps ago, and comes back in the next step. How many tokens does "
-        "the step compute for it? (Blocks have 4 tokens.)"
+        "The texts are new: one request was preempted some steps ago, and comes back in the next step. How many tokens "
+        "does the step compute for it? Blocks have 4 tokens."
     )
     return Instance(task, play)
 
@@ -109,9 +109,6 @@ def _all_that_was_full(step: RevealedStep) -> int:
 def _found_fewer(num_blocks: int) -> Callable[[RevealedStep], int]:
     """Return the mistake of somebody who finds that many blocks fewer than there are."""
     return lambda step: _num_again(step) + 4 * num_blocks
-
-
-_MORE_ARE_LEFT = "More of C's blocks are left. Go through the prefix map: which entries hold C's tokens?"
 
 
 @course_exercise("continuous-batching/again")
@@ -177,11 +174,6 @@ class _TakesItOut(LeastComputed):
         victim = super().choose_victim(request)
         self.running.remove(victim)
         return victim
-
-
-_ONLY_CHOOSES = (
-    "`choose_victim` only chooses: the engine takes the request out of `self.running`. Do not change the list."
-)
 
 
 class _OldestOfEquals(TokenBudgetScheduler):

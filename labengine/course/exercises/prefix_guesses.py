@@ -57,7 +57,7 @@ def _same_rules(rules: str, one: str, other: str) -> Instance:
         lab.add(f"{rules} {other}", max_tokens=4, ignore_eos=True)
 
     task = (
-        f"A is done. Now B comes with {n} words, of which the first {shared} are A's, too. A block has room for 4 "
+        f"A is done. Now B arrives with {n} words, of which the first {shared} are A's, too. A block has room for 4 "
         "words. How many of B's words does the next step compute?"
     )
     return Instance(task, play)
@@ -93,7 +93,7 @@ def _once_more(text: str) -> Instance:
         lab.add(text, max_tokens=3, ignore_eos=True)
 
     task = (
-        f"A prompt of {n} words comes, and each of its full blocks of 4 words is in the map already. How many of its "
+        f"A prompt of {n} words arrives, and each of its full blocks of 4 words is in the map already. How many of its "
         "words are found?"
     )
     return Instance(task, play)
@@ -169,8 +169,8 @@ def _twins(text: str, is_later: bool) -> Instance:
 
     when = "one step after A, which goes on" if is_later else "at the same moment as A, in the same step"
     task = (
-        f"B comes with the same {len(text.split())} words as A, {when}. How many of them does B find? (A block has "
-        "room for 4.)"
+        f"B arrives with the same {len(text.split())} words as A, {when}. How many of them does B find? A block has "
+        "room for 4."
     )
     return Instance(task, play)
 
@@ -203,7 +203,7 @@ def _two_were_here(texts: Sequence[str], newcomer: str) -> Instance:
         lab.add(newcomer, max_tokens=1, ignore_eos=True)
 
     task = (
-        f"All earlier requests are done. Now one comes with {len(newcomer.split())} new words: it takes {needed} "
+        f"All earlier requests are done. Now one arrives with {len(newcomer.split())} new words: it takes {needed} "
         "blocks from the head of the free queue. Which entry of the prefix map is evicted first?"
     )
     return Instance(task, play)

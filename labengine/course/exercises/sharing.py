@@ -149,9 +149,6 @@ def _best_word_of_each(scores: dict[int, float], likeliest: Candidates, num_beam
     return best(scores, bests, num_beams)
 
 
-_EVERY_BEAM = "So a beam goes on once at most. One beam may go on twice, and another one not at all."
-
-
 def _forgets_the_past(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
     return best(dict.fromkeys(scores, 0.0), likeliest, num_beams)
 
