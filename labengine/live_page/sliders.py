@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from labengine.config import ConfigError
 from labengine.live_page.permalink import MAX_BLOCK_SIZE, MAX_BLOCKS, MAX_COPIES
 from labengine.live_page.session import OpenSession, open_session
 from labengine.session.compare.variation import Variation
@@ -53,6 +54,14 @@ class SessionSliders:
 
     def _follow(self, session: OpenSession) -> None:
         self._reached = _reached(session)
+
+
+def sliders_of(session: OpenSession) -> SessionSliders | None:
+    """Return the sliders of a session; None where there is no workload, or none that can be run again."""
+    try:
+        return SessionSliders(session)
+    except ConfigError:
+        return None
 
 
 def _reached(session: OpenSession) -> tuple[str, int, int]:

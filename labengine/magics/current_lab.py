@@ -109,7 +109,7 @@ class CurrentLab:
         labs = [lab for lab in (*self.labs, *beside) if _is_newest(report, lab)]
         compared = self.comparison
         is_compared = compared is not None and compared.has_view
-        return any(lab.views.has_dashboard or (is_compared and lab in self.labs) for lab in labs)
+        return any(lab.has_dashboard or (is_compared and lab in self.labs) for lab in labs)
 
     @property
     def names(self) -> Mapping[str, Any]:

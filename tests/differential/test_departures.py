@@ -10,7 +10,7 @@ import pytest
 
 import labengine
 from checkout import ROOT
-from differential import vllm_golden, vllm_streams
+from differential import vllm_streams
 from differential.departures import DEPARTURES, departures_of
 from differential.vllm_comparison import rows_of_replay, rows_of_simulate
 from differential.vllm_tier import DEPARTING, TWO_EQUAL_LOADS, rows_with_tier, tier_workloads
@@ -43,11 +43,6 @@ def test_every_scenario_of_the_list_exists_and_is_about_vllm() -> None:
 
 
 # -- the comparison ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [*vllm_golden.NAMES, *vllm_golden.MIXED_NAMES, "tier"])
-def test_no_recorded_workload_asks_for_a_departure(name: str) -> None:
-    assert {one for workload, _ in vllm_golden.read(name) for one in departures_of(workload)} == set()
 
 
 def test_no_workload_of_a_stream_that_is_judged_asks_for_a_departure() -> None:

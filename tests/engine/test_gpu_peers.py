@@ -17,7 +17,6 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 
 import engines
 import peers
-import report
 from brought import Brought
 from engine_process import EngineError, EngineProcess, Entry
 from stages import Budget, Outcome
@@ -102,13 +101,12 @@ def test_an_engine_that_does_not_leave_is_killed(entry: MakeEntry, tmp_path: Pat
 
 
 def test_one_round_of_each_comes_first_and_peers_come_second() -> None:
-    entries = peers.Peers(nano=Path("nano"), vllm="python").entries()
+    entries = peers.entries(Path("nano"))
     ours = ["labengine, blocks of 16, Triton", "labengine, blocks of 256"]
-    theirs = ["nano-vLLM", "vLLM"]
-    assert [entry.name for entry in entries] == [peers.OURS, *theirs, *ours]
-    assert [entry.name for entry in peers.in_order(entries, 1)] == [peers.OURS, *theirs, *ours]
-    assert [entry.name for entry in peers.in_order(entries, 2)] == [*reversed(theirs), peers.OURS, *ours]
-    assert [entry.name for entry in peers.Peers().entries()] == [peers.OURS, *ours]
+    assert [entry.name for entry in entries] == [peers.OURS, "nano-vLLM", *ours]
+    assert [entry.name for entry in peers.in_order(entries, 1)] == [peers.OURS, "nano-vLLM", *ours]
+    assert [entry.name for entry in peers.in_order(entries, 2)] == ["nano-vLLM", peers.OURS, *ours]
+    assert [entry.name for entry in peers.entries(None)] == [peers.OURS, *ours]
 
 
 def test_profiles_come_between_rounds() -> None:
@@ -158,7 +156,7 @@ def test_an_engine_that_fails_or_hangs_costs_only_itself(entry: MakeEntry, tmp_p
         peers.OURS: [speed, speed], "hanging": [], "dying": [], "short": [], "good": [speed, speed],
     }  # fmt: skip
     assert written["about"]["good"] == "a stand-in" and "out of memory" in written["about"]["dying"]
-    table = report.speed_table(comparison.speeds, comparison.about, peers.OURS, 4 * speed)
+    table = peers.speed_table(comparison.speeds, comparison.about, peers.OURS, 4 * speed)
     assert f"| good | {speed:,.0f} | {speed:,.0f} to {speed:,.0f} | 1.00 x | 25% |" in table
     assert "| dying | failed: it ended: out of memory | | | |" in table
 
@@ -187,9 +185,9 @@ def test_rounds_and_profiles_whatever_fails(entry: MakeEntry, tmp_path: Path, mo
     """Limits that fail cost no round, and a profile that fails no later round."""
     monkeypatch.setattr(peers, "prepare", lambda run, brought, *models: brought)
     monkeypatch.setattr(peers, "python", lambda script, *words: (sys.executable, "-c", "raise SystemExit(1)"))
-    monkeypatch.setattr(peers.Peers, "entries", lambda self: [entry(peers.OURS, ANSWERS, "ours")])
+    monkeypatch.setattr(peers, "entries", lambda nano: [entry(peers.OURS, ANSWERS, "ours")])
     run = run_in(tmp_path)
-    peers.run_peers(run, Brought(work=tmp_path), peers.Peers(), rounds=2)
+    peers.run_peers(run, Brought(work=tmp_path), rounds=2)
     assert [outcome.stage for outcome in run.journal.outcomes] == [
         "limits",
         f"{peers.OURS}, round 1",
@@ -218,7 +216,7 @@ def test_a_profile_is_printed_and_kept(
 
 def test_an_unknown_limit_leaves_the_share_out() -> None:
     assert Outcome("a", "passed", 0, "").has_failed is False
-    table = report.speed_table({"a": [100.0]}, {"a": "words"}, "a", None)
+    table = peers.speed_table({"a": [100.0]}, {"a": "words"}, "a", None)
     assert "| a | 100 | 100 to 100 | 1.00 x |  |" in table and "the limit is not known" in table
 
 
@@ -244,14 +242,13 @@ def module(name: str, monkeypatch: pytest.MonkeyPatch, **content: Any) -> None:
     monkeypatch.setitem(sys.modules, name, found)
 
 
-@pytest.mark.parametrize("engine", ["ours", "nano", "vllm"])
+@pytest.mark.parametrize("engine", ["ours", "nano"])
 def test_engines_have_equal_settings(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by its own names; ours does not compute on a CPU where there is no GPU."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(labengine, "Lab", Seen)
     module("flash_attn", monkeypatch)
     module("nanovllm", monkeypatch, LLM=Seen, SamplingParams=None)
-    module("vllm", monkeypatch, LLM=Seen, __version__="1")
     engines.ENGINES[engine]("model", {"block_size": 16, "checkout": "none"})  # type: ignore[call-arg]
     names = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
     assert engine != "ours" or Seen.settings["device"] == "cuda"

@@ -164,5 +164,5 @@ class PairViewSource(Protocol):
     def has_follow_up(self) -> bool:
         """True while the follow-up command is available."""
 
-    def post(self, action: str, **arguments: Any) -> Future[Any]:
+    def post_command(self, action: str, **arguments: Any) -> Future[Any]:
         """Have both sides run a command; the Future carries the error, if any."""

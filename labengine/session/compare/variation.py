@@ -103,8 +103,8 @@ class Variation:
         """
         done = self.changed(changes)
         done.close()
-        source: ViewSource | PairViewSource = done.view_source()
-        return source
+        run: ViewSource | PairViewSource = done if isinstance(done, Comparison) else done.view_source()
+        return run
 
     def changed(self, changes: Mapping[str, int]) -> Any:
         """As run(), with the figures of the newest run where `changes` names none; its outcome is the one to show."""

@@ -8,9 +8,8 @@ from typing import Any
 
 from labengine.record.files.codec import dumps
 from labengine_widgets.compare.captions import PairDocument
-from labengine_widgets.feed.browser_link import BrowserLink
+from labengine_widgets.feed.browser_link import BrowserLink, checked_command
 from labengine_widgets.feed.feed import Feed
-from labengine_widgets.feed.messages import checked_command
 from labengine_widgets.view_source import PairViewSource
 
 FOLLOW_UP = "follow_up"
@@ -80,4 +79,4 @@ class PairLink(BrowserLink):
     def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:
         """Post a command of the browser half to both labs."""
         action, arguments = (FOLLOW_UP, {}) if content.get("action") == FOLLOW_UP else checked_command(content)
-        return self.compared.post(action, **arguments)
+        return self.compared.post_command(action, **arguments)
