@@ -17,8 +17,7 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course import function_exercise
 from labengine.course.exercises.your_own_policy import KeepWhatComesBack
-from labengine.course.function_exercise import FunctionExercise
-from labengine.course.plain_value import plain_value
+from labengine.course.function_exercise import FunctionExercise, plain_value
 from labengine_widgets.compare.view import CompareView
 
 pytestmark = pytest.mark.usefixtures("loops_end_soon")

@@ -15,7 +15,6 @@ from labengine.course.predict_exercise import Instance, in_step
 from labengine.course.trial import RUN, plays
 from labengine.course.words import course_exercise
 from labengine.events import RequestScheduled, TokenSampled
-from labengine.lab import Lab
 
 LETTER = "Here is a letter that I have written to my oldest friend about all that happened last year"
 
@@ -134,17 +133,11 @@ class SamplesEveryChunk(TokenBudgetScheduler):
         return replace(super().plan(request, num_tokens, status), samples=True)
 
 
-def _first_sampled_early(lab: Lab) -> int:
-    assert lab.timeline is not None
-    events = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
-    return next(n for n, event in events if isinstance(event, TokenSampled) and event.request_id == 1)
-
-
 course_exercise(
     "continuous-batching/early-token",
     broken=SamplesEveryChunk,
     play=plays(("Why is that", 6), 1, (LETTER, 4), RUN),
-    first=_first_sampled_early,
+    first=nth_event(TokenSampled, request_id=1),
     mistakes=[nth_event(TokenSampled), nth_event(RequestScheduled, 2)],
     num_blocks=24,
     max_num_batched_tokens=10,
