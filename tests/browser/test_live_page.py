@@ -153,7 +153,7 @@ def test_a_front_without_its_picture_and_a_question_of_blanks_say_so(browser: Br
         page = context.new_page()
         page.route("**/opening.bin", lambda route: route.fulfill(status=404))
         page.goto(address)
-        page.locator("#opening-verdict", has_text="The picture of this question did not come.").wait_for()
+        page.locator("#opening-verdict", has_text="The picture of this question could not be loaded.").wait_for()
         page.get_by_label("Now your own question:").fill("  ")
         page.get_by_role("button", name="Ask").click()
         page.locator("#own-state", has_text="the link has an empty prompt").wait_for()
@@ -174,6 +174,7 @@ def test_the_question_is_answered_rightly_and_skipped(browser: Browser, address:
         until(page, playing="true")
 
 
+@pytest.mark.journey
 def test_a_recorded_bug_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Browser, address: str) -> None:
     with opened(browser, address + BUG) as page:
         root = page.wait_for_selector("#lab .labengine-compare")

@@ -16,8 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from labengine.core.editions import EDITIONS
 from labengine.live_page.permalink import Permalink
-from labengine.live_page.session import open_session
-from labengine.live_page.sliders import sliders_of
+from labengine.live_page.session import open_session, sliders_of
 from labengine.scenarios import bugs
 from labengine.scenarios.scenario import Scenario
 from labengine.scenarios.tiny_model import TinyModelScenario
@@ -114,8 +113,7 @@ def recorded(scenario: Scenario) -> bytes:
     session = open_session(Permalink(bug=scenario.id))
     assert isinstance(session.shown, Comparison)
     with session.shown as comparison:
-        source = comparison.view_source()
-        recordings = [json.loads(payload) for payload in pair_payloads(source, source.title)]
+        recordings = [json.loads(payload) for payload in pair_payloads(comparison, comparison.title)]
         sliders = sliders_of(session)
     for number, one in enumerate(recordings[:2], 1):
         one["header"]["lab"] = f"lab {number}"

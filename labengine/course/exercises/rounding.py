@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import frexp, ldexp
 
-from labengine.course.base import Exercise
-from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import RUN, plays
+from labengine.course.words import course_exercise
 from labengine.events import PrefixHit
-from labengine.lab import Lab
 
+PROMPT = " ".join(f"word{number}" for number in range(96))
 
-def _cold_then_warm(lab: Lab) -> None:
-    prompt = " ".join(f"word{number}" for number in range(96))
-    lab.add(prompt, max_tokens=1, ignore_eos=True)
-    lab.run()
-    lab.add(prompt, max_tokens=1, ignore_eos=True)
-
-
-def _num_computed(step: RevealedStep) -> int:
-    return len(step.after.requests[1].token_ids) - 1 - _num_found(step)
-
-
-def _num_found(step: RevealedStep) -> int:
-    return step.first(PrefixHit).num_tokens
-
-
-@course_exercise("rounding/num-rows")
-def num_rows(make: Make) -> Exercise:
-    """Predict: the rows that the warm request multiplies."""
-    return make(
-        play=_cold_then_warm,
-        truth=_num_computed,
-        about="number",
-        mistakes=[0, 1],
-        num_blocks=16,
-        block_size=16,
-    )
+course_exercise(
+    "rounding/num-rows",
+    play=plays((PROMPT, 1), RUN, (PROMPT, 1)),
+    truth=lambda step: len(step.after.requests[1].token_ids) - 1 - step.first(PrefixHit).num_tokens,
+    about="number",
+    mistakes=[0, 1],
+    num_blocks=16,
+    block_size=16,
+)
 
 
 def margin(logits: Sequence[float]) -> float:
@@ -46,33 +28,23 @@ def margin(logits: Sequence[float]) -> float:
     return first - second
 
 
-def _first_two_in_the_list(logits: Sequence[float]) -> float:
-    return abs(logits[0] - logits[1])
-
-
-def _range_of_all(logits: Sequence[float]) -> float:
-    return max(logits) - min(logits)
-
-
-def _above_the_next_value(logits: Sequence[float]) -> float:
-    return max(logits) - max(one for one in logits if one != max(logits))
-
-
-@course_exercise("rounding/margin")
-def margins(make: Make) -> Exercise:
-    """Fill in: how close a vote was."""
-    return make(
-        solution=margin,
-        cases=[
-            ([1.0, 4.0, 3.5],),
-            ([2.0, 2.0, -1.0],),
-            ([0.25, 0.0],),
-            ([-3.0, -1.0, -8.0, -1.5],),
-            ([9.0, 9.0, 1.0, 9.0],),
-        ],
-        num_lines=2,
-        mistakes=[_first_two_in_the_list, _range_of_all, _above_the_next_value],
-    )
+course_exercise(
+    "rounding/margin",
+    solution=margin,
+    cases=[
+        ([1.0, 4.0, 3.5],),
+        ([2.0, 2.0, -1.0],),
+        ([0.25, 0.0],),
+        ([-3.0, -1.0, -8.0, -1.5],),
+        ([9.0, 9.0, 1.0, 9.0],),
+    ],
+    num_lines=2,
+    mistakes=[
+        lambda logits: abs(logits[0] - logits[1]),
+        lambda logits: max(logits) - min(logits),
+        lambda logits: max(logits) - max(one for one in logits if one != max(logits)),
+    ],
+)
 
 
 def rounded(number: float, num_bits: int) -> float:
@@ -96,53 +68,32 @@ def _in_one_go(numbers: Sequence[float], part_size: int, num_bits: int) -> float
     return sum_in_parts(numbers, len(numbers) or 1, num_bits)
 
 
-def _rounded_at_the_end(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    return rounded(sum(numbers), num_bits)
+def _parts(numbers: Sequence[float], part_size: int) -> list[Sequence[float]]:
+    return [numbers[start : start + part_size] for start in range(0, len(numbers), part_size)]
 
 
-def _parts_exact(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    total = 0.0
-    for start in range(0, len(numbers), part_size):
-        total = rounded(total + sum(numbers[start : start + part_size]), num_bits)
-    return total
-
-
-def _part_sums_only(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    starts = range(0, len(numbers), part_size)
-    return sum(rounded(sum(numbers[start : start + part_size]), num_bits) for start in starts)
-
-
-def _part_sums_once(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    total = 0.0
-    for start in range(0, len(numbers), part_size):
-        total = rounded(total + rounded(sum(numbers[start : start + part_size]), num_bits), num_bits)
-    return total
-
-
-def _parts_alone(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    total = 0.0
-    for start in range(0, len(numbers), part_size):
-        total += _in_one_go(numbers[start : start + part_size], part_size, num_bits)
-    return total
-
-
-@course_exercise("rounding/other-order")
-def other_order(make: Make) -> Exercise:
-    """Fill in: the same sum in another order."""
-    return make(
-        solution=sum_in_parts,
-        cases=[
-            ([256.0, 1.0, 1.0, 1.0], 4, 8),
-            ([256.0, 1.0, 1.0, 1.0], 2, 8),
-            ([256.0, 1.0, 1.0, 1.0], 1, 24),
-            ([1.0] * 300, 300, 8),
-            ([1.0] * 300, 20, 8),
-            ([0.1, 0.2, 0.3, 0.4, 0.5], 3, 8),
-            ([100.0, 0.3, 0.3, 0.3, 0.3, -100.0], 2, 8),
-        ],
-        num_lines=7,
-        mistakes=[_in_one_go, _rounded_at_the_end, _part_sums_only, _parts_alone, _part_sums_once, _parts_exact],
-    )
+course_exercise(
+    "rounding/other-order",
+    solution=sum_in_parts,
+    cases=[
+        ([256.0, 1.0, 1.0, 1.0], 4, 8),
+        ([256.0, 1.0, 1.0, 1.0], 2, 8),
+        ([256.0, 1.0, 1.0, 1.0], 1, 24),
+        ([1.0] * 300, 300, 8),
+        ([1.0] * 300, 20, 8),
+        ([0.1, 0.2, 0.3, 0.4, 0.5], 3, 8),
+        ([100.0, 0.3, 0.3, 0.3, 0.3, -100.0], 2, 8),
+    ],
+    num_lines=7,
+    mistakes=[
+        _in_one_go,
+        lambda numbers, part_size, num_bits: rounded(sum(numbers), num_bits),
+        lambda numbers, size, bits: sum(rounded(sum(part), bits) for part in _parts(numbers, size)),
+        lambda numbers, size, bits: sum(_in_one_go(part, size, bits) for part in _parts(numbers, size)),
+        lambda numbers, size, bits: _in_one_go([rounded(sum(part), bits) for part in _parts(numbers, size)], 1, bits),
+        lambda numbers, size, bits: _in_one_go([sum(part) for part in _parts(numbers, size)], 1, bits),
+    ],
+)
 
 
 Tokens = tuple[int, int]
@@ -159,44 +110,33 @@ def verdict(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_di
     return "other rounding" if took_largest and cold != warm else "not the KV"
 
 
-def _by_words_alone(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
-    return "equal" if tokens[0] == tokens[1] else "wrong content"
-
-
-def _keys_last(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
-    return "equal" if tokens[0] == tokens[1] else verdict(cold, warm, tokens, key_distance)
-
-
-def _never_the_sampler(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
-    found = verdict(cold, warm, tokens, key_distance)
-    return "other rounding" if found == "not the KV" else found
-
-
-def _only_exact_ties(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
-    found = verdict(cold, warm, tokens, key_distance)
-    return "not the KV" if found == "other rounding" and margin(cold) and margin(warm) else found
-
-
-@course_exercise("rounding/verdict")
-def judging(make: Make) -> Exercise:
-    """Fill in: corruption or rounding."""
-    return make(
-        solution=verdict,
-        cases=[
-            ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], (0, 0), 0.03),
-            ([5.0, 4.9, 1.0], [1.0, 2.0, 7.0], (0, 2), 1.3),
-            ([5.0, 5.0, 1.0], [5.0, 5.125, 1.0], (0, 1), 0.02),
-            ([4.0, 3.9, 0.0], [4.0, 3.9, 0.0], (0, 1), 0.0),
-            ([5.0, 1.0, 0.0], [5.0, 1.0, 0.0], (0, 0), 1.1),
-            ([2.0, 2.125], [2.125, 2.125], (1, 0), 0.01),
-            ([4.0, 3.9, 0.0], [3.9, 4.0, 0.0], (0, 1), 0.05),
-            ([3.0, 3.0], [3.0, 3.0], (0, 1), 0.0),
-            ([7.0, 6.875, 0.0], [6.75, 7.0, 0.0], (0, 2), 0.4),
-        ],
-        num_shown=4,
-        num_lines=6,
-        mistakes=[_by_words_alone, _keys_last, _never_the_sampler, _only_exact_ties],
-    )
+course_exercise(
+    "rounding/verdict",
+    solution=verdict,
+    cases=[
+        ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], (0, 0), 0.03),
+        ([5.0, 4.9, 1.0], [1.0, 2.0, 7.0], (0, 2), 1.3),
+        ([5.0, 5.0, 1.0], [5.0, 5.125, 1.0], (0, 1), 0.02),
+        ([4.0, 3.9, 0.0], [4.0, 3.9, 0.0], (0, 1), 0.0),
+        ([5.0, 1.0, 0.0], [5.0, 1.0, 0.0], (0, 0), 1.1),
+        ([2.0, 2.125], [2.125, 2.125], (1, 0), 0.01),
+        ([4.0, 3.9, 0.0], [3.9, 4.0, 0.0], (0, 1), 0.05),
+        ([3.0, 3.0], [3.0, 3.0], (0, 1), 0.0),
+        ([7.0, 6.875, 0.0], [6.75, 7.0, 0.0], (0, 2), 0.4),
+    ],
+    num_shown=4,
+    num_lines=6,
+    mistakes=[
+        lambda cold, warm, tokens, key_distance: "equal" if tokens[0] == tokens[1] else "wrong content",
+        lambda *runs: "equal" if runs[2][0] == runs[2][1] else verdict(*runs),
+        lambda *runs: {"not the KV": "other rounding"}.get(verdict(*runs), verdict(*runs)),
+        lambda *runs: (
+            "not the KV"
+            if verdict(*runs) == "other rounding" and margin(runs[0]) and margin(runs[1])
+            else verdict(*runs)
+        ),
+    ],
+)
 
 
 MOST_BITS = 24
@@ -211,27 +151,12 @@ def too_few_bits(logits: Sequence[float]) -> int:
     return 0
 
 
-def _until_another_wins(logits: Sequence[float]) -> int:
-    winner = logits.index(max(logits))
-    for num_bits in range(MOST_BITS - 1, 0, -1):
-        left = [rounded(one, num_bits) for one in logits]
-        if left.index(max(left)) != winner:
-            return num_bits
-    return 0
+def _most_bits(is_there: Callable[[int], bool]) -> int:
+    return next(filter(is_there, range(MOST_BITS - 1, 0, -1)), 0)
 
 
-def _until_any_two_are_equal(logits: Sequence[float]) -> int:
-    for num_bits in range(MOST_BITS - 1, 0, -1):
-        if len({rounded(one, num_bits) for one in logits}) < len(logits):
-            return num_bits
-    return 0
-
-
-def _bits_behind_the_point(logits: Sequence[float]) -> int:
-    for num_bits in range(MOST_BITS - 1, 0, -1):
-        if margin([round(ldexp(one, num_bits)) for one in logits]) == 0:
-            return num_bits
-    return 0
+def _winner(logits: Sequence[float]) -> int:
+    return logits.index(max(logits))
 
 
 def _upwards_from_one(logits: Sequence[float]) -> int:
@@ -249,28 +174,26 @@ def _rounds_the_rounded(logits: Sequence[float]) -> int:
     return 0
 
 
-@course_exercise("rounding/too-few-bits")
-def fewer_bits(make: Make) -> Exercise:
-    """Fill in: the number of bits with which a vote becomes a tie."""
-    return make(
-        solution=too_few_bits,
-        cases=[
-            ([20.0, 20.06, 3.0],),
-            ([1.25, 1.25375, -2.0],),
-            ([1.0, 2.0],),
-            ([-3.0, -3.01, -9.0],),
-            ([20.0, 19.9],),
-            ([9.0, 2.5, 2.501],),
-            ([0.02, 0.0199],),
-            ([12.25, 12.125, 12.5],),
-            ([1000.0, 1001.0],),
-        ],
-        num_lines=4,
-        mistakes=[
-            _until_another_wins,
-            _until_any_two_are_equal,
-            _bits_behind_the_point,
-            _rounds_the_rounded,
-            _upwards_from_one,
-        ],
-    )
+course_exercise(
+    "rounding/too-few-bits",
+    solution=too_few_bits,
+    cases=[
+        ([20.0, 20.06, 3.0],),
+        ([1.25, 1.25375, -2.0],),
+        ([1.0, 2.0],),
+        ([-3.0, -3.01, -9.0],),
+        ([20.0, 19.9],),
+        ([9.0, 2.5, 2.501],),
+        ([0.02, 0.0199],),
+        ([12.25, 12.125, 12.5],),
+        ([1000.0, 1001.0],),
+    ],
+    num_lines=4,
+    mistakes=[
+        lambda logits: _most_bits(lambda n: _winner([rounded(one, n) for one in logits]) != _winner(logits)),
+        lambda logits: _most_bits(lambda n: len({rounded(one, n) for one in logits}) < len(logits)),
+        lambda logits: _most_bits(lambda n: margin([round(ldexp(one, n)) for one in logits]) == 0),
+        _rounds_the_rounded,
+        _upwards_from_one,
+    ],
+)

@@ -11,7 +11,7 @@ from browser.bare_pages import BROWSER, BarePage, BarePages
 from labengine.course.predict_exercise import PredictExercise
 from labengine.course.progress import VARIABLE
 from labengine.record.wording import request_name
-from labengine_widgets.feed.messages import checked_command
+from labengine_widgets.feed.browser_link import checked_command
 from waiting import PATIENCE
 from widgets.browser.stage.dashboard_page import View, _ticked
 
@@ -74,7 +74,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
     [right] = exercise._right_answers()
 
     def check_click(page: ExercisePage) -> None:
-        assert "Which block is taken first?" in page.text(WORDS) and "Click on a block." in page.text(WORDS)
+        assert "Which block does it take first?" in page.text(WORDS) and "Click on a block." in page.text(WORDS)
         page.move_to(0)
         page.press("End")
         assert (page.page.locator(".le-queue-is-next").count(), page.text(".le-queue-summary")) == (
