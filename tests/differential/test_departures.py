@@ -77,7 +77,7 @@ def with_tier(**changes: Any) -> Row:
 
 ASKING: dict[str, list[Row]] = {
     "an abort during a load": [TIER | {"aborts": 1}],
-    "the end of a request that is sent": [with_tier(send=2), with_tier(pinning=1)],
+    "the end of a request whose KV is sent": [with_tier(send=2), with_tier(pinning=1)],
     "a step in flight, with a tier": [TIER | {"async": True}, with_tier(defer=True)],
     "a request that the pool cannot hold": [PLAIN | {"num_blocks": 2}, FITS_WITHOUT_DRAFTS | DRAFTS],
     "late loads that contend for blocks": [DEPARTING[0]],

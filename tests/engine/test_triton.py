@@ -30,8 +30,7 @@ from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention import triton as triton_attention
 from labengine.engine.attention.flash_attn import FlashStep, torch_store
 from labengine.engine.attention.torch_gather import TorchGather
-from labengine.engine.attention.trial_steps import take_trial_steps
-from labengine.engine.attention.triton import TritonAttention, TritonStep, write_kv
+from labengine.engine.attention.triton import TritonAttention, TritonStep, take_trial_steps, write_kv
 from labengine.engine.backend_choice import choose_ops
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.ops import triton as triton_ops

@@ -43,14 +43,10 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     for needed in ("config.json", "*.safetensors"):
         if not any(directory.glob(needed)):
             raise ConfigError(f"{directory} is no model directory: it holds no {needed}")
-    _check_tokenizer(directory)
+    from labengine.engine.model_files.tokenizer_files import check_tokenizer_file
+
+    check_tokenizer_file(directory)
     return directory
-
-
-def _check_tokenizer(directory: Path) -> None:
-    from labengine.engine.model_files.tokenizer_files import check_tokenizer_files
-
-    check_tokenizer_files(directory)
 
 
 def _not_found(name: str) -> str:

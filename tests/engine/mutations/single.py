@@ -45,7 +45,7 @@ STATIC = changes(
     ("rows of the step before are not padded", "if now < before:", "if now < before - 1:"),
 )
 GRAPH_STAGING = changes(
-    "forward/graph_staging.py",
+    "forward/choice.py",
     "test_static_step.py",
     ("decodes are staged on the device", "if all(request.num_tokens == 1", "if all(request.num_tokens == 0"),
     ("a step that no graph holds stays on the host", "if self._takes(step):", "if True:"),
