@@ -12,14 +12,12 @@ from labengine.engine.wasm.model import load_in_page
 from labengine.lab import Lab
 from labengine.live_page.page_view import PageView, Send
 from labengine.live_page.permalink import permalink_of
-from labengine.live_page.session import OpenSession, open_session
-from labengine.live_page.sliders import SessionSliders, sliders_of
+from labengine.live_page.session import OpenSession, SessionSliders, open_session, sliders_of
 from labengine.record.files.codec import dumps
 from labengine.record.wording import readable
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import COMPARE, DASHBOARD
-from labengine_widgets.compare.link import FOLLOW_UP, PairLink
-from labengine_widgets.compare.varied import checked_changes, send_run, varied_message
+from labengine_widgets.compare.link import FOLLOW_UP, PairLink, checked_changes, send_run, varied_message
 from labengine_widgets.feed.feed import Feed, feed_of
 
 MAX_REFUSAL = 4_000

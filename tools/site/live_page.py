@@ -16,8 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from labengine.core.editions import EDITIONS
 from labengine.live_page.permalink import Permalink
-from labengine.live_page.session import open_session
-from labengine.live_page.sliders import sliders_of
+from labengine.live_page.session import open_session, sliders_of
 from labengine.scenarios import bugs
 from labengine.scenarios.scenario import Scenario
 from labengine.scenarios.tiny_model import TinyModelScenario

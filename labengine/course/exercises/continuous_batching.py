@@ -58,7 +58,7 @@ def _two_run_and_two_arrive(long: str, short: str) -> Instance:
 
     task = (
         f"A step may compute 10 tokens. A and B are being answered. C waits with a prompt of {len(long.split())} "
-        f"tokens, and behind it D with {len(short.split())}. How many tokens of prompts does the next step compute?"
+        f"tokens, and D behind it with {len(short.split())}. How many prompt tokens does the next step compute?"
     )
     return Instance(task, plays(("Why is that", 9), ("Who are they", 9), 2, (long, 3), (short, 3)))
 
@@ -84,10 +84,10 @@ def _three_arrive(a: int, b: int, prompts: Sequence[str]) -> Instance:
     number = {3: "three", 4: "four", 5: "five", 6: "six"}
     c, d, e = (len(prompt.split()) for prompt in prompts)
     task = (
-        f"Three seats, and 9 blocks of 4 tokens. A and B are being answered: A's answer has {number[a]} tokens, B's "
-        f"has {number[b]}, and each has got two. Now C comes with a prompt of {c} tokens, behind it D with {d}, "
-        f"and E with {e}. Of the requests that the next step computes, which one is the youngest, that is, was "
-        "admitted last, in this step or in an earlier one?"
+        f"The engine has three seats, and 9 blocks of 4 tokens. A and B are being answered: A's answer has {number[a]} "
+        f"tokens, B's has {number[b]}, and each has two so far. Now C arrives with a prompt of {c} tokens, then D with "
+        f"{d}, and E with {e}. Of the requests that the next step computes, which is the youngest: the one admitted "
+        "last, in this step or in an earlier one?"
     )
     return Instance(
         task,

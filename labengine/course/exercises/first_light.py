@@ -86,8 +86,8 @@ def _two_ask(before: str, question: str) -> Instance:
 
     task = (
         f"A is done. B and C are equal prompts of {len(question.split())} tokens, which share nothing with A, in "
-        "blocks of 4, and there is a late merge. Which block is at the head of the free queue after the step: the one "
-        "that is taken next?"
+        "blocks of 4, and the engine merges late. Which block is at the head of the free queue after the step, to be "
+        "taken next?"
     )
     return Instance(task, plays((before, 1), RUN, *[(question, 6)] * 2))
 
@@ -111,8 +111,8 @@ def _then_a_third(question: str, more: str) -> Instance:
     more_words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}[len(more.split())]
     task = (
         f"A and B have computed equal prompts of {len(question.split())} tokens. C arrives with the same tokens and "
-        f"{more_words} more. How many tokens does the next step compute, for all three together? (Blocks have 4 "
-        "tokens.)"
+        f"{more_words} more. How many tokens does the next step compute for all three together? Blocks have 4 "
+        "tokens."
     )
     return Instance(task, plays(*[(question, 6)] * 2, 1, (f"{question} {more}", 6)))
 

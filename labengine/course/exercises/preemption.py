@@ -36,7 +36,7 @@ def _another_full_house(random: Random) -> Instance:
     return Instance(_FULL, play_until(requests, needs_more), keeps_mistakes=False)
 
 
-_FULL = "In the next step those that run need more blocks than are free. Which request is preempted?"
+_FULL = "In the next step the running requests need more blocks than are free. Which request is preempted?"
 
 
 course_exercise(
@@ -58,8 +58,8 @@ def _up_to_the_return(lab: Lab) -> None:
 
 def _another_return(random: Random) -> Instance:
     task = (
-        "Other texts: one request was preempted some steps ago, and comes back in the next step. How many tokens does "
-        "the step compute for it? (Blocks have 4 tokens.)"
+        "The texts are new: one request was preempted some steps ago, and comes back in the next step. How many tokens "
+        "does the step compute for it? Blocks have 4 tokens."
     )
     return Instance(task, up_to_the_return(random))
 

@@ -94,8 +94,8 @@ def _others_at_once(random: Random) -> Instance:
     one, other, new = phrases(random, *random.choices(range(8, 12), k=2), 9)
     place = random.randrange(2)
     task = (
-        f"A and B asked, A first: both are done. Now C asks what {'AB'[place]} asked, word for word, and D something "
-        "new, which needs three blocks. The next step admits both, C first. Which entry of the prefix map is evicted "
+        f"A and then B asked; both are done. Now C asks {'AB'[place]}'s question, word for word, and D something new, "
+        "which needs three blocks. The next step admits both, C first. Which entry of the prefix map is evicted "
         "first?"
     )
     return Instance(task, _asked_at_once(one, other, (one, other)[place], new), keeps_mistakes=False)
