@@ -96,7 +96,7 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
         button.click()
         until_said(page, "the lab stays simulated: part1 did not arrive intact: its SHA-256 is not the one")
         heard = page.evaluate("() => heard")
-        assert heard[0] == "The real model is coming: 0 of 2 MB …" and len(heard) >= 3
+        assert heard[0] == "The real model is loading: 0 of 2 MB …" and len(heard) >= 3
         page.get_by_role("button", name="Step", exact=True).click()
         page.wait_for_url("**prompt=a&step=1")
 
@@ -147,7 +147,7 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         page.get_by_label("Now your own question:").fill(PROMPT)
         page.get_by_label("a real model answers (a download of 98 MB, once)").check()
         page.get_by_role("button", name="Ask", exact=True).click()
-        page.locator("#own-state", has_text="The real model is coming").wait_for()
+        page.locator("#own-state", has_text="The real model is loading").wait_for()
         page.wait_for_url(f"**/?{LINK}&step=1")
         page.get_by_text("smollm2 · edition labengine").wait_for()
         page.locator(".labengine").press("End")
