@@ -53,9 +53,7 @@ class WithOverride(CodeExercise):
         """The signature of the method, and the call that checks."""
         name, answer = called(self.right_answer), self.right_answer
         what = f"`{_class_signature(answer)}`" if isclass(answer) else f"`{_signature(answer)}`"
-        size = f" (about {self.text.num_lines} lines)" if self.text.num_lines > 1 else ""
-        size = " (about 1 line)" if self.text.num_lines == 1 else size
-        return f"Write {what}{size}, and check it with `.check({name})`."
+        return f"Write {what}{self._size}, and check it with `.check({name})`."
 
     def show(self, answer: Any = None, *, workload: int = 0) -> Any:
         """Return both engines side by side after a workload (0: the smallest): as it should be, and with the answer.
