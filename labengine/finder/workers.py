@@ -113,19 +113,16 @@ def _in_its_place(number: int, task: Task, deadline: float, error: Exception) ->
 def _searched(task: Task, seconds: float) -> tuple[list[Found | SearchCounts], Ended]:
     """Return the findings of a search, up to the first grave one, its last counts, and that it has ended."""
     counts, found = SearchCounts(), list[Found]()
-    with operations_end(monotonic() + seconds + AFTER_S):
-        try:
-            for message in search(task, monotonic() + seconds):
-                if isinstance(message, SearchCounts):
-                    counts = message
-                    continue
-                found.append(message)
-                if message.is_shrunk and message.finding.kind in GRAVE:
-                    break
-        except SearchEndedError as error:
-            counts.cut(f"{NOT_ENDED} An operation had not come back: it was in {error}.")
-        except Exception as error:
-            return [], Ended(error=_failure(error))
+    try:
+        for _, message in in_this_process([task], seconds):
+            if isinstance(message, SearchCounts):
+                counts = message
+                continue
+            found.append(message)
+            if message.is_shrunk and message.finding.kind in GRAVE:
+                break
+    except Exception as error:
+        return [], Ended(error=_failure(error))
     return [*found, counts], Ended()
 
 
