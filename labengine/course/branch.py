@@ -16,7 +16,7 @@ from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
 from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.events import StepStarted, TokenSampled
+from labengine.events import RequestAdded, StepStarted, TokenSampled
 from labengine.lab import Lab
 
 
@@ -86,12 +86,15 @@ def send_day(lab: Lab) -> None:
 
 
 def waits(lab: Lab) -> list[int]:
-    """Return for each request of the day the steps from its arrival to its first token."""
+    """Return for each request the steps from its arrival to its first token."""
     assert lab.timeline is not None
-    step, first = 0, dict[int, int]()
+    step, arrived, waited = 0, dict[int, int](), dict[int, int]()
     for event in lab.timeline.events():
-        if isinstance(event, StepStarted):
-            step = event.step
-        elif isinstance(event, TokenSampled):
-            first.setdefault(event.request_id, step)
-    return [first[request_id] - request_id for request_id in sorted(first)]
+        match event:
+            case StepStarted():
+                step = event.step
+            case RequestAdded():
+                arrived[event.request_id] = step
+            case TokenSampled():
+                waited.setdefault(event.request_id, step - arrived[event.request_id])
+    return [waited[request_id] for request_id in sorted(waited)]

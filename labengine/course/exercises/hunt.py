@@ -9,7 +9,8 @@ from typing import Any
 from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.course.branch import FAST_PREFILL, TEXTS, BranchManager, BranchScheduler, send_day, waits
+from labengine.course.branch import FAST_PREFILL, TEXTS, BranchManager, BranchScheduler, send_day
+from labengine.course.exercises.policy_workloads import steps_waited
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
 from labengine.course.trial import plays
@@ -172,11 +173,6 @@ class CachedFirst(PrefillFirstScheduler):
             return not request.has_blocks, request.num_tokens - num_found
 
         return min(self.waiting, key=cost)
-
-
-def steps_waited(lab: Lab) -> float:
-    """Return the steps that all requests together waited for their first tokens."""
-    return sum(waits(lab))
 
 
 course_exercise(

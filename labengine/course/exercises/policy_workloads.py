@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from labengine.course.branch import waits
 from labengine.course.trial import RUN, plays
-from labengine.events import ForwardRan, RequestAdded, StepStarted, TokenSampled
+from labengine.events import ForwardRan
 from labengine.lab import Lab
 
 ENGINE: Mapping[str, Any] = {"num_blocks": 20, "block_size": 4, "max_num_seqs": 6, "max_num_batched_tokens": 48}
@@ -86,15 +87,5 @@ def tokens_and_steps(lab: Lab) -> int:
 
 
 def steps_waited(lab: Lab) -> int:
-    """Return the steps from each request's arrival to its first token, summed over all requests."""
-    assert lab.timeline is not None
-    step, arrived, waited = 0, dict[int, int](), dict[int, int]()
-    for event in lab.timeline.events():
-        match event:
-            case StepStarted():
-                step = event.step
-            case RequestAdded():
-                arrived[event.request_id] = step
-            case TokenSampled():
-                waited.setdefault(event.request_id, step - arrived[event.request_id])
-    return sum(waited.values())
+    """Return the steps that all requests together waited for their first tokens."""
+    return sum(waits(lab))
