@@ -132,7 +132,7 @@ const isReal = (query: string) => new URLSearchParams(query).get("model") === MO
 
 function progress(arrived: number, total: number) {
   if (arrived >= total && arrived) return "The real model is being unpacked …";
-  return `The real model is coming: ${Math.floor(arrived / 1e6)} of ${Math.round(total / 1e6)} MB …`;
+  return `The real model is loading: ${Math.floor(arrived / 1e6)} of ${Math.round(total / 1e6)} MB …`;
 }
 
 // The same requests and steps with weights; a scenario's need tokens that are made for it.
