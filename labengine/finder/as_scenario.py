@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from labengine.core.connector import Connector
+from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.scenarios.by_hand import HandMadeScenario, hand_made
@@ -45,8 +46,14 @@ def scenario_of(found: FoundWorkload) -> HandMadeScenario:
     """Return a scenario whose broken column has the parts and whose fixed one the reference."""
     reference = found.reference
     columns = (
-        Column("yours", found.parts, "The parts that go wrong."),
-        Column(reference.name, reference, "The edition that they are held against.", tier=found.reference_tier),
+        Column(LABENGINE.name, found.parts, name="yours", says="The parts that go wrong."),
+        Column(
+            LABENGINE.name,
+            reference,
+            tier=found.reference_tier,
+            name=reference.name,
+            says="The edition that they are held against.",
+        ),
     )
     roles = ("what you gave", "what it is held against")
     scenario = hand_made("found", found.headline.rstrip("."), found.message, columns, roles)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.vllm.full_attention import PromptTailGroup
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
@@ -34,14 +32,6 @@ class HeadFirst(PromptTailGroup):
         return range(num_entries)
 
 
-BROKEN = Column(
-    "head first",
-    Parts(name="vllm, head first", full_attention_group=HeadFirst).overriding(VLLM),
-    "Frees a table from its head on: the block that all others need is evicted first.",
-)
-FIXED = Column("tail first", "vllm", "Frees a table from its tail on: what is left is always a prefix.")
-
-
 class GroupsInReverse(VllmKVCacheManager):
     """vLLM's deferred free: the tables of all groups as one list, reversed."""
 
@@ -54,10 +44,7 @@ class GroupsInReverse(VllmKVCacheManager):
 class OrderOfGroups(Experiment):
     """vLLM issue 48489 and pull request 48532: freed as one list, the blocks of a later group are evicted first."""
 
-    columns = (
-        Column(parts=Parts(name="vllm, one list", kv_cache_manager=GroupsInReverse).overriding(VLLM)),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", GroupsInReverse), Column("vllm"))
     prompt = range(1, 26)
 
     def play(self, lab: Lab) -> None:
@@ -82,7 +69,7 @@ class OrderOfGroups(Experiment):
 class EvictedHeadFirst(Scenario):
     """The report's example."""
 
-    columns = (BROKEN, FIXED)
+    columns = (Column("vllm", HeadFirst), Column("vllm"))
     guide = (
         GuideStop(
             "A's three full blocks are freed. Left, from the head of the chain on; right, from its tail.",
@@ -99,7 +86,7 @@ class EvictedHeadFirst(Scenario):
         ),
     )
     sentences = sentences(guide)
-    experiments: Mapping[str, Experiment] = {"order of groups": OrderOfGroups()}
+    experiments = {"order of groups": OrderOfGroups()}
 
     def play(self, lab: Lab) -> None:
         """Run a prompt of three full blocks, one that needs a block of them, and the first one again."""
@@ -136,6 +123,3 @@ def cached_links(snapshot: Snapshot) -> set[int]:
     prompt = range(1, 100)
     first_tokens = (block.token_ids[0] for block in snapshot.blocks if block.token_ids)
     return {(token - 1) // 4 for token in first_tokens if token in prompt}
-
-
-SCENARIO = EvictedHeadFirst()

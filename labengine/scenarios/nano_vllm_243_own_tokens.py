@@ -6,13 +6,11 @@ blocks of other tokens, but not the same tokens after another prefix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from random import Random
 
-from labengine.core.editions import LABENGINE, NANO_VLLM_243
 from labengine.core.hash_chain import HashChain
-from labengine.core.parts import Parts
 from labengine.events import BlockMerged
 from labengine.lab import Lab
 from labengine.record.wording import counted
@@ -28,33 +26,21 @@ class SixBitHashes(HashChain):
         return bytes([super().link(parent_hash, token_ids)[0] >> 2])
 
 
-OWN_TOKENS = Column(
-    "nano-vllm+243",
-    Parts(name="nano-vllm+243, 6 bits", hash_chain=SixBitHashes).overriding(NANO_VLLM_243),
-    "Compares the block's own tokens: equal, so it merges.",
-)
-COMPLETE_PREFIX = Column(
-    "labengine",
-    Parts(name="labengine, 6 bits", hash_chain=SixBitHashes).overriding(LABENGINE),
-    "Compares the block's tokens and all before them: different, so it keeps both.",
-)
-
-
 class Collision(Experiment):
     """Two prompts whose second blocks hold equal tokens after different ones, under the same hash."""
 
-    columns = (OWN_TOKENS, COMPLETE_PREFIX)
+    columns = (Column("nano-vllm+243", SixBitHashes), Column("labengine", SixBitHashes))
 
     def play(self, lab: Lab) -> None:
         """Run both prompts in one step, and a second step, which reads."""
         for prompt in colliding_prompts():
             lab.add(token_ids=prompt, max_tokens=4)
-        lab.step()
-        lab.step()
+        lab.step(2)
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count merges and misreads."""
-        return {"merged blocks": len(events_of(lab, BlockMerged)), "wrong reads": num_misread_requests(lab)}
+    figures = {
+        "merged blocks": lambda lab: len(events_of(lab, BlockMerged)),
+        "wrong reads": num_misread_requests,
+    }
 
     def answer(self, table: Table) -> str:
         """State that comparing a block's own tokens is not enough."""
@@ -75,8 +61,7 @@ class RandomPrompts(Collision):
         for _ in range(40):
             kinds = [rng.randrange(2) for _ in range(5)]
             lab.add(token_ids=[*(token for kind in kinds for token in [7 + kind] * 4), 1], max_tokens=4)
-        lab.step()
-        lab.step()
+        lab.step(2)
 
     def answer(self, table: Table) -> str:
         """State the share of wrong reads."""
@@ -87,7 +72,7 @@ class RandomPrompts(Collision):
 class OwnTokens(Collision, Scenario):
     """The collision, with the pull request's comparison and with one of complete prefixes."""
 
-    experiments: Mapping[str, Experiment] = {"random prompts": RandomPrompts()}
+    experiments = {"random prompts": RandomPrompts()}
 
 
 def colliding_prompts() -> tuple[list[int], list[int]]:
@@ -99,6 +84,3 @@ def colliding_prompts() -> tuple[list[int], list[int]]:
         if parents[0] != parents[1] and len({chain.link(parent, common) for parent in parents}) == 1:
             return [*one, *common, 1], [*other, *common, 1]
     raise AssertionError("64 hashes for 1,225 pairs, and none alike")
-
-
-SCENARIO = OwnTokens()

@@ -15,7 +15,7 @@ from labengine.lab import Lab
 from labengine.record.wording import counted
 from labengine.scenarios.counts import num_misread_blocks
 from labengine.scenarios.scenario import Column, Scenario, Table
-from labengine.scenarios.shared_tails import SHARES_TAILS, SharesTailsKVCacheManager
+from labengine.scenarios.shared_tails import SharesTailsGroup, SharesTailsKVCacheManager
 
 
 class CopiesByReference(SharesTailsKVCacheManager):
@@ -29,15 +29,12 @@ class CopiesByReference(SharesTailsKVCacheManager):
             group.release(request, table[-1:], [len(table) - 1], "merged")
 
 
-BROKEN = Parts(name="vllm, copies by reference", kv_cache_manager=CopiesByReference).overriding(SHARES_TAILS)
-
-
 class CopiedByReference(Scenario):
     """A has ended; B begins like A and takes a copy of A's last block; C needs memory."""
 
     columns = (
-        Column(parts=BROKEN),
-        Column(parts="vllm"),
+        Column("vllm", Parts(kv_cache_manager=CopiesByReference, full_attention_group=SharesTailsGroup)),
+        Column("vllm"),
     )
 
     def play(self, lab: Lab) -> None:
@@ -68,6 +65,3 @@ class CopiedByReference(Scenario):
             "of slots a copy needs a block and the bytes: a reference to the source is the source. Rapid-MLX keeps "
             "arrays in lists, and its eviction drops one reference of two: there the claim is false."
         )
-
-
-SCENARIO = CopiedByReference()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from operator import itemgetter
+from operator import eq, gt, itemgetter, lt
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -28,6 +29,9 @@ from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.assertion import Asserting
 
 E = TypeVar("E", bound=Event)
+
+_CONDITION = re.compile(r"(.+) ([<>=]) (.+)")
+_SIGNS: Mapping[str, Callable[[int, int], bool]] = {"<": lt, ">": gt, "=": eq}
 
 
 def sentences(guide: tuple[GuideStop, ...]) -> tuple[str, ...]:
@@ -59,14 +63,21 @@ class Scenario(Experiment):
     """The rules that the checks report in the broken column, the first reported first."""
     why_unseen: ClassVar[str] = ""
     """Why no check can see the defect, in one sentence, where `seen_by` is empty."""
-    wrong_figure: ClassVar[str]
-    """The figure of `measure` that is above 0 where the defect shows; a scenario without one overrides `is_wrong`."""
+    wrong_when: ClassVar[str | tuple[str, ...]]
+    """What the figures are where the defect shows: "tokens found = 0", "tokens found < tokens stored"; one of several.
+
+    A figure alone is above 0.
+    """
+    wrong_event: ClassVar[GuideStop | None] = None
+    """The first wrong event, where it is not the earliest that broke a rule."""
     sentences: ClassVar[tuple[str, ...]]
     """The story as text, in order."""
     guide: ClassVar[tuple[GuideStop, ...]] = ()
     """The compare view's sentences, each with its event; those of the follow-up come last."""
     roles: ClassVar[tuple[str, str]] = ("the bug", "the fix")
     """Roles of the broken and the fixed column in the story, shown above the columns."""
+    follow_ups: ClassVar[tuple[Callable[[Lab], Any], ...]] = ()
+    """What `follow_up_acts` returns."""
     follow_up_question: ClassVar[str] = "What does it cost later?"
     experiments: Mapping[str, Experiment] = {}
     """Further experiments, by name."""
@@ -75,7 +86,8 @@ class Scenario(Experiment):
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return whether a column's figures show the reported defect."""
-        return measured[self.wrong_figure] > 0
+        conditions = (self.wrong_when,) if isinstance(self.wrong_when, str) else self.wrong_when
+        return any(_holds(condition, measured) for condition in conditions)
 
     def findings(self) -> Iterator[str]:
         """Yield an answer of one or two sentences per experiment, with the numbers of this run."""
@@ -94,13 +106,16 @@ class Scenario(Experiment):
 
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """Return the acts that show the later cost, each an add or a step. Empty: nothing more to show."""
-        return ()
+        return self.follow_ups
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the event that made the state wrong: the earliest that broke a rule. None when no rule is broken.
+        """Return the event that made the state wrong: `wrong_event`, or the earliest that broke a rule.
 
-        A scenario whose defect breaks no rule overrides this.
+        None where nothing is wrong.
         """
+        if (stop := self.wrong_event) is not None:
+            moment = moment_of(lab, stop.kind, stop.test) if self.is_wrong(self.measure(lab)) else None
+            return None if moment is None else wrong_at(lab, moment, stop.sentence)
         known = [(v.first_event, f"The check says: {v.message}.") for v in lab.violations if v.first_event is not None]
         return wrong_at(lab, *min(known, key=itemgetter(0))) if known else None
 
@@ -218,6 +233,14 @@ class Scenario(Experiment):
         """Return a file for pytest that repeats the broken lab's session; see Lab.to_test."""
         with self.broken() as lab:
             return lab.to_test(asserting)
+
+
+def _holds(condition: str, measured: Mapping[str, int]) -> bool:
+    """Return True if figures meet a condition: "tokens computed = 0"; of "blocks lost", if it is above 0."""
+    found = _CONDITION.fullmatch(condition)
+    figure, sign, limit = found.groups() if found else (condition, ">", "0")
+    other = measured[limit] if limit in measured else int(limit)
+    return _SIGNS[sign](measured[figure], other)
 
 
 def wrong_at(lab: Lab, moment: int, sentence: str) -> FirstWrong:

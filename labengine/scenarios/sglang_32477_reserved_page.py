@@ -15,9 +15,9 @@ class ReservedPage(TinyModelScenario):
     """Edition vllm: block 0 is its null block, which no request is given, as page 0 of SGLang."""
 
     columns = (
-        Column(parts="vllm", runner="WritesPadding"),
-        Column(parts="vllm", runner="SkipsPadding"),
-        Column(parts="vllm", runner="StaticRunner"),
+        Column("vllm", runner="WritesPadding"),
+        Column("vllm", runner="SkipsPadding"),
+        Column("vllm", runner="StaticRunner"),
     )
 
     def play(self, lab: Lab) -> None:
@@ -28,7 +28,7 @@ class ReservedPage(TinyModelScenario):
 
     def symptom(self) -> str:
         """Return the error of labengine's sampler on the broken column's logits."""
-        column = Column("refuses", "vllm", "Refuses NaN.", "RefusesNaN")
+        column = Column("vllm", runner="RefusesNaN", name="refuses")
         with column.lab(self.model_for("simulated"), self.settings) as lab:
             return symptom(lambda: self.play(lab))
 
@@ -42,6 +42,3 @@ class ReservedPage(TinyModelScenario):
             f"MLA writers (36207) the output was nonsense, and nothing raised; labengine's sampler ends the first such "
             f"step ({self.symptom()})."
         )
-
-
-SCENARIO = ReservedPage()

@@ -8,11 +8,7 @@ requests behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from labengine.config import GroupSpec
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -56,10 +52,7 @@ GROUPS = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
 class TooLarge(Experiment):
     """The issue's title at its word: a prompt that no pool of this size can hold, and a short request behind it."""
 
-    columns = (
-        Column(parts=Parts(name="vllm, refuses nothing", scheduler=RefusesNothing).overriding(VLLM)),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", RefusesNothing), Column("vllm"))
 
     def play(self, lab: Lab) -> None:
         """Add a prompt of 40 tokens, which is refused or not, and one of 5."""
@@ -71,9 +64,10 @@ class TooLarge(Experiment):
         for _ in range(20):
             lab.step()
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the requests that were taken and that have finished."""
-        return {"requests taken": len(lab.snapshot().requests), "requests finished": num_finished(lab)}
+    figures = {
+        "requests taken": lambda lab: len(lab.snapshot().requests),
+        "requests finished": num_finished,
+    }
 
     def answer(self, table: Table) -> str:
         """State that only a refusal keeps the queue going."""
@@ -90,12 +84,9 @@ class TooLarge(Experiment):
 class NeverAdmitted(Scenario):
     """A long prompt that fits by its window, and a short request behind it."""
 
-    columns = (
-        Column(parts=Parts(name="vllm, counts all tokens", kv_cache_manager=CountsAllTokens).overriding(VLLM)),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", CountsAllTokens), Column("vllm"))
     num_steps = 20
-    experiments: Mapping[str, Experiment] = {"larger than the pool": TooLarge()}
+    experiments = {"larger than the pool": TooLarge()}
 
     def play(self, lab: Lab) -> None:
         """Add the long prompt and a short one, and take num_steps steps."""
@@ -104,17 +95,11 @@ class NeverAdmitted(Scenario):
         for _ in range(self.num_steps):
             lab.step()
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count finished requests, and steps without progress."""
-        return {
-            "requests finished": num_finished(lab),
-            "free blocks": len(lab.snapshot().free_queue),
-            "steps without progress": num_idle_steps(lab),
-        }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if requests wait and no step computes a token."""
-        return measured["requests finished"] < 2 and measured["steps without progress"] > 0
+    figures = {
+        "requests finished": num_finished,
+        "free blocks": lambda lab: len(lab.snapshot().free_queue),
+        "steps without progress": num_idle_steps,
+    }
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the end of the first step, if it scheduled nothing with all blocks free."""
@@ -128,8 +113,7 @@ class NeverAdmitted(Scenario):
         """Play as many steps as both columns take."""
         lab.add(token_ids=range(100, 140), max_tokens=2)
         lab.add(token_ids=range(5), max_tokens=2)
-        for _ in range(6):
-            lab.step()
+        lab.step(6)
 
     def answer(self, table: Table) -> str:
         """State how much is free while nothing moves."""
@@ -140,6 +124,3 @@ class NeverAdmitted(Scenario):
             f"instead of {right['requests finished']}. The report's title is about prompts that exceed the capacity; "
             f"the one that hangs here fits."
         )
-
-
-SCENARIO = NeverAdmitted()

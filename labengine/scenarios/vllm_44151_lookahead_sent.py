@@ -9,11 +9,10 @@ forgotten.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from labengine.core.connector import BlockTransfer
-from labengine.core.editions import LABENGINE
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -46,21 +45,13 @@ class SendsTheLastBlocks(TokenBudgetScheduler):
         return replace(save, block_id=table[save.index + len(table) - num_filled])
 
 
-CLIPPED = Parts(name="labengine, keeps a slot", kv_cache_manager=KeepsASlot).overriding(LABENGINE)
-
-
 class HandedOver(Experiment):
     """Prompts that are computed, forgotten by the cache, and read back from the tier with the token behind them."""
 
     columns = (
-        Column(
-            parts=Parts(name="labengine, keeps a slot, sends the last blocks", scheduler=SendsTheLastBlocks).overriding(
-                CLIPPED
-            ),
-            tier=HostStore,
-        ),
-        Column(parts=CLIPPED, tier=HostStore),
-        Column(parts="labengine", tier=HostStore),
+        Column("labengine", Parts(kv_cache_manager=KeepsASlot, scheduler=SendsTheLastBlocks), tier=HostStore),
+        Column("labengine", KeepsASlot, tier=HostStore),
+        Column("labengine", tier=HostStore),
     )
     lengths: tuple[int, ...] = (8,)
 
@@ -96,11 +87,8 @@ class OtherLengths(HandedOver):
 class LookaheadSent(HandedOver, Scenario):
     """A prompt of exactly two blocks."""
 
-    experiments: Mapping[str, Experiment] = {"other lengths": OtherLengths()}
+    experiments = {"other lengths": OtherLengths()}
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count misread blocks."""
         return {"blocks misread": sum(self.misread(lab).values())}
-
-
-SCENARIO = LookaheadSent()

@@ -8,29 +8,28 @@ fresh blocks, which the external tier is to fill, can be the second one's hits. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed
 from labengine.lab import Lab
-from labengine.scenarios.experiment import Experiment
 from labengine.scenarios.scenario import FirstWrong, Scenario, symptom, wrong_at
-from labengine.scenarios.verdict import Table
-from labengine.scenarios.vllm_44409_columns import second_entries
-from labengine.scenarios.vllm_44409_experiments import (
+from labengine.scenarios.two_phase_experiments import (
     Conversations,
     Preempted,
     PreemptedThreeGroups,
     PrefixInTwoPlaces,
     ThreeGroups,
 )
+from labengine.scenarios.verdict import Table
+from labengine.scenarios.vllm_44409_columns import second_entries
 
 
 class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     """The order before the fix, the fixed order, and the two other pull requests for the same crash."""
 
-    experiments: Mapping[str, Experiment] = {
+    experiments = {
         "three groups": ThreeGroups(),
         "preempted": Preempted(),
         "preempted, three groups": PreemptedThreeGroups(),
@@ -84,6 +83,3 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         with self.played(column, model) as lab:
             *_, long, _ = sorted(lab.snapshot().requests)
             return (lab.output(long).text,)
-
-
-SCENARIO = TwoPhaseAllocation()

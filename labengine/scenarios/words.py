@@ -49,6 +49,8 @@ class Words(WordsFile):
         if "conclusion" in table:
             passages = tuple(map(self._passage, table["conclusion"].get("passages", ())))
             table["conclusion"] = self._made(Conclusion, {**table["conclusion"], "passages": passages})
+        if "wrong_event" in table:
+            table["wrong_event"] = self._stop(*table["wrong_event"])
         if "guide" in table:
             table["guide"] = tuple(self._stop(*row) for row in table["guide"])
             table["sentences"] = tuple(stop.sentence for stop in table["guide"][: table.pop("story", None)])
@@ -62,9 +64,14 @@ class Words(WordsFile):
             self.refuse(kind.__name__.lower(), f"{error}")
 
     def _columns(self, rows: list[list[str]], columns: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(rows) != len(columns):
-            self.refuse("columns", f"the code has {len(columns)} columns, and this file has {len(rows)}")
-        return tuple(replace(column, name=name, says=says) for (name, says), column in zip(rows, columns, strict=True))
+        """Return the columns, those that have no name yet with these."""
+        num_unnamed = sum(not column.name for column in columns)
+        if len(rows) != num_unnamed:
+            self.refuse("columns", f"the code has {num_unnamed} columns, and this file has {len(rows)}")
+        left = iter(rows)
+        return tuple(
+            one if one.name else replace(one, **dict(zip(("name", "says"), next(left), strict=True))) for one in columns
+        )
 
     def _passage(self, row: list[Any]) -> CodePassage | ThreadPassage:
         if len(row) == 2:
@@ -128,6 +135,10 @@ def _words_beside(module: ModuleType | None) -> Words | None:
     file = getattr(module, "__file__", None)
     words = words_file(Path(file).with_suffix(".toml")) if file else None
     return None if words is None else Words(words.path, words.text, words.tables)
+
+
+def _named(column: Any, name: str, says: str) -> Any:
+    return replace(column, name=name, says=says)
 
 
 def _is_event(value: object) -> bool:

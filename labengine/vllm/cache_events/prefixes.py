@@ -14,11 +14,10 @@ from labengine.system.atomic_write import only_for_the_user
 from labengine.system.closing import Closing
 from labengine.vllm.cache_events.cache import EventCache
 from labengine.vllm.cache_events.chains import Chain, Chains
-from labengine.vllm.cache_events.document import document_of
+from labengine.vllm.cache_events.document import TokensText, document_of
 from labengine.vllm.cache_events.markup import markup, page
 from labengine.vllm.cache_events.stream import EventStream
 from labengine.vllm.cache_events.text import lines_of
-from labengine.vllm.cache_events.words import TokensText
 
 MAX_CHAINS = 200
 """Rows that are shown by default."""

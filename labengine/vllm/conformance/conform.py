@@ -34,7 +34,6 @@ from labengine.vllm.conformance.settings import (
     refuse_what_no_edition_has,
 )
 from labengine.vllm.stream.files import is_saved
-from labengine.vllm.stream.methods import code_of
 
 IN_NO_EDITION: tuple[type[ev.Event], ...] = (ev.BlockPinned, *(kind for kind in ev.EVENT_KINDS if not kind.decided_by))
 """Events of features that conform refuses, as pins are: without them a scheduler that does so is broken."""
@@ -106,7 +105,7 @@ def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstD
     if judged.parting is None:
         return _unexpressed_difference(recorded, parts, judged)
     number, events = judged.parting.moments[0], (judged.parting.recorded, judged.parting.expected)
-    code, state = code_of(recorded.header.methods, recorded.header.engine), recorded.piece.timeline.state(number)
+    code, state = recorded.header.code, recorded.piece.timeline.state(number)
     side, request = side_of_recording(recorded.name, *events, code), request_of(events, recorded.names)
     if isinstance(events[0], ev.BlockUnpinned) and (entries := entries_of(state, events[0].block_id)):
         side, request = freed_in_use(side, events[0].block_id, entries[0]), name_of(entries[0][0], recorded.names)
@@ -124,7 +123,7 @@ def _first_without_edition(recorded: Recorded, parts: Parts, judged: JudgedPiece
     """Return the first event of the call that broke off that no edition has: it came before what no event expresses."""
     for number, event in enumerate(recorded.piece.timeline.events(judged.end, recorded.piece.timeline.end), judged.end):
         if isinstance(event, IN_NO_EDITION):
-            code = code_of(recorded.header.methods, recorded.header.engine)
+            code = recorded.header.code
             return FirstDifference(
                 number=number,
                 shown_at=(number + 1, judged.expected.end),

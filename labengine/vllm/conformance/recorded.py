@@ -8,7 +8,6 @@ from os import PathLike
 from labengine.record.files.file_access import Limits
 from labengine.record.files.parsing import TraceError
 from labengine.record.wording import readable
-from labengine.vllm.stream.files import lines_of, stream_files
 from labengine.vllm.stream.header import StreamHeader
 from labengine.vllm.stream.pieces import Loss, Piece
 from labengine.vllm.stream.reader import StreamReader
@@ -43,7 +42,7 @@ class Recorded:
     title: str = field(init=False)
 
     def __post_init__(self) -> None:
-        model = readable(self.header.model.rstrip("/").rpartition("/")[2])
+        model = self.header.model_name
         object.__setattr__(self, "title", f"{self.name} · rank {self.header.rank} · {model}")
 
     @property
@@ -68,7 +67,7 @@ def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorde
     reader = StreamReader(limits, max_events)
     ending = ""
     try:
-        is_complete = _take_all(reader, place)
+        is_complete = reader.take_files(place)
     except TraceError as error:
         if not reader.pieces:
             raise
@@ -107,16 +106,6 @@ def recorded_by(
         pieces[0].loss,
         tuple(pieces),
     )
-
-
-def _take_all(reader: StreamReader, place: str | PathLike[str]) -> bool:
-    """Read all complete lines; return whether the last one is complete."""
-    is_complete = True
-    for file in stream_files(place):
-        for line, is_complete in lines_of(file):
-            if is_complete:
-                reader.take(line)
-    return is_complete
 
 
 def _why_incomplete(reader: StreamReader, is_complete: bool) -> str:

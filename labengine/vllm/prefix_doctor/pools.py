@@ -13,8 +13,7 @@ from labengine.record.wording import counted
 from labengine.vllm.conformance.against import TrafficCost, cost_of
 from labengine.vllm.conformance.traffic import Traffic
 from labengine.vllm.prefix_doctor.examine import examine
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
-from labengine.vllm.prefix_doctor.repeatable import Repeatable
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeatable
 from labengine.vllm.prefix_doctor.sums import Sums
 
 

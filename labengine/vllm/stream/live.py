@@ -19,11 +19,11 @@ from labengine.session.saved.trace import Trace, checked_seams
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.system.atomic_write import only_for_the_user
 from labengine.vllm.stream.connection import Connection
-from labengine.vllm.stream.description import IS_LIVE, facts_of, newest_number, note_of, piece_of, title_of
+from labengine.vllm.stream.description import IS_LIVE, facts_of, note_of, title_of
 from labengine.vllm.stream.endpoints import Endpoint
 from labengine.vllm.stream.listing import one_of
-from labengine.vllm.stream.live_reader import LiveReader
 from labengine.vllm.stream.live_view_source import LiveViewSource
+from labengine.vllm.stream.reader import LiveReader
 from labengine.vllm.stream.token_texts import TokenText
 
 SECONDS_FOR_KEYFRAME = 30.0
@@ -91,7 +91,7 @@ class LiveStream(ViewedRecording):
     @property
     def pieces(self) -> range:
         """The numbers of the pieces that are kept: a gap, or a contradiction, ends one. The last one still grows."""
-        return range(self.reader.num_forgotten + 1, newest_number(self.reader) + 1)
+        return range(self.reader.num_forgotten + 1, self.reader.newest + 1)
 
     def piece(self, number: int) -> Trace:
         """Return a piece as it is now, as a recording that has ended. Raises ConfigError for one that is not kept."""
@@ -99,7 +99,7 @@ class LiveStream(ViewedRecording):
         limits = Limits(self._connection.place)
         with self._held_still():
             note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
-            raw = packed(piece_of(self.reader, number).timeline, facts_of(self.reader, number, note), self.token_text)
+            raw = packed(self.reader.piece(number).timeline, facts_of(self.reader, number, note), self.token_text)
         return Trace(run_of(raw, limits))
 
     @property
@@ -123,7 +123,7 @@ class LiveStream(ViewedRecording):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the newest piece as it is now to a file for labengine.open. TraceError when it cannot be written."""
         with self._held_still():
-            number = newest_number(self.reader)
+            number = self.reader.newest
             note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
             with only_for_the_user():
                 save(path, self.timeline, facts_of(self.reader, number, note), self.token_text)
@@ -157,9 +157,9 @@ class LiveStream(ViewedRecording):
             for line in self._lines:
                 with self._guard:
                     self._newest_event = monotonic()
-                    known = newest_number(self.reader), self.reader.gap
+                    known = self.reader.newest, self.reader.gap
                     self.reader.take(line)
-                    if known != (newest_number(self.reader), self.reader.gap):
+                    if known != (self.reader.newest, self.reader.gap):
                         self._describe()
         except (TraceError, ConfigError, OSError, MemoryError) as error:
             self._end_note = self._end_note or f"Reading it ended: {error}."
@@ -174,7 +174,7 @@ class LiveStream(ViewedRecording):
             self._describe()
 
     def _describe(self) -> None:
-        number = newest_number(self.reader)
+        number = self.reader.newest
         self.title = title_of(self.reader, number)
         first = {"first": IS_LIVE} if self.is_connected else {}
         self.note = note_of(self.reader, number, end=self._end_note, **first)

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.session.reasons import Seam
 from labengine.session.view_source import refused
-from labengine.vllm.stream.live_reader import LiveReader
+
+if TYPE_CHECKING:
+    from labengine.vllm.stream.live import LiveStream
 
 REFUSAL = "this is vLLM's own scheduler, which steps by itself: only its requests move it"
-
-
-class Growing(Protocol):
-    """What a LiveViewSource needs of a LiveStream."""
-
-    reader: LiveReader
-    timeline: Timeline
-    title: str
-    note: str
-    is_connected: bool
-    seams: dict[str, Seam]
-
-    @property
-    def is_running(self) -> bool: ...
-    def fold(self) -> Fold: ...
-    def token_text(self, token_id: int) -> str: ...
-    def engine_id(self, request_id: int) -> str: ...
 
 
 class LiveViewSource:
@@ -40,7 +25,7 @@ class LiveViewSource:
     asked: dict[str, Any] | None = None
     request_options: tuple[str, ...] = ()
 
-    def __init__(self, stream: Growing, lab: str) -> None:
+    def __init__(self, stream: LiveStream, lab: str) -> None:
         self.lab = lab
         self.hooks: Hooks | None = stream.reader.hooks
         self.timeline: Timeline | None = stream.timeline

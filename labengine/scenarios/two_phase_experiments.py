@@ -106,13 +106,11 @@ class Preempted(HybridExperiment):
         lab.add(token_ids=prompt(500, 8, 15), max_tokens=6)
         lab.run()
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count preemptions, blocks in two tables, and misreads."""
-        return {
-            "preemptions": num_preemptions(lab),
-            "blocks in two tables": num_doubled(lab),
-            "blocks misread": num_misread_blocks(lab),
-        }
+    figures = {
+        "preemptions": num_preemptions,
+        "blocks in two tables": num_doubled,
+        "blocks misread": num_misread_blocks,
+    }
 
     def answer(self, table: Table) -> str:
         """State that neither a second engine nor a prepared queue is needed."""
