@@ -65,7 +65,10 @@ class Experiment(ABC):
     settings: ClassVar[Mapping[str, Any]]
     """Keywords of Lab: the pool, and anything else that the experiment needs."""
     finding: ClassVar[str] = ""
-    """The answer in one or two sentences, with figures of the table: "{the column's name: the figure's name}"."""
+    """The answer in one or two sentences, with figures of the table: "{the column's name: the figure's name}".
+
+    And with what `more` returns: "{name}".
+    """
     figures: ClassVar[Mapping[str, Callable[[Lab], int]]]
     """The table's rows: how each is counted in a played lab. An experiment without them overrides `measure`."""
 
@@ -86,7 +89,11 @@ class Experiment(ABC):
 
     def answer(self, table: Table) -> str:
         """Return an answer in one or two sentences, with this table's numbers; empty without one."""
-        return filled(self.finding, table.columns)
+        return filled(self.finding, table.columns, self.more(table)) if self.finding else ""
+
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {}
 
     def settings_for(self, model: str) -> dict[str, Any]:
         """Return the settings on that model; a real one brings its own KV-cache groups."""

@@ -7,6 +7,8 @@ well.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.lab import Lab
@@ -54,12 +56,6 @@ class WindowKept(Scenario):
             "preemptions": num_preemptions(lab),
         }
 
-    def answer(self, table: Table) -> str:
-        """State what the kept blocks cost."""
-        kept, freed = (table[column.name] for column in self.columns)
-        return (
-            f"Of {kept['used blocks']} used blocks {kept['that no token will read']} are never read again, and of "
-            f"{freed['used blocks']} with eviction {freed['that no token will read']}. Admission counts on the window, "
-            f"so the kept blocks are missing elsewhere: {counted(kept['preemptions'], 'preemption')} instead of "
-            f"{freed['preemptions']}."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"preemptions": counted(table[self.columns[0].name]["preemptions"], "preemption")}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from labengine.core.request import Request
 from labengine.core.vllm.full_attention import PromptTailGroup
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
-from labengine.events import BlockEvicted, BlockFreed, FreeReason, PrefixHit, RequestAdded
+from labengine.events import BlockEvicted, FreeReason, PrefixHit
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
 from labengine.scenarios.counts import num_hit_tokens
@@ -16,10 +16,8 @@ from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
-    GuideStop,
     Scenario,
     moment_of,
-    sentences,
     wrong_at,
 )
 
@@ -70,22 +68,6 @@ class EvictedHeadFirst(Scenario):
     """The report's example."""
 
     columns = (Column("vllm", HeadFirst), Column("vllm"))
-    guide = (
-        GuideStop(
-            "A's three full blocks are freed. Left, from the head of the chain on; right, from its tail.",
-            BlockFreed,
-            lambda event: event.request_id == 0 and event.index in (0, 2),
-        ),
-        GuideStop("B needs blocks, and the pool is full of A's.", RequestAdded, lambda event: event.request_id == 1),
-        GuideStop("Left, A's first block is evicted; right, its last one.", BlockEvicted),
-        GuideStop(
-            "A's prompt comes again. Left, the first block is missing, and the look-up stops there. Right, it finds "
-            "what is left.",
-            PrefixHit,
-            lambda event: event.request_id == 2,
-        ),
-    )
-    sentences = sentences(guide)
     experiments = {"order of groups": OrderOfGroups()}
 
     def play(self, lab: Lab) -> None:

@@ -6,7 +6,7 @@ merges instead. An older version hashed at allocation, and there the copies neve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from labengine.core.block import Block
@@ -103,11 +103,10 @@ class LostReuse(SameStep):
         held = sum(bool(snapshot.blocks[block_id].block_hashes) for block_id in table)
         return {"full blocks that A holds": held, "full blocks that D finds": len(hit.block_ids[0])}
 
-    def answer(self, table: Table) -> str:
-        """State how much of the living blocks D can reuse."""
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
         found = [f"{column['full blocks that D finds']} with {name}" for name, column in table.columns.items()]
-        held = table[self.columns[0].name]["full blocks that A holds"]
-        return f"Lost reuse: A holds {held} full blocks of D's prompt; D finds {listed(found)}."
+        return {"found": listed(found)}
 
 
 class TradeOff(Experiment):

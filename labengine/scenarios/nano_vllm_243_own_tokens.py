@@ -6,7 +6,7 @@ blocks of other tokens, but not the same tokens after another prefix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from random import Random
 
@@ -42,14 +42,10 @@ class Collision(Experiment):
         "wrong reads": num_misread_requests,
     }
 
-    def answer(self, table: Table) -> str:
-        """State that comparing a block's own tokens is not enough."""
-        wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
-        return (
-            f"When hashes collide, the pull request compares a block's own tokens and not what stands before them: "
-            f"{counted(wrong, 'request')} {'reads' if wrong == 1 else 'read'} KV of another prefix, and {right} with "
-            f"labengine, which compares both."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        number = table[self.columns[0].name]["wrong reads"]
+        return {"reads": f"{counted(number, 'request')} {'reads' if number == 1 else 'read'}"}
 
 
 class RandomPrompts(Collision):
@@ -62,11 +58,6 @@ class RandomPrompts(Collision):
             kinds = [rng.randrange(2) for _ in range(5)]
             lab.add(token_ids=[*(token for kind in kinds for token in [7 + kind] * 4), 1], max_tokens=4)
         lab.step(2)
-
-    def answer(self, table: Table) -> str:
-        """State the share of wrong reads."""
-        wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
-        return f"Of 40 random prompts {wrong} read KV of another prefix where own tokens are compared, else {right}."
 
 
 class OwnTokens(Collision, Scenario):

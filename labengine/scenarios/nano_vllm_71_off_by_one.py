@@ -59,15 +59,11 @@ class LateBlock(Grows):
         slots = slots_by_position(lab)
         return {f"position {position}": slots[position] for position in (2, 3, 4, 6, 7, 8)}
 
-    def answer(self, table: Table) -> str:
-        """State that each position arrives in its own slot with the original."""
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
         wrong, right = (table[column.name] for column in self.columns)
-        different = next(row for row in table.rows if wrong[row] != right[row])
-        return (
-            f"Claim 1, the block comes too late: it comes in the step that writes its first slot. With the original "
-            f"every position arrives in its slot; with the pull request {different} goes to slot "
-            f"{wrong[different]} instead of {right[different]}, for the decode slot is found in the table's last block."
-        )
+        position = next(row for row in table.rows if wrong[row] != right[row])
+        return {"position": position, "wrong": wrong[position], "right": right[position]}
 
 
 class Fragmented(Grows):
@@ -104,15 +100,9 @@ class At256(Grows):
         failed = sum(event.reason == "AssertionError" for event in events_of(lab, StepRolledBack))
         return {"position 255": slots[255], "position 256": slots[256], "steps ended by an assertion": failed}
 
-    def answer(self, table: Table) -> str:
-        """State that the token has a slot, which the pull request does not use."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"At length 256 there is a valid place for the token, slot {right['position 255']}, and the original "
-            f"writes it there; the pull request writes it to slot {wrong['position 255']}. The first decode after a "
-            f"prompt of exactly 256 tokens {_outcome(wrong)} with the pull request, and {_outcome(right)} with the "
-            f"original."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return dict(zip(("broken", "fixed"), map(_outcome, table.columns.values()), strict=True))
 
 
 class OffByOne(Grows, Scenario):

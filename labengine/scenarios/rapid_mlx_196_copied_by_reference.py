@@ -8,6 +8,8 @@ a Python list that nobody changes in place: the other block keeps it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
@@ -56,12 +58,6 @@ class CopiedByReference(Scenario):
             "blocks misread": num_misread_blocks(lab),
         }
 
-    def answer(self, table: Table) -> str:
-        """State what the missing reference leads to."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"{wrong['table entries']} table entries share {wrong['used blocks']} blocks that are counted once each, "
-            f"and {counted(wrong['blocks misread'], 'block')} misread instead of {right['blocks misread']}. In a pool "
-            "of slots a copy needs a block and the bytes: a reference to the source is the source. Rapid-MLX keeps "
-            "arrays in lists, and its eviction drops one reference of two: there the claim is false."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"misread": counted(table[self.columns[0].name]["blocks misread"], "block")}

@@ -19,12 +19,12 @@ from labengine.scenarios.corruption import Corruption, SideBySide, corruption_of
 from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
-from labengine.scenarios.guide import GuideStop as GuideStop
 from labengine.scenarios.kinds import KINDS as KINDS
 from labengine.scenarios.report import UNKNOWN, Conclusion, Report, recorded_runs
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
+from labengine.scenarios.words import GuideStop as GuideStop
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.assertion import Asserting
 
@@ -125,6 +125,13 @@ class Scenario(Experiment):
     def engine(self) -> str:
         """The engine that the report is about: nano-vllm."""
         return self.id.rpartition("-")[0]
+
+    @property
+    def how_seen(self) -> str:
+        """The rules that the checks report in the broken column, or why no check sees the defect: sentences."""
+        if self.seen_by:
+            return f"The checks report: {', '.join(self.seen_by)}."
+        return f"No check sees it. {self.why_unseen}"
 
     def broken(self, model: str = "simulated") -> Lab:
         """Return the broken lab, played."""

@@ -9,7 +9,7 @@ first blocks with one hash were two keys.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from labengine.core.hash_chain import HashChain
@@ -87,14 +87,6 @@ class PredictableHash(Scenario):
         "requests that misread": num_misread_requests,
     }
 
-    def answer(self, table: Table) -> str:
-        """State what the collision costs, what prevents it, and what does not."""
-        wrong, right, random = (table[column.name] for column in self.columns)
-        starts = num_colliding_starts(self.known_prompt[: self.block_size], 1000)
-        return (
-            f"B finds {wrong['tokens that B finds']} tokens of A's; {right['tokens that B finds']} with SHA-256 (pull "
-            f"request 15297). With the random start of 12621 it finds {random['tokens that B finds']} here: the same "
-            f"two blocks collide behind {starts} of 1,000 random starts, and all their tokens are below "
-            f"{VOCABULARY:,}. SHA-256 needs no secret: since 0.29.0 (pull request 51875) vLLM's chain begins with a "
-            f"constant, and engines agree on hashes; with xxhash the start is random in each process."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"starts": num_colliding_starts(self.known_prompt[: self.block_size], 1000)}

@@ -7,7 +7,7 @@ hits one of this very step gets what the block held before. The mended scheduler
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from labengine.core.state_group import StateGroup
 from labengine.core.vllm.state_group import VllmStateGroup
@@ -75,11 +75,7 @@ class StateOfThisStep(TogetherAdded, Scenario):
 
     experiments = {"behind": WaitsBehind()}
 
-    def answer(self, table: Table) -> str:
-        """State what B goes on from, and what the columns compute."""
-        wrong, right, own = (table[column.name] for column in self.columns)
-        return (
-            f"B hits {wrong['hit of B']} tokens either way. In the same step it goes on from no state "
-            f"({wrong['states misread']} misread); in the next one from A's. Registered after compute, B hits "
-            f"{own['hit of B']} and computes {own['tokens computed'] - right['tokens computed']} tokens more."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        _, right, own = (table[column.name]["tokens computed"] for column in self.columns)
+        return {"more": own - right}

@@ -8,6 +8,8 @@ the load in place of the assertion.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -70,12 +72,6 @@ class UnpinnedHit(Scenario):
             self.opening(lab)
             return try_step(lab)
 
-    def answer(self, table: Table) -> str:
-        """State what the engine says, and that a second try does not help."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"Three steps make {wrong['attempts that failed']} attempts, and all fail ({self.error()}). Beginning a "
-            f"step anew after a failed load cannot help while the number stays: {wrong['requests finished']} of 2 "
-            f"requests finish, and {right['requests finished']} if the tier is asked when its answer is used. (vLLM's "
-            f"fix keeps the first answer true: it pins the blocks.)"
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"error": self.error()}

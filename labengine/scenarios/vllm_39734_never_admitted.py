@@ -8,6 +8,8 @@ requests behind it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from labengine.config import GroupSpec
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
@@ -69,16 +71,9 @@ class TooLarge(Experiment):
         "requests finished": num_finished,
     }
 
-    def answer(self, table: Table) -> str:
-        """State that only a refusal keeps the queue going."""
-        queued, refused = table["queued"], table["refused"]
-        return (
-            f"A request that no pool of this size can hold: queued, it blocks the {queued['requests taken'] - 1} "
-            f"behind it ({queued['requests finished']} finished); refused at once, as labengine does, "
-            f"{refused['requests finished']} of {refused['requests taken']} finish. Pull requests that would have vLLM "
-            f"refuse it were closed without a merge (35570, 39828, 52530): vLLM checks at its start that the pool "
-            f"holds a request of max_model_len."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"behind": table["queued"]["requests taken"] - 1}
 
 
 class NeverAdmitted(Scenario):

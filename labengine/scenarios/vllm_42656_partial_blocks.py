@@ -13,7 +13,6 @@ from labengine.scenarios.scenario import (
     Column,
     Experiment,
     Scenario,
-    Table,
 )
 
 
@@ -47,15 +46,6 @@ class ShortPrompts(Experiment):
             "warm blocks evicted": len(events_of(lab, BlockEvicted)),
             "tokens found of 16": num_hit_tokens(lab, self.num_short + 1),
         }
-
-    def answer(self, table: Table) -> str:
-        """State what is left of the warm prompt."""
-        wrong, right = (table[column.name] for column in self.columns)
-        how = "eight at once" if self.at_once else "one after the other"
-        return (
-            f"After {self.num_short} short prompts {how} the warm prompt finds {wrong['tokens found of 16']} of 16 "
-            f"tokens in one order, and {right['tokens found of 16']} with hashless blocks first."
-        )
 
 
 class AtOnce(ShortPrompts):

@@ -9,7 +9,7 @@ forgotten.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from labengine.core.connector import BlockTransfer
@@ -78,10 +78,9 @@ class OtherLengths(HandedOver):
         """Return the misread blocks per length."""
         return {f"{length} tokens": number for length, number in self.misread(lab).items()}
 
-    def answer(self, table: Table) -> str:
-        """State which lengths go wrong."""
-        wrong = [row for row, number in table["whole table"].items() if number]
-        return f"Of prompts with 6 to 9 tokens only that with {', '.join(wrong)} goes wrong: it ends at a block's end."
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"wrong": ", ".join(row for row, number in table["whole table"].items() if number)}
 
 
 class LookaheadSent(HandedOver, Scenario):

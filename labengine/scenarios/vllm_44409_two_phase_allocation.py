@@ -8,7 +8,7 @@ fresh blocks, which the external tier is to fill, can be the second one's hits. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.engine.external.host import HostStore
@@ -67,16 +67,9 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         with self.columns[0].lab("simulated", {**self.settings, "external": tier}) as lab:
             return symptom(lambda: self.play(lab))
 
-    def answer(self, table: Table) -> str:
-        """State where the defect was noticed, its silent effect, and what the clamp changes."""
-        broken, clamped, loaded = table["interleaved"], table["clamp"], "blocks loaded for the long prompt"
-        return (
-            f"A tier that looks at the hits ends it ({self.symptom()}); with one that does not, "
-            f"{broken['blocks misread']} blocks are misread in silence. The clamp (44329, closed without a merge; "
-            f"played by its description) takes away the assert and not the cause: {clamped['blocks in two tables']} "
-            f"blocks still stand in two tables, {clamped['blocks misread']} are misread, and {clamped[loaded]} are "
-            f"loaded instead of {broken[loaded]}, for what the pool held is not reused."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"error": self.symptom()}
 
     def _texts(self, column: str, model: str) -> tuple[str, ...]:
         """Return the long prompt's text alone: the others are one word each."""

@@ -8,6 +8,8 @@ where the groups disagreed ends a chunk there: the second prompt misses, and tho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
@@ -54,16 +56,16 @@ class Siblings(Experiment):
         hits = [hit.num_tokens for hit in events_of(lab, PrefixHit)]
         return {f"hit of prompt {number}": hit for number, hit in enumerate(hits, 1)}
 
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        hits = (_listed(list(column.values())) for column in table.columns.values())
+        return dict(zip(("alone", "junction"), hits, strict=True))
+
 
 class SharedPastTheBoundary(Siblings):
     """Three more shared tokens: the last boundary is among them."""
 
     num_shared = 13
-
-    def answer(self, table: Table) -> str:
-        """State the hits."""
-        alone = list(table["last boundary alone"].values())
-        return f"With 13 shared tokens the last boundary, 12, is one of them: the prompts hit {_listed(alone)}."
 
 
 class AsMeasured(Siblings):
@@ -71,11 +73,6 @@ class AsMeasured(Siblings):
 
     num_tokens = 2200
     num_shared = 1500
-
-    def answer(self, table: Table) -> str:
-        """State the hits of both columns."""
-        alone, junction = (list(column.values()) for column in table.columns.values())
-        return f"In the report's sizes the prompts hit {_listed(alone)}; with the junction {_listed(junction)}."
 
 
 class LastStateAlone(Siblings, Scenario):
@@ -88,14 +85,6 @@ class LastStateAlone(Siblings, Scenario):
         for number in range(3):
             lab.add(token_ids=self.prompt(number), max_tokens=2)
             lab.step(3)
-
-    def answer(self, table: Table) -> str:
-        """State the hits of both columns."""
-        alone, junction = (list(column.values()) for column in table.columns.values())
-        return (
-            f"Five prompts that share 10 of 14 tokens hit {_listed(alone)} with the last boundary alone, and "
-            f"{_listed(junction)} when a chunk also ends where the groups disagreed: the miss comes once."
-        )
 
 
 def _listed(hits: list[int]) -> str:

@@ -20,7 +20,6 @@ from labengine.scenarios.scenario import (
     Column,
     Experiment,
     Scenario,
-    Table,
 )
 from labengine.scenarios.tiers import late_host
 
@@ -101,14 +100,3 @@ class LoadsFillThePool(Scenario):
         "steps without progress": num_idle_steps,
         "loads given up": num_preemptions,
     }
-
-    def answer(self, table: Table) -> str:
-        """State that either of two rules is enough."""
-        wrong, counted, taken = (table[column.name] for column in self.columns)
-        return (
-            f"{wrong['steps without progress']} of {self.num_steps} steps compute nothing, and "
-            f"{wrong['requests finished']} of 2 requests finish. With the block behind counted "
-            f"{counted['requests finished']} do, one after the other. Taking a landed load back is enough too "
-            f"({taken['requests finished']} finish), and costs {taken['loads given up']} load that has to be repeated: "
-            "labengine does both."
-        )

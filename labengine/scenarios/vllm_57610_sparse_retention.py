@@ -116,15 +116,9 @@ class SparseRetention(Divergences, Scenario):
         """Return the acts that run a second edit at the same place."""
         return (lambda lab: lab.add(token_ids=extended(range(self.num_tokens), 17, 1), max_tokens=1), Lab.step)
 
-    def answer(self, table: Table) -> str:
-        """State the rows as tuples, and what the fix costs and leaves."""
-        sparse, fixed, dense = table.columns.values()
-        kept = "window blocks kept"
-        return (
-            f"Hits at divergences from 15 to 22: {_hits(sparse)} with interval 0, {_hits(dense)} dense. The fix gives "
-            f"{_hits(fixed)}: the cliff moves by one unit, from 20 to 16, and stays. It keeps {fixed[kept]} window "
-            f"blocks a prompt instead of {sparse[kept]}; dense keeps {dense[kept]}."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return dict(zip(("sparse", "fixed", "all"), map(_hits, table.columns.values()), strict=True))
 
 
 def _hits(measured: Mapping[str, int]) -> str:

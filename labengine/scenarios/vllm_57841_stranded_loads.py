@@ -23,7 +23,6 @@ from labengine.scenarios.scenario import (
     Column,
     Experiment,
     Scenario,
-    Table,
 )
 
 URGENT = ("priority", "high")
@@ -153,15 +152,3 @@ class StrandedLoads(Stranded, Scenario):
         """Play until B has landed, or would have."""
         self.begin(lab)
         lab.step()
-
-    def answer(self, table: Table) -> str:
-        """State all columns, and what the thread's numbers are."""
-        one, separate, scans, gate = table.columns.values()
-        steps = "steps that compute"
-        return (
-            f"One queue: {one['requests finished']} of 3 requests finish, and {one['steps that compute nothing']} of "
-            f"{self.num_steps} steps compute nothing with {one['free blocks at the end']} blocks free (the thread: 200 "
-            f"steps, 20 free, A needs 100, B holds 250). 57841 mends this case: all finish in {gate[steps]} computing "
-            f"steps, for B's load has to wait for A; with 45406 it is {scans[steps]}, with loads kept apart "
-            f"{separate[steps]}, step for step as vLLM 0.32 (tests/golden/vllm-tier.jsonl.gz)."
-        )

@@ -20,7 +20,6 @@ from labengine.scenarios.scenario import (
     Column,
     Experiment,
     Scenario,
-    Table,
 )
 
 ASCEND = "vllm-ascend cf0baa38"
@@ -76,14 +75,6 @@ class AsReported(EqualPrompts):
     figures = {
         "tokens found": lambda lab: num_hit_tokens(lab, 1),
     }
-
-    def answer(self, table: Table) -> str:
-        """State that the blocks of 2 make no difference."""
-        reported, without, half = (column["tokens found"] for column in table.columns.values())
-        return (
-            f"In the report's sizes a prompt of {self.num_tokens} tokens finds {reported}, and without blocks of 2 "
-            f"{without}. With half of the other sizes it finds {half}."
-        )
 
 
 class Alignment(EqualPrompts, Scenario):

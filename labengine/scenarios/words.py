@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import labengine.events
 from labengine.config import ConfigError, GroupSpec
 from labengine.events import Event
-from labengine.scenarios.guide import GuideStop
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.words_file import WordsFile, words_file
 
@@ -26,8 +25,31 @@ T = TypeVar("T")
 _FIGURE = re.compile(r"\{([^{}:]+): ([^{}]+)\}")
 """A figure of a table in a sentence: "{the column's name: the figure's name}"."""
 
+_OTHER = re.compile(r"\{(\w+)\}")
+"""What else a sentence says of a run: "{the name that `more` returns}"."""
+
 _TEST = re.compile(r"(\w+)(>?=)(\S+)")
 """What a stop asks of an event's field: "request_id=0", "num_tokens>=1"."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuideStop:
+    """A sentence, and the first event of a kind that passes the test, on either side of a comparison.
+
+    A story's stops are reached in order: each considers only events after the one before.
+    """
+
+    sentence: str
+    kind: type[Event]
+    test: Callable[[Any], bool] = lambda event: True
+    question: str = ""
+    """A prediction to ask for here, on the number of used blocks at the step's end; continuing answers it."""
+    about_slots: bool = False
+    """The sentence is about slots: the story's block tables are shown slot by slot."""
+
+    def matches(self, event: Event) -> bool:
+        """Return whether the sentence belongs to this event."""
+        return isinstance(event, self.kind) and self.test(event)
 
 
 class Words(WordsFile):
@@ -118,8 +140,11 @@ def refuse_unused(module: ModuleType) -> None:
         words.refuse_unknown(words.tables, vars(module), "class")
 
 
-def filled(template: str, columns: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a sentence with figures of a table: "{column: figure}". Raises ConfigError for an unknown one."""
+def filled(template: str, columns: Mapping[str, Mapping[str, int]], more: Mapping[str, object]) -> str:
+    """Return a sentence with figures of a table, "{column: figure}", and with more, "{name}".
+
+    Raises ConfigError for an unknown one.
+    """
 
     def figure(found: re.Match[str]) -> str:
         column, name = found.groups()
@@ -128,7 +153,12 @@ def filled(template: str, columns: Mapping[str, Mapping[str, int]]) -> str:
             raise ConfigError(f"there is no figure {found[0]} in the table; there are {', '.join(known)}")
         return str(columns[column][name])
 
-    return _FIGURE.sub(figure, template)
+    def other(found: re.Match[str]) -> str:
+        if found[1] not in more:
+            raise ConfigError(f"there is no {found[0]} beside the table; there are {', '.join(more) or 'none'}")
+        return str(more[found[1]])
+
+    return _OTHER.sub(other, _FIGURE.sub(figure, template))
 
 
 def _words_beside(module: ModuleType | None) -> Words | None:

@@ -13,7 +13,7 @@ from labengine import events as ev
 from labengine.__main__ import main
 from labengine.record.files.file import save
 from labengine.vllm.stream import reader
-from labengine.vllm.stream.description import facts_of, newest_number
+from labengine.vllm.stream.description import facts_of
 from labengine.vllm.stream.reader import LiveReader
 from recorded_files import written
 
