@@ -37,15 +37,14 @@ class SaveReadsLate(Scenario):
     """A ends, B computes in A's blocks, and then C has A's prompt: three requests, one after the other."""
 
     columns = (Column("vllm", tier=SavesWithTheNext), Column("vllm", tier=HostStore))
+    figures = {
+        "blocks said to be saved": lambda lab: sum(len(event.transfers) for event in events_of(lab, BlocksSaved)),
+        "blocks loaded": lambda lab: sum(len(event.transfers) for event in events_of(lab, BlocksLoaded)),
+        "blocks misread": num_misread_blocks,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A, B and C, each for the one step that it takes."""
         for first in (1, 101, 1):
             lab.add(token_ids=range(first, first + 9), max_tokens=1)
             lab.step()
-
-    figures = {
-        "blocks said to be saved": lambda lab: sum(len(event.transfers) for event in events_of(lab, BlocksSaved)),
-        "blocks loaded": lambda lab: sum(len(event.transfers) for event in events_of(lab, BlocksLoaded)),
-        "blocks misread": num_misread_blocks,
-    }

@@ -21,6 +21,10 @@ class NoRemap(Scenario):
     """Two equal requests, and a third one that takes the freed blocks."""
 
     columns = (Column("nano-vllm+243", FreesWithoutRemapping), Column("nano-vllm+243"))
+    figures = {
+        "rules broken": num_rules,
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A and B for a step; C's first step; and a step in which B reads."""
@@ -29,8 +33,3 @@ class NoRemap(Scenario):
         lab.step()
         lab.add(token_ids=range(101, 114), max_tokens=4)
         lab.step(2)
-
-    figures = {
-        "rules broken": num_rules,
-        "requests that misread": num_misread_requests,
-    }

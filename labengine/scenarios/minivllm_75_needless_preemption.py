@@ -37,6 +37,12 @@ class OneTokenFurther(Experiment):
 
     columns = (Column("nano-vllm-2025-07", ChecksTheFullBlock), Column("nano-vllm-2025-07"))
     max_tokens = 3
+    figures = {
+        "preemptions": lambda lab: len(events_of(lab, RequestPreempted)),
+        "tokens computed": num_computed_tokens,
+        "steps ended by an error": lambda lab: len(events_of(lab, StepRolledBack)),
+        "requests finished": lambda lab: len(events_of(lab, RequestFinished)),
+    }
 
     def play(self, lab: Lab) -> None:
         """Run two prompts of three tokens; an error may end the run."""
@@ -47,13 +53,6 @@ class OneTokenFurther(Experiment):
         """Add the two prompts."""
         for first in (10, 20):
             lab.add(token_ids=range(first, first + 3), max_tokens=self.max_tokens)
-
-    figures = {
-        "preemptions": lambda lab: len(events_of(lab, RequestPreempted)),
-        "tokens computed": num_computed_tokens,
-        "steps ended by an error": lambda lab: len(events_of(lab, StepRolledBack)),
-        "requests finished": lambda lab: len(events_of(lab, RequestFinished)),
-    }
 
 
 class NeedlessPreemption(OneTokenFurther, Scenario):

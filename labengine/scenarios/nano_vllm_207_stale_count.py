@@ -69,13 +69,12 @@ class StaleCount(SecondPrompt, Scenario):
 
     num_shared, num_tokens = 4, 9
     experiments = {"465 tokens": SecondPrompt()}
+    follow_ups = (try_step,)
 
     def opening(self, lab: Lab) -> None:
         """Run A, and add B."""
         self.run_first(lab)
         self.add_second(lab)
-
-    follow_ups = (try_step,)
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the event that schedules positions behind the prompt's end."""

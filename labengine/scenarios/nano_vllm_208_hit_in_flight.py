@@ -39,19 +39,18 @@ class TwoEqualPrompts(Experiment):
     """Two equal prompts of nine tokens at once, in steps too small for the first one: it is cut."""
 
     columns: ClassVar[tuple[Column, ...]] = (Column("nano-vllm", RegistersAtAllocation), Column("nano-vllm"))
-
-    def play(self, lab: Lab) -> None:
-        """Add both and run them to their second tokens."""
-        for _ in range(2):
-            lab.add(token_ids=range(1, 10), max_tokens=2)
-        lab.step(3)
-
     figures = {
         "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
         "of them not yet computed": lambda lab: num_found_in_flight(lab),
         "requests that misread": num_misread_requests,
         "tokens computed": num_computed_tokens,
     }
+
+    def play(self, lab: Lab) -> None:
+        """Add both and run them to their second tokens."""
+        for _ in range(2):
+            lab.add(token_ids=range(1, 10), max_tokens=2)
+        lab.step(3)
 
 
 class HitInFlight(TwoEqualPrompts, Scenario):

@@ -143,6 +143,10 @@ class DanglingEntry(Experiment):
     """A ends in the step in which its equal B is hashed: the map leads B to a free block."""
 
     columns = (Column("nano-vllm+243"), Column("nano-vllm+243", NoAliveCheck))
+    figures = {
+        "rules broken": num_rules,
+        "wrong reads": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A and B; then C, with blocks from the queue; then a step in which B reads the block it merged into."""
@@ -152,11 +156,6 @@ class DanglingEntry(Experiment):
         lab.step()
         lab.add(token_ids=range(101, 118), max_tokens=6)
         lab.step(2)
-
-    figures = {
-        "rules broken": num_rules,
-        "wrong reads": num_misread_requests,
-    }
 
 
 class DuplicateBlocks(SameStep, Scenario):

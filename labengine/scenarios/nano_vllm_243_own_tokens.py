@@ -30,17 +30,16 @@ class Collision(Experiment):
     """Two prompts whose second blocks hold equal tokens after different ones, under the same hash."""
 
     columns = (Column("nano-vllm+243", SixBitHashes), Column("labengine", SixBitHashes))
+    figures = {
+        "merged blocks": lambda lab: len(events_of(lab, BlockMerged)),
+        "wrong reads": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run both prompts in one step, and a second step, which reads."""
         for prompt in colliding_prompts():
             lab.add(token_ids=prompt, max_tokens=4)
         lab.step(2)
-
-    figures = {
-        "merged blocks": lambda lab: len(events_of(lab, BlockMerged)),
-        "wrong reads": num_misread_requests,
-    }
 
     def more(self, table: Table) -> Mapping[str, object]:
         """Return what the finding names besides the figures of the table."""

@@ -113,6 +113,7 @@ class OffByOne(Grows, Scenario):
         "claim 2": Fragmented(),
         "256 tokens": At256(),
     }
+    follow_ups = (lambda lab: add_sharer(lab), Lab.step)
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the request's positions by whether their slot is the table's."""
@@ -124,8 +125,6 @@ class OffByOne(Grows, Scenario):
     def opening(self, lab: Lab) -> None:
         """Run the prompt's step and the first decode."""
         self._grow(lab, 2)
-
-    follow_ups = (lambda lab: add_sharer(lab), Lab.step)
 
 
 def _outcome(measured: Mapping[str, int]) -> str:

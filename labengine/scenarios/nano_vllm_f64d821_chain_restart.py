@@ -42,15 +42,14 @@ class ChainRestart(Scenario):
     """X and one token; then X, Y and one token; then Y and one token. Each runs alone."""
 
     columns = (Column("nano-vllm", RestartsTheChain), Column("nano-vllm"), Column("labengine", RestartsTheChainToo))
+    figures = {
+        "tokens that X|Y|z finds": lambda lab: num_hit_tokens(lab, 1),
+        "tokens that Y|z finds": lambda lab: num_hit_tokens(lab, 2),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the three prompts in turn."""
         x, y, z = [1] * 4, [2] * 4, [3]
         for prompt in (x + z, x + y + z, y + z):
             lab.generate([prompt], max_tokens=1)
-
-    figures = {
-        "tokens that X|Y|z finds": lambda lab: num_hit_tokens(lab, 1),
-        "tokens that Y|z finds": lambda lab: num_hit_tokens(lab, 2),
-        "requests that misread": num_misread_requests,
-    }

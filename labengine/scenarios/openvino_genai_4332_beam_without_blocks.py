@@ -50,6 +50,12 @@ class BeamWithoutBlocks(Scenario):
     """A request beside a search of two beams, in a pool of four blocks."""
 
     columns = (Column("labengine", PreemptsEveryBeam), Column("labengine", PreemptsTogether), Column("labengine"))
+    follow_ups = (try_step,)
+    figures = {
+        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
+        "preemptions": num_preemptions,
+        "requests ended": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Take six steps, then fourteen more; an error may end each of these."""
@@ -62,11 +68,3 @@ class BeamWithoutBlocks(Scenario):
         lab.add(token_ids=(50, 51, 52), max_tokens=10)
         lab.add(token_ids=range(1, 7), max_tokens=6, beams=2)
         lab.step(6)
-
-    follow_ups = (try_step,)
-
-    figures = {
-        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
-        "preemptions": num_preemptions,
-        "requests ended": num_finished,
-    }

@@ -51,15 +51,14 @@ class DrafterLeftOut(Scenario):
         Column("labengine", tier=HostStore),
         Column("labengine", tier=KeepsTheModelsKV),
     )
+    figures = {
+        "blocks misread": num_misread_blocks,
+        "tokens from the tier": lambda lab: sum(event.num_tokens for event in events_of(lab, ExternalHit)),
+        "tokens computed": num_computed_tokens,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the prompt, forget what the pool has cached, and run it again."""
         for _ in range(2):
             lab.reset_prefix_cache()
             lab.generate([range(1, 11)], max_tokens=2)
-
-    figures = {
-        "blocks misread": num_misread_blocks,
-        "tokens from the tier": lambda lab: sum(event.num_tokens for event in events_of(lab, ExternalHit)),
-        "tokens computed": num_computed_tokens,
-    }

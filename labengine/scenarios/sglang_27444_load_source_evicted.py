@@ -29,14 +29,6 @@ class LoadSourceEvicted(Scenario):
         Column("vllm", tier=lambda: Delayed(HostStore(NUM_PAGES))),
         Column("vllm", tier=lambda: PinsPages(HostPages(NUM_PAGES))),
     )
-
-    def play(self, lab: Lab) -> None:
-        """Start A's load and compute B in one step; take two more."""
-        lab.fill_external(token_ids=range(1, 10))
-        lab.add(token_ids=range(1, 10), max_tokens=2)
-        lab.add(token_ids=range(101, 110), max_tokens=4)
-        lab.step(3)
-
     figures = {
         "blocks loaded": lambda lab: sum(len(event.transfers) for event in events_of(lab, BlocksLoaded)),
         "blocks misread": num_misread_blocks,
@@ -44,3 +36,10 @@ class LoadSourceEvicted(Scenario):
             len(e.transfers) for e in events_of(lab, BlocksSaved) if e.request_id == 1
         ),
     }
+
+    def play(self, lab: Lab) -> None:
+        """Start A's load and compute B in one step; take two more."""
+        lab.fill_external(token_ids=range(1, 10))
+        lab.add(token_ids=range(1, 10), max_tokens=2)
+        lab.add(token_ids=range(101, 110), max_tokens=4)
+        lab.step(3)

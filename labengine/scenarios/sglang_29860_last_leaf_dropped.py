@@ -46,14 +46,13 @@ class LastLeafDropped(Scenario):
     """A prompt of a page and a half, twice."""
 
     columns = (Column("labengine", FreesBeforeCaching), Column("labengine"), Column("labengine", KeepsAPage))
+    figures = {
+        "tokens found again": lambda lab: num_hit_tokens(lab, 1),
+        "computed tokens": num_computed_tokens,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the prompt twice, one after the other."""
         for _ in range(2):
             lab.add(token_ids=range(1, 13), max_tokens=2)
             lab.step(2)
-
-    figures = {
-        "tokens found again": lambda lab: num_hit_tokens(lab, 1),
-        "computed tokens": num_computed_tokens,
-    }

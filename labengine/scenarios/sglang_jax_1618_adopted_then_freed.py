@@ -31,6 +31,10 @@ class AdoptedThenFreed(Scenario):
     """A and B are equal; A ends in the step in which B's blocks are registered: A's entries lead to free blocks."""
 
     columns = (Column("nano-vllm+243", FreesWhatWasAdopted), Column("nano-vllm+243"))
+    figures = {
+        "rules broken": num_rules,
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A and B for a step; C's first step; and a step in which B reads."""
@@ -39,8 +43,3 @@ class AdoptedThenFreed(Scenario):
         lab.step()
         lab.add(token_ids=range(101, 126), max_tokens=4)
         lab.step(2)
-
-    figures = {
-        "rules broken": num_rules,
-        "requests that misread": num_misread_requests,
-    }

@@ -1,8 +1,8 @@
 """sglang-jax pull request 994 (a port of 982): a finished request's last decode slot is freed by two paths.
 
-The prefix cache freed a request's slots up to a length that it inferred. The processor of outputs freed the slot of the
-last decode step as well, as one that had been allocated for nothing. It was the same slot. The fix is a single release,
-which knows what was committed and what was allocated beyond it.
+The prefix cache freed a request's slots up to a length that it inferred, and the output processor freed the slot of the
+step in flight. The thread says that one slot was in both; this scenario plays that. The fix is a single release, which
+knows what was committed and what was allocated beyond it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ class UnsharedBlocks(Experiment):
     """A request that shares no block."""
 
     columns = (Column("labengine", TwoReleasePaths), Column("labengine"))
+    figures = {
+        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
+        "finished requests": lambda lab: 0 if lab.crash else num_finished(lab),
+    }
 
     def play(self, lab: Lab) -> None:
         """Run one request; a step that fails ends the play."""
         lab.add(token_ids=range(1, 7), max_tokens=2)
         step_at_most(lab, 4)
-
-    figures = {
-        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
-        "finished requests": lambda lab: 0 if lab.crash else num_finished(lab),
-    }
 
 
 class TwoPaths(Scenario):

@@ -30,6 +30,10 @@ class LateChain(Scenario):
     """A short prompt with an adapter fills its first block while it decodes; the base model asks for that block."""
 
     columns = (Column("nano-vllm", KeyedAtAdmission), Column("nano-vllm"))
+    figures = {
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A to its end, then B, which begins with what A's first block holds."""
@@ -38,8 +42,3 @@ class LateChain(Scenario):
         block = lab.snapshot().requests[first].token_ids[:4]
         lab.add(token_ids=[*block, 9, 9], max_tokens=1)
         lab.run()
-
-    figures = {
-        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
-        "requests that misread": num_misread_requests,
-    }

@@ -32,6 +32,11 @@ class ForkWithoutRoom(Scenario):
     """Three answers to a prompt of six tokens, in blocks of four; one block is free when they fork."""
 
     columns = (Column("labengine", CopiesAtTheFork), Column("labengine"))
+    follow_ups = (try_step,)
+    figures = {
+        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
+        "answers": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Take the first step, then twelve more; an error may end each of these."""
@@ -43,10 +48,3 @@ class ForkWithoutRoom(Scenario):
         """Ask for three answers to one prompt, and compute its first block."""
         lab.add(token_ids=range(1, 7), n=3, max_tokens=3)
         lab.step()
-
-    follow_ups = (try_step,)
-
-    figures = {
-        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
-        "answers": num_finished,
-    }

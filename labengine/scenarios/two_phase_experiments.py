@@ -99,17 +99,17 @@ class Preempted(HybridExperiment):
     head of the free queue, and the tier has kept the others.
     """
 
-    def play(self, lab: Lab) -> None:
-        """Run two prompts at once."""
-        lab.add(token_ids=prompt(108, 8, 15), max_tokens=10)
-        lab.add(token_ids=prompt(500, 8, 15), max_tokens=6)
-        lab.run()
-
     figures = {
         "preemptions": num_preemptions,
         "blocks in two tables": num_doubled,
         "blocks misread": num_misread_blocks,
     }
+
+    def play(self, lab: Lab) -> None:
+        """Run two prompts at once."""
+        lab.add(token_ids=prompt(108, 8, 15), max_tokens=10)
+        lab.add(token_ids=prompt(500, 8, 15), max_tokens=6)
+        lab.run()
 
 
 class PreemptedThreeGroups(Preempted):

@@ -74,6 +74,10 @@ class PredictableHash(Scenario):
     block_size = 8
     known_prompt = tuple(range(1, 26))
     """B's prompt: three full blocks and one token more."""
+    figures = {
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the colliding prompt, then the known one."""
@@ -81,11 +85,6 @@ class PredictableHash(Scenario):
         for prompt in (colliding_block(known[: self.block_size]) + known[self.block_size :], known):
             lab.add(token_ids=prompt, max_tokens=1)
             lab.step()
-
-    figures = {
-        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
-        "requests that misread": num_misread_requests,
-    }
 
     def more(self, table: Table) -> Mapping[str, object]:
         """Return what the finding names besides the figures of the table."""

@@ -45,19 +45,18 @@ class TogetherAdded(Experiment):
 
     columns = (Column("vllm", HitsStatesOfThisStep), Column("vllm"), Column("labengine"))
     prompts: tuple[tuple[int, ...], ...] = ((1, 2, 3, 4), (1, 2, 3, 5))
-
-    def play(self, lab: Lab) -> None:
-        """Add the prompts, then run them."""
-        for prompt in self.prompts:
-            lab.add(token_ids=prompt, max_tokens=2)
-        lab.run()
-
     figures = {
         "states misread": num_misread_blocks,
         "requests in the first step": lambda lab: sum(step == 1 for step in first_steps(lab).values()),
         "hit of B": lambda lab: num_hit_tokens(lab, 1),
         "tokens computed": num_computed_tokens,
     }
+
+    def play(self, lab: Lab) -> None:
+        """Add the prompts, then run them."""
+        for prompt in self.prompts:
+            lab.add(token_ids=prompt, max_tokens=2)
+        lab.run()
 
 
 class WaitsBehind(TogetherAdded):

@@ -68,14 +68,13 @@ class AdapterName(Scenario):
 
     columns = SharedTier.columns
     experiments = {"shared tier": SharedTier()}
+    figures = {
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A; then B, with another adapter of the same name."""
         for number, path in enumerate(("/one", "/two"), 1):
             lab.add(token_ids=range(1, 10), extra_keys=adapter("sql", path, number), max_tokens=1)
             lab.step()
-
-    figures = {
-        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
-        "requests that misread": num_misread_requests,
-    }

@@ -23,6 +23,10 @@ class AbortDuringLoad(Scenario):
         Column("vllm", tier=lambda: late_host(2)),
         Column("vllm", FreesAfterLoadScheduler, tier=lambda: LandsAnyway(HostStore(), 2)),
     )
+    figures = {
+        "blocks misread": num_misread_blocks,
+        "requests finished": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Start both loads, abort A, and add C, which computes a step before they land."""
@@ -34,8 +38,3 @@ class AbortDuringLoad(Scenario):
         lab.abort(0)
         lab.add(token_ids=range(201, 214), max_tokens=4)
         lab.step(4)
-
-    figures = {
-        "blocks misread": num_misread_blocks,
-        "requests finished": num_finished,
-    }

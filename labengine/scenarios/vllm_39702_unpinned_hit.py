@@ -44,6 +44,11 @@ class UnpinnedHit(Scenario):
     """B is looked up while A fills the pool; A's blocks are saved, and the tier has room for two."""
 
     columns = (Column("vllm", TrustsTheFirstAnswer, tier=two_blocks), Column("vllm", tier=two_blocks))
+    follow_ups = (try_step,)
+    figures = {
+        "attempts that failed": lambda lab: len(events_of(lab, StepRolledBack)),
+        "requests finished": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A to its end, then B; an error may end each of B's steps."""
@@ -58,13 +63,6 @@ class UnpinnedHit(Scenario):
         lab.add(token_ids=range(101, 110), max_tokens=3)
         lab.add(token_ids=prompt, max_tokens=2)
         lab.step(3)
-
-    follow_ups = (try_step,)
-
-    figures = {
-        "attempts that failed": lambda lab: len(events_of(lab, StepRolledBack)),
-        "requests finished": num_finished,
-    }
 
     def error(self) -> str:
         """Return the error of B's first step."""

@@ -55,6 +55,10 @@ class TooLarge(Experiment):
     """The issue's title at its word: a prompt that no pool of this size can hold, and a short request behind it."""
 
     columns = (Column("vllm", RefusesNothing), Column("vllm"))
+    figures = {
+        "requests taken": lambda lab: len(lab.snapshot().requests),
+        "requests finished": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Add a prompt of 40 tokens, which is refused or not, and one of 5."""
@@ -65,11 +69,6 @@ class TooLarge(Experiment):
                 continue
         for _ in range(20):
             lab.step()
-
-    figures = {
-        "requests taken": lambda lab: len(lab.snapshot().requests),
-        "requests finished": num_finished,
-    }
 
     def more(self, table: Table) -> Mapping[str, object]:
         """Return what the finding names besides the figures of the table."""
@@ -82,6 +81,11 @@ class NeverAdmitted(Scenario):
     columns = (Column("vllm", CountsAllTokens), Column("vllm"))
     num_steps = 20
     experiments = {"larger than the pool": TooLarge()}
+    figures = {
+        "requests finished": num_finished,
+        "free blocks": lambda lab: len(lab.snapshot().free_queue),
+        "steps without progress": num_idle_steps,
+    }
 
     def play(self, lab: Lab) -> None:
         """Add the long prompt and a short one, and take num_steps steps."""
@@ -89,12 +93,6 @@ class NeverAdmitted(Scenario):
         lab.add(token_ids=range(5), max_tokens=2)
         for _ in range(self.num_steps):
             lab.step()
-
-    figures = {
-        "requests finished": num_finished,
-        "free blocks": lambda lab: len(lab.snapshot().free_queue),
-        "steps without progress": num_idle_steps,
-    }
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the end of the first step, if it scheduled nothing with all blocks free."""

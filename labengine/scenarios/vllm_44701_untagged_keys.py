@@ -33,6 +33,11 @@ class UntaggedExtraKeys(Scenario):
     """One prompt three times: with adapter "tenant-7", with cache salt "tenant-7", and with that salt again."""
 
     columns = (Column("vllm", UntaggedKeys), Column("vllm"))
+    figures = {
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "tokens that C finds": lambda lab: num_hit_tokens(lab, 2),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the three requests in turn."""
@@ -41,9 +46,3 @@ class UntaggedExtraKeys(Scenario):
         for _ in range(2):
             lab.add(token_ids=range(1, 10), cache_salt="tenant-7", max_tokens=1)
             lab.step()
-
-    figures = {
-        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
-        "tokens that C finds": lambda lab: num_hit_tokens(lab, 2),
-        "requests that misread": num_misread_requests,
-    }

@@ -56,6 +56,12 @@ class StoredOnce(Scenario):
     """A conversation A, whose first blocks the tier evicts for B's; then the pool forgets, and A's next turn comes."""
 
     columns = (Column("vllm", tier=four_blocks), Column("vllm", LooksAgain, tier=four_blocks))
+    figures = {
+        "copies of A's blocks": lambda lab: sum(
+            len(e.transfers) for e in events_of(lab, BlocksSaved) if e.request_id == 0
+        ),
+        "tokens found in the tier": lambda lab: sum(event.num_tokens for event in events_of(lab, ExternalHit)),
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A with B in between; forget the pool's content; run A's next turn."""
@@ -66,10 +72,3 @@ class StoredOnce(Scenario):
         lab.reset_prefix_cache()
         lab.add(token_ids=[*lab.snapshot().requests[first].token_ids, 7], max_tokens=1)
         lab.step()
-
-    figures = {
-        "copies of A's blocks": lambda lab: sum(
-            len(e.transfers) for e in events_of(lab, BlocksSaved) if e.request_id == 0
-        ),
-        "tokens found in the tier": lambda lab: sum(event.num_tokens for event in events_of(lab, ExternalHit)),
-    }

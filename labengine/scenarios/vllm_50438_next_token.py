@@ -82,18 +82,17 @@ class NextToken(Scenario):
         Column("vllm", Parts(full_attention_group=KeyedByTheNextToken, kv_cache_manager=RegistersWithTheNextToken)),
     )
     settings = settings(num_blocks=16, block_size=4, speculation=FixedDrafts((), num_drafts=1, drafter="eagle"))
-
-    def play(self, lab: Lab) -> None:
-        """Run A, B and C to their first tokens, one after the other."""
-        for own in ((5, 6), (8, 9), (5, 7)):
-            lab.generate([[1, 2, 3, 4, *own]], max_tokens=1)
-
     figures = {
         "blocks of another next token": lambda lab: len(other_next_tokens(lab)),
         "hit of B": lambda lab: num_hit_tokens(lab, 1),
         "hit of C": lambda lab: num_hit_tokens(lab, 2),
         "tokens computed": num_computed_tokens,
     }
+
+    def play(self, lab: Lab) -> None:
+        """Run A, B and C to their first tokens, one after the other."""
+        for own in ((5, 6), (8, 9), (5, 7)):
+            lab.generate([[1, 2, 3, 4, *own]], max_tokens=1)
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the look-up of a block with another next token."""

@@ -33,14 +33,13 @@ class StateColumn(Scenario):
     """Two equal prompts of 33 tokens, one after the other; blocks of 4 for attention and of 16 for states."""
 
     columns = (Column("vllm", CountsInSmallestBlocks), Column("vllm"))
+    figures = {
+        "states misread": num_misread_blocks,
+        "tokens hit by B": lambda lab: num_hit_tokens(lab, 1),
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A to its end, then B with the same prompt."""
         for _ in range(2):
             lab.add(token_ids=range(1, 34), max_tokens=3)
             lab.run()
-
-    figures = {
-        "states misread": num_misread_blocks,
-        "tokens hit by B": lambda lab: num_hit_tokens(lab, 1),
-    }

@@ -54,6 +54,10 @@ class CountedNotReserved(Experiment):
 
     columns = (Column("vllm", KeepsLandedLoads, tier=late_host), Column("vllm", tier=late_host))
     num_steps = 20
+    figures = {
+        "requests finished": num_finished,
+        "steps without progress": num_idle_steps,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A, of whose prompt the tier has one block, and B, of which it has two; both need three."""
@@ -62,11 +66,6 @@ class CountedNotReserved(Experiment):
             lab.add(token_ids=prompt, max_tokens=1)
         for _ in range(self.num_steps):
             lab.step()
-
-    figures = {
-        "requests finished": num_finished,
-        "steps without progress": num_idle_steps,
-    }
 
 
 class LoadsFillThePool(Scenario):
@@ -79,6 +78,11 @@ class LoadsFillThePool(Scenario):
     )
     num_steps = 20
     experiments = {"counted, not reserved": CountedNotReserved()}
+    figures = {
+        "requests finished": num_finished,
+        "steps without progress": num_idle_steps,
+        "loads given up": num_preemptions,
+    }
 
     def play(self, lab: Lab) -> None:
         """Add both requests, and take num_steps steps."""
@@ -94,9 +98,3 @@ class LoadsFillThePool(Scenario):
             lab.add(token_ids=prompt, max_tokens=2)
         for _ in range(num_steps):
             lab.step()
-
-    figures = {
-        "requests finished": num_finished,
-        "steps without progress": num_idle_steps,
-        "loads given up": num_preemptions,
-    }

@@ -28,6 +28,11 @@ class WithReset(Experiment):
     columns = (Column("vllm", IgnoresWeights), Column("vllm"))
     num_tokens_of_first = 1
     is_reset = True
+    figures = {
+        "resets done": lambda lab: len(events_of(lab, PrefixCacheReset)),
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A on the old weights, reset the cache if this experiment does, and run B on the new ones."""
@@ -37,12 +42,6 @@ class WithReset(Experiment):
             lab.reset_prefix_cache()
         lab.add(token_ids=range(1, 10), extra_keys={"weights": "2"}, max_tokens=1)
         lab.step()
-
-    figures = {
-        "resets done": lambda lab: len(events_of(lab, PrefixCacheReset)),
-        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
-        "requests that misread": num_misread_requests,
-    }
 
 
 class WhileRunning(WithReset):

@@ -45,6 +45,11 @@ class EqualPrompts(Experiment):
     sizes: ClassVar[Mapping[str, tuple[int, ...]]] = MappingProxyType({"2 and 16": (2, 16), "8 and 64": (8, 64)})
     """Per column its block sizes, where they are not those of the settings."""
     num_tokens = 40
+    figures = {
+        "blocks registered": lambda lab: sum(event.request_id == 0 for event in events_of(lab, BlockCached)),
+        "tokens found": lambda lab: num_hit_tokens(lab, 1),
+        "tokens computed": num_computed_tokens,
+    }
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
         """Return an empty lab of one column, with its block sizes."""
@@ -57,12 +62,6 @@ class EqualPrompts(Experiment):
         """Run the prompt twice."""
         for _ in range(2):
             lab.generate([range(self.num_tokens)], max_tokens=1)
-
-    figures = {
-        "blocks registered": lambda lab: sum(event.request_id == 0 for event in events_of(lab, BlockCached)),
-        "tokens found": lambda lab: num_hit_tokens(lab, 1),
-        "tokens computed": num_computed_tokens,
-    }
 
 
 class AsReported(EqualPrompts):

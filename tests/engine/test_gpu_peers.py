@@ -19,7 +19,7 @@ import engines
 import peers
 from brought import Brought
 from engine_process import EngineError, EngineProcess, Entry
-from stages import Budget, Outcome
+from stages import Budget
 from workload import MAX_BATCHED_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS, nano_vllm_workload
 
 import labengine
@@ -61,21 +61,6 @@ def started(entry: Entry, tmp_path: Path, limit: float = PATIENCE) -> EngineProc
     return EngineProcess(entry, tmp_path, tmp_path / "engine.log", {}, limit)
 
 
-def test_an_engine_answers(entry: MakeEntry, tmp_path: Path) -> None:
-    process = started(entry("good", ANSWERS), tmp_path)
-    assert process.hello == {"about": "a stand-in"}
-    assert process.run() == process.run() == {"seconds": 0.5, "num_tokens": NUM_TOKENS}
-    process.leave()
-    assert process._process.returncode == 0
-
-
-def test_an_engine_that_dies_is_quoted(entry: MakeEntry, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="it ended\nout of memory"):
-        started(entry("dying", DIES), tmp_path)
-    with pytest.raises(EngineError, match="it could not be started"):
-        started(Entry("absent", "ours", python=str(tmp_path / "no-python")), tmp_path)
-
-
 def test_an_engine_that_hangs_is_killed_with_all_that_it_started(entry: MakeEntry, tmp_path: Path) -> None:
     """It answers once, and not again until its time is over."""
     file = tmp_path / "child"
@@ -84,16 +69,6 @@ def test_an_engine_that_hangs_is_killed_with_all_that_it_started(entry: MakeEntr
     process._end = 0.0
     with pytest.raises(EngineError, match="no answer within"):
         process.run()
-    wait_until_gone(file)
-
-
-def test_an_engine_that_does_not_leave_is_killed(entry: MakeEntry, tmp_path: Path) -> None:
-    file = tmp_path / "child"
-    process = started(entry("staying", WITH_A_CHILD.format(file=str(file)) + "print('{}', flush=True); child.wait()"),
-                      tmp_path)  # fmt: skip
-    process._end = 0.0
-    process.leave()
-    process.kill()
     wait_until_gone(file)
 
 
@@ -161,26 +136,6 @@ def test_an_engine_that_fails_or_hangs_costs_only_itself(entry: MakeEntry, tmp_p
     assert "| dying | failed: it ended: out of memory | | | |" in table
 
 
-def test_results_are_written_after_each_engine(entry: MakeEntry, tmp_path: Path) -> None:
-    """The second engine starts only where the first one's result can be read."""
-    file = tmp_path / "out" / "workload.json"
-    reads = f"import json; assert json.load(open({str(file)!r}))['about'] == {{'first': 'a stand-in'}}"
-    entries = [entry("first", ANSWERS), entry("second", f"{reads}\n{ANSWERS}")]
-    comparison = peers.Comparison(run_in(tmp_path), entries, tmp_path)
-    comparison.take_round(1)
-    assert comparison.about == dict.fromkeys(("first", "second"), "a stand-in")
-
-
-def test_rounds_that_do_not_fit_are_not_begun(entry: MakeEntry, tmp_path: Path) -> None:
-    """An engine is expected to take as long as in its last round, or as the slowest of all."""
-    run = run_in(tmp_path, Budget(PATIENCE))
-    comparison = peers.Comparison(run, [entry("first", ANSWERS), entry("second", ANSWERS)], tmp_path)
-    comparison._seconds = {"first": 2 * PATIENCE}
-    comparison.take_round(1)
-    assert [*verdicts(run.journal.outcomes).values()] == ["not run", "not run"]
-    assert comparison.speeds == {"first": [], "second": []}
-
-
 def test_rounds_and_profiles_whatever_fails(entry: MakeEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that fail cost no round, and a profile that fails no later round."""
     monkeypatch.setattr(peers, "prepare", lambda run, brought, *models: brought)
@@ -196,28 +151,6 @@ def test_rounds_and_profiles_whatever_fails(entry: MakeEntry, tmp_path: Path, mo
         "profile of 1, blocks of 16",
         "profile of 256, blocks of 256",
     ]
-
-
-def test_a_profile_is_printed_and_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = {
-        "batch": 256, "context": 562, "block_size": 16, "phases_ms": {"forward": 8.0}, "gpu_ms": 7.5,
-        "recording": {"silent_ms": 9.0, "recorded_ms": 9.1, "ratio": 1.01},
-        "kernels": [{"kernel": "decode", "ms": 6.0, "calls": 28}],
-    }  # fmt: skip
-    monkeypatch.setattr(
-        peers, "python", lambda script, *words: (sys.executable, "-c", f"print('''{json.dumps(found)}''')")
-    )
-    peers.take_profile(run_in(tmp_path), tmp_path, 256, 16)
-    assert json.loads((tmp_path / "out" / "profile_256_16.json").read_text()) == found
-    assert "| `decode` | 28 | 6.000 |" in capsys.readouterr().out
-
-
-def test_an_unknown_limit_leaves_the_share_out() -> None:
-    assert Outcome("a", "passed", 0, "").has_failed is False
-    table = peers.speed_table({"a": [100.0]}, {"a": "words"}, "a", None)
-    assert "| a | 100 | 100 to 100 | 1.00 x |  |" in table and "the limit is not known" in table
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def test_the_text_says_what_breaks_and_how_it_is_seen() -> None:
 
 def test_every_bug_says_how_it_is_seen() -> None:
     for scenario in labengine.bugs():
-        assert all(rule in scenario.how_seen for rule in scenario.seen_by) and scenario.why_unseen in how_seen(scenario)
+        assert all(rule in scenario.how_seen for rule in scenario.seen_by) and scenario.why_unseen in scenario.how_seen
 
 
 def test_a_notebook_shows_a_table_and_escapes_its_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ export class Scrubber {
   gaps: Gaps;
   span!: Span;
   numCaptions?: number;
-  positions!: number[];
+  positions: number[] = [];
   at!: number;
   total!: number;
 
