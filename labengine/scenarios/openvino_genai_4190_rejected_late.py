@@ -18,8 +18,6 @@ from labengine.core.step_plan import ScheduledRequest
 from labengine.lab import Lab
 from labengine.scenarios.scenario import Column, Experiment, Scenario, settings
 
-SAMPLER = "src/cpp/src/sampling/sampler.cpp"
-
 
 class RejectsOneIterationLate(Drafts):
     """Takes the token of the row behind the rejected guess, and takes one guess too few back."""

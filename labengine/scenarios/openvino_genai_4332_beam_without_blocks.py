@@ -19,9 +19,6 @@ from labengine.scenarios.scenario import (
     Scenario,
 )
 
-MAIN = "openvino.genai da1db864"
-BLOCK_MANAGER = "src/cpp/src/continuous_batching/cache/block_manager.hpp"
-
 
 class PreemptsTogether(TokenBudgetScheduler):
     """Preempts all beams of a search for one of them."""

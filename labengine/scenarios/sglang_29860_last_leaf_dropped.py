@@ -17,8 +17,6 @@ from labengine.scenarios.scenario import (
     Scenario,
 )
 
-PAGE, WINDOW = 8, 4
-
 
 class FreesBeforeCaching(KVCacheManager):
     """Frees what the next token does not reach, and caches what is left."""

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labengine.config import GroupSpec
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
-from labengine.events import StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_finished, num_idle_steps
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
-    FirstWrong,
     Scenario,
     Table,
-    moment_of,
-    wrong_at,
 )
 
 
@@ -46,9 +41,6 @@ class RefusesNothing(TokenBudgetScheduler):
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Refuse nothing: a request that the whole pool cannot hold is queued like any other."""
-
-
-GROUPS = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
 
 
 class TooLarge(Experiment):
@@ -94,26 +86,9 @@ class NeverAdmitted(Scenario):
         for _ in range(self.num_steps):
             lab.step()
 
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the end of the first step, if it scheduled nothing with all blocks free."""
-        if num_finished(lab):
-            return None
-        moment = moment_of(lab, StepEnded)
-        assert moment is not None
-        return wrong_at(lab, moment, "The step is over, and nothing was scheduled: A waits in an empty pool.")
-
     def opening(self, lab: Lab) -> None:
         """Play as many steps as both columns take."""
         lab.add(token_ids=range(100, 140), max_tokens=2)
         lab.add(token_ids=range(5), max_tokens=2)
-        lab.step(6)
-
-    def answer(self, table: Table) -> str:
-        """State how much is free while nothing moves."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"With all {wrong['free blocks']} blocks free, {wrong['steps without progress']} of {self.num_steps} steps "
-            f"compute nothing, and the short request behind waits too: {wrong['requests finished']} of 2 finish, "
-            f"instead of {right['requests finished']}. The report's title is about prompts that exceed the capacity; "
-            f"the one that hangs here fits."
-        )
+        for _ in range(6):
+            lab.step()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from labengine.config import GroupSpec
 from labengine.core.connector import BlockTransfer, LocalHit
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
@@ -75,8 +74,6 @@ class ClampedStore(HostStore):
         again = [hit.transfer for hit in hits if hit.transfer.index >= first_lost]
         return sorted([*again, *transfers], key=lambda transfer: (transfer.group, transfer.index))
 
-
-FULL, WINDOW = GroupSpec(4), GroupSpec(4, "sliding_window", 16)
 
 COLUMNS = (
     Column(

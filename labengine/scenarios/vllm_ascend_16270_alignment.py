@@ -22,8 +22,6 @@ from labengine.scenarios.scenario import (
     Scenario,
 )
 
-ASCEND = "vllm-ascend cf0baa38"
-
 
 class RegistersPerGroup(VllmKVCacheManager):
     """Registers the complete blocks of each group, wherever those of the others end."""
