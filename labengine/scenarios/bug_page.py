@@ -12,19 +12,17 @@ from html import escape
 from os import PathLike
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labengine.lab import Lab
 from labengine.record.violation import RULES
 from labengine.scenarios.kinds import KINDS
 from labengine.scenarios.report import Fact
+from labengine.scenarios.texts import ScenarioTexts
 from labengine.scenarios.verdict import Table, Verdict
 from labengine.session.compare.comparison import Comparison
 from labengine.session.reasons import method_of
 from labengine.session.source_text import source_lines
-
-if TYPE_CHECKING:
-    from labengine.scenarios.scenario import Scenario
 
 STYLE = """
 .bug { --bug-line: #d0d0d0; --bug-soft: #5f6368; --bug-link: #1967d2; --bug-code: #f5f5f5; max-width: 860px;
@@ -52,7 +50,7 @@ STYLE = """
 
 
 def export(
-    scenario: Scenario, verdict: Verdict, comparison: Comparison, path: str | PathLike[str], home: str = ""
+    scenario: ScenarioTexts, verdict: Verdict, comparison: Comparison, path: str | PathLike[str], home: str = ""
 ) -> Path:
     """Write the page of a scenario whose broken and fixed sides were played to the end; return its path.
 
@@ -65,7 +63,7 @@ def export(
     return comparison.export_html(path, f"{scenario.id}  {scenario.title}", intro=intro, appendix=appendix)
 
 
-def intro_of(scenario: Scenario, verdict: Verdict, home: str = "") -> str:
+def intro_of(scenario: ScenarioTexts, verdict: Verdict, home: str = "") -> str:
     """Return the markup above the two engines: the report, what breaks, the answer, and what each side decides."""
     place = [f'<a href="{escape(home)}">All bugs</a>'] if home else []
     place.append(escape(scenario.engine))
@@ -104,7 +102,7 @@ def _pairs(facts: Iterable[Fact]) -> str:
     return f"<dl>{''.join(f'<dt>{name}</dt><dd>{text}</dd>' for name, text in facts)}</dl>"
 
 
-def _report(scenario: Scenario, verdict: Verdict) -> Iterator[Fact]:
+def _report(scenario: ScenarioTexts, verdict: Verdict) -> Iterator[Fact]:
     """Yield as markup whose report it is, and what follows for its claim; nothing for a user's own workload."""
     if scenario.report is not None:
         label, text = next(scenario.report.facts())
@@ -112,7 +110,7 @@ def _report(scenario: Scenario, verdict: Verdict) -> Iterator[Fact]:
         yield "The claim", f"<strong>{prose(verdict.conclusion.sentence)}</strong>"
 
 
-def _read(scenario: Scenario, verdict: Verdict) -> str:
+def _read(scenario: ScenarioTexts, verdict: Verdict) -> str:
     """Return the report's other facts and what was seen of upstream's code, as markup."""
     if scenario.report is None:
         return ""
@@ -124,12 +122,12 @@ def _reproduction(verdict: Verdict) -> str:
     return verdict.reproduction("the left engine", "the right one")
 
 
-def _seen(scenario: Scenario) -> str:
+def _seen(scenario: ScenarioTexts) -> str:
     rules = "".join(f"<li><b>{escape(rule)}</b>: {escape(RULES[rule])}</li>" for rule in scenario.seen_by)
     return f"The checks find these rules broken:<ul>{rules}</ul>" if rules else escape(scenario.how_seen)
 
 
-def appendix_of(scenario: Scenario, verdict: Verdict, sources: str) -> str:
+def appendix_of(scenario: ScenarioTexts, verdict: Verdict, sources: str) -> str:
     """Return the markup below the two engines: the story in words, the verdict, the source, and how to run it.
 
     sources: markup with the code in which the two sides differ.
@@ -146,7 +144,7 @@ def appendix_of(scenario: Scenario, verdict: Verdict, sources: str) -> str:
     return f'<section class="bug">{"".join(f"<h2>{name}</h2>{text}" for name, text in parts if text)}</section>'
 
 
-def _verdict(scenario: Scenario, verdict: Verdict) -> str:
+def _verdict(scenario: ScenarioTexts, verdict: Verdict) -> str:
     first = verdict.first_wrong_event
     wrong = f"<p>{escape(first.line)}</p>" if first is not None else ""
     others = _list(f"{column.name}: {column.says}" for column in scenario.columns[2:])
@@ -165,7 +163,7 @@ def _list(sentences: Iterable[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def _commands(scenario: Scenario) -> str:
+def _commands(scenario: ScenarioTexts) -> str:
     return (
         f"%lab bug {scenario.id}              in a notebook, after %load_ext labengine\n"
         f"python -m labengine bug {scenario.id}\n"
@@ -176,7 +174,7 @@ def _commands(scenario: Scenario) -> str:
 # -- the code in which the sides differ --------------------------------------------------------------------------------
 
 
-def _sources(scenario: Scenario, left: Lab, right: Lab) -> str:
+def _sources(scenario: ScenarioTexts, left: Lab, right: Lab) -> str:
     """Return the classes that one side alone has, each with what the other side does in its place."""
     names = (scenario.columns[0].name, scenario.columns[1].name)
     broken, fixed = _classes(left), _classes(right)

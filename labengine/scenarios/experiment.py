@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
-from labengine.core.parts import Parts
+from labengine.core.editions import edition
+from labengine.core.parts import Parts, given_parts
 from labengine.lab import Lab
 from labengine.scenarios.verdict import Table
 from labengine.scenarios.words import filled, words_of
@@ -37,6 +38,12 @@ class Column:
     tier: Callable[[], Connector] | None = None
     name: str = ""
     says: str = ""
+
+    @property
+    def all_parts(self) -> Parts:
+        """The edition's parts, with the column's in place of its own."""
+        complete = edition(self.edition)
+        return complete if self.parts is None else given_parts(self.parts).overriding(complete)
 
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
         """Return an empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""

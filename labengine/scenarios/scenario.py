@@ -20,7 +20,8 @@ from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
 from labengine.scenarios.kinds import KINDS as KINDS
-from labengine.scenarios.report import UNKNOWN, Conclusion, Report, recorded_runs
+from labengine.scenarios.report import Conclusion, recorded_runs
+from labengine.scenarios.texts import ScenarioTexts
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
@@ -39,30 +40,13 @@ def sentences(guide: tuple[GuideStop, ...]) -> tuple[str, ...]:
     return tuple(stop.sentence for stop in guide)
 
 
-class Scenario(Experiment):
+class Scenario(ScenarioTexts):
     """An experiment whose first column is broken and whose second is fixed; alternatives follow.
 
-    An override is a small subclass of a production class in the scenario's own file, one method each, passed in Parts:
-    no flags, no patching. Further experiments on the same report are in `experiments`.
+    An override is a small subclass of a production class in the scenario's own file, one method each: no flags, no
+    patching. Further experiments on the same report are in `experiments`.
     """
 
-    id: ClassVar[str]
-    """Engine and number: nano-vllm-219."""
-    title: ClassVar[str]
-    report: ClassVar[Report | None] = None
-    """The upstream report; None for a workload of the user's own."""
-    claim: ClassVar[str]
-    """What the report claims, in one sentence."""
-    conclusion: Conclusion = UNKNOWN
-    """Whether the claim follows, and the evidence but for recorded runs, which `concluded` adds."""
-    kind: ClassVar[str]
-    """A key of KINDS."""
-    breaks: ClassVar[str]
-    """What breaks, in one line."""
-    seen_by: ClassVar[tuple[str, ...]] = ()
-    """The rules that the checks report in the broken column, the first reported first."""
-    why_unseen: ClassVar[str] = ""
-    """Why no check can see the defect, in one sentence, where `seen_by` is empty."""
     wrong_when: ClassVar[str | tuple[str, ...]]
     """What the figures are where the defect shows: "tokens found = 0", "tokens found < tokens stored"; one of several.
 
@@ -70,17 +54,9 @@ class Scenario(Experiment):
     """
     wrong_event: ClassVar[GuideStop | None] = None
     """The first wrong event, where it is not the earliest that broke a rule."""
-    sentences: ClassVar[tuple[str, ...]]
-    """The story as text, in order."""
-    guide: ClassVar[tuple[GuideStop, ...]] = ()
-    """The compare view's sentences, each with its event; those of the follow-up come last."""
-    roles: ClassVar[tuple[str, str]] = ("the bug", "the fix")
-    """Roles of the broken and the fixed column in the story, shown above the columns."""
     follow_ups: ClassVar[tuple[Callable[[Lab], Any], ...]] = ()
     """What `follow_up_acts` returns."""
     follow_up_question: ClassVar[str] = "What does it cost later?"
-    experiments: Mapping[str, Experiment] = {}
-    """Further experiments, by name."""
 
     # -- overridden where a scenario differs ---------------------------------------------------------------------------
 
@@ -120,18 +96,6 @@ class Scenario(Experiment):
         return wrong_at(lab, *min(known, key=itemgetter(0))) if known else None
 
     # -- derived -------------------------------------------------------------------------------------------------------
-
-    @property
-    def engine(self) -> str:
-        """The engine that the report is about: nano-vllm."""
-        return self.id.rpartition("-")[0]
-
-    @property
-    def how_seen(self) -> str:
-        """The rules that the checks report in the broken column, or why no check sees the defect: sentences."""
-        if self.seen_by:
-            return f"The checks report: {', '.join(self.seen_by)}."
-        return f"No check sees it. {self.why_unseen}"
 
     def broken(self, model: str = "simulated") -> Lab:
         """Return the broken lab, played."""
