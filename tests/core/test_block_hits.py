@@ -81,17 +81,6 @@ def test_equal_blocks_after_another_prefix_are_no_hit(edition: str) -> None:
     assert hits(events) == [0, 0, 0]
 
 
-def test_the_hit_ends_at_the_first_block_that_is_missing(edition: str) -> None:
-    hooks = Hooks(strict=True)
-    events = recorded(hooks)
-    engine = small_engine(edition=edition, hooks=hooks)
-    engine.add([*range(4), *range(10, 20)], ONE)
-    engine.step()
-    engine.add([*range(4), 99, *range(11, 20)], ONE)
-    engine.step()
-    assert hits(events) == [0, 4]
-
-
 def test_requests_with_different_salts_share_nothing(edition: str) -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)

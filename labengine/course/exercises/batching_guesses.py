@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.scheduler import Admission
+from labengine.core.step_plan import StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.phrases import listed, words
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.static_batching import StaticBatching
 from labengine.course.trial import Workload, plays
 from labengine.course.words import course_exercise
 from labengine.events import RequestScheduled, StepEnded, TokenSampled
@@ -56,7 +59,7 @@ def _a_seat_is_free(lengths: Sequence[int], num_done: int) -> Instance:
 
     told = "One is" if num_done == 1 else f"{num_done} are"
     task = (
-        f"Four seats, eight questions, which came in the order A to H; their answers get {listed(lengths)} tokens. "
+        f"Eight questions arrive at four seats, in the order A to H; their answers get {listed(lengths)} tokens. "
         f"{told} done. Which request does the next step admit first?"
     )
     return Instance(task, play)
@@ -73,6 +76,21 @@ course_exercise(
     num_blocks=64,
     max_num_seqs=SEATS,
 )
+
+
+class StaticBatching(TokenBudgetScheduler):
+    """A scheduler that admits nobody to a step that began with a request still running."""
+
+    is_open = True
+
+    def schedule(self) -> StepPlan:
+        """Note whether a new batch may begin."""
+        self.is_open = not self.running
+        return super().schedule()
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
+        """Return the tokens that a waiting request computes; None while a batch is under way."""
+        return super().admit(request, limit, is_first=is_first) if self.is_open else None
 
 
 def _in_static_batches(lengths: Sequence[int]) -> Instance:
@@ -108,8 +126,8 @@ course_exercise(
 def _cut(sizes: Sequence[int]) -> Instance:
 
     task = (
-        f"A step computes {BUDGET} tokens at most, and there is a seat for everybody. A, B, C and D wait with prompts "
-        f"of {listed(sizes)} words. How many tokens of C's prompt does the next step compute?"
+        f"A step computes at most {BUDGET} tokens, and every request has a seat. A, B, C and D wait with prompts of "
+        f"{listed(sizes)} words. How many tokens of C's prompt does the next step compute?"
     )
     return Instance(
         task,
@@ -165,12 +183,12 @@ def _exactly(step: RevealedStep, share: int) -> int:
 
 
 STILL = (
-    "A, B and C are being answered when D comes with {n} words. A step computes 16 tokens at most, prompts *or* "
+    "A, B and C are being answered when D arrives with {n} words. A step computes at most 16 tokens, prompts *or* "
     "answers, and prompts come first (nano-vLLM). For how many steps do A, B and C stand still?"
 )
 FIRST = (
-    "A, B and C are being answered when D comes with {n} words. A step computes 8 tokens at most: one each for A, B "
-    "and C, the rest for D; A, B and C have ten tokens to go. After how many steps does D get its first token?"
+    "A, B and C are being answered when D arrives with {n} words. A step computes at most 8 tokens: one each for A, B "
+    "and C, and the rest for D; A, B and C lack ten tokens. After how many steps does D get its first token?"
 )
 
 

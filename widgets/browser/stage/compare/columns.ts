@@ -151,7 +151,7 @@ export class Column {
     const names = ["tables", "pool", "tier", "map", "queue"];
     this.panels = names.map((name) => panel(stage, name, index));
     for (const { shown } of this.panels) shown.isShown = isShown;
-    for (const made of this.panels) explain(made);
+    for (const [i, made] of this.panels.entries()) if (names[i] !== "queue") explain(made);
     for (const made of this.panels)
       (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
     this.element.append(lower);
@@ -230,6 +230,8 @@ function overflowIn(made: Panel, name: string) {
 
 // The first clause of the heading's explanation as text beside it, where there is room.
 function explain(made: Panel) {
-  const heading = made.querySelector<HTMLElement>("h3 > span") as HTMLElement;
-  heading.after(element("span", "le-explained", heading.title.replace(/[;.].*$/, "")));
+  const heading = made.querySelector<HTMLElement>("h3 > span") as HTMLElement,
+    both = element("span", "le-explaining");
+  heading.replaceWith(both);
+  both.append(heading, element("span", "le-explained", heading.title.replace(/[;.].*$/, "")));
 }

@@ -85,7 +85,7 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
         ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token, i) => {
             const image = request.store.imageAt(index * size + i);
             if (image) return ` ${imageWord(image)}`;
-            const folded = templateWord(request, index * size + i, size, (one) => stage.text(side, one));
+            const folded = templateWord(request.store, index * size + i, size, (one) => stage.text(side, one));
             return folded ?? stage.text(side, token);
           })
         : [];
