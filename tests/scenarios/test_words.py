@@ -15,7 +15,7 @@ from labengine.lab import Lab
 from labengine.scenarios.report import CodePassage, ThreadPassage
 from labengine.scenarios.scenario import Column, Scenario
 from labengine.scenarios.verdict import Table
-from labengine.scenarios.words import refuse_unused
+from labengine.scenarios.words import filled, refuse_unused
 
 WORDS = """[Mine]
 id = "mine-1"
@@ -56,7 +56,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         def measure(self: Scenario, lab: Lab) -> dict[str, int]:
             return {"wrong": 3}
 
-        columns = (Column(parts="nano-vllm"), Column(parts="vllm"))
+        columns = (Column("nano-vllm"), Column("vllm"))
         body = {"__module__": module.__name__, "columns": columns, "play": play, "measure": measure}
         mine: type[Scenario] = type("Mine", (Scenario,), body)
         vars(module)["Mine"] = mine
@@ -68,7 +68,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 def test_a_file_becomes_class_attributes(make: Make) -> None:
     mine = make(WORDS)()
-    assert [(one.name, one.parts, one.says) for one in mine.columns] == [
+    assert [(one.name, one.edition, one.says) for one in mine.columns] == [
         ("bad", "nano-vllm", "Is wrong."),
         ("good", "vllm", "Is right."),
     ]
@@ -112,3 +112,21 @@ def test_a_figure_that_the_table_lacks_is_refused(make: Make) -> None:
     mine = make(WORDS.replace("{bad: wrong}", "{bad: right}"))()
     with pytest.raises(ConfigError, match=r"no figure \{bad: right\} in the table; there are \{bad: wrong\}"):
         mine.answer(Table("", {"bad": {"wrong": 3}}))
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_wrong"),
+    [("lost", True), ("lost > 2", False), ("lost = 2", True), ("lost < kept", True), ("kept < lost", False)],
+)
+def test_figures_show_the_defect_where_a_condition_holds(make: Make, condition: str, is_wrong: bool) -> None:
+    mine = make(WORDS)()
+    type(mine).wrong_when = condition
+    assert mine.is_wrong({"lost": 2, "kept": 5}) is is_wrong
+    type(mine).wrong_when = ("lost > 9", condition)
+    assert mine.is_wrong({"lost": 2, "kept": 5}) is is_wrong
+
+
+def test_a_name_in_a_finding_that_the_code_does_not_give_is_refused() -> None:
+    assert filled("{a: x} {more}", {"a": {"x": 1}}, {"more": 2}) == "1 2"
+    with pytest.raises(ConfigError, match=r"there is no \{moer\}"):
+        filled("{moer}", {}, {"more": 2})
