@@ -28,7 +28,8 @@ def searched(scenario: Scenario, seconds: float) -> str:
     settings: dict[str, Any] = {name: value for name, value in scenario.settings.items() if name in SETTINGS}
     external = None if broken.tier is fixed.tier else broken.tier
     started = monotonic()
-    found = find(broken.parts, against=fixed.parts, external=external, seconds=seconds, show_progress=False, **settings)
+    settings |= {"external": external, "seconds": seconds, "show_progress": False}
+    found = find(broken.all_parts, against=fixed.all_parts, **settings)
     took = f"{monotonic() - started:.1f} s"
     if not isinstance(found, Counterexample):
         return f"| {scenario.id} | not found | | {by_hand(scenario)} | {found.num_states:,} | {took} |"

@@ -199,7 +199,7 @@ def attach(options: Namespace) -> None:
 )
 def attach_kv(options: Namespace) -> None:
     """Show the prefix cache from KV events, without the tap; see docs/kv_events.md."""
-    from labengine.vllm.cache_events.attach_kv_command import kv_command
+    from labengine.vllm.cache_events.attach import kv_command
 
     kv_command(options, _say)
 
@@ -254,7 +254,7 @@ def conform(options: Namespace) -> int:
 )
 def doctor(options: Namespace) -> None:
     """Explain why each request hit or missed the prefix cache; see docs/doctor.md."""
-    from labengine.vllm.prefix_doctor.doctor_command import doctor_command
+    from labengine.vllm.prefix_doctor.doctor import doctor_command
 
     doctor_command(options, _say)
 

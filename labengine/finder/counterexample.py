@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError
+from labengine.core.editions import LABENGINE
 from labengine.finder import as_notebook
 from labengine.finder.as_notebook import Cell, checked_name, notebook
 from labengine.finder.found_workload import MORE_STEPS, FoundWorkload, name_of
@@ -60,8 +61,14 @@ class Counterexample(FoundWorkload):
         """Return it as a scenario whose broken column has the parts and whose fixed one the reference."""
         name = self.reference.name
         columns = (
-            Column("yours", self.parts, "The parts that go wrong."),
-            Column(name, self.reference, "The edition that they are held against.", tier=self.reference_tier),
+            Column(LABENGINE.name, self.parts, name="yours", says="The parts that go wrong."),
+            Column(
+                LABENGINE.name,
+                self.reference,
+                tier=self.reference_tier,
+                name=name,
+                says="The edition that they are held against.",
+            ),
         )
         roles = ("what you gave", "what it is held against")
         scenario = hand_made("found", self.headline.rstrip("."), self.message, columns, roles)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,73 +22,15 @@ plays(__name__, Role.USERS)
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
 
+_NAME = re.compile(r"(?P<engine>[a-z]+(?:_[a-z]+)*)_(?P<number>[0-9a-f]*\d[0-9a-f]*)_.+")
+"""The name of a scenario's files: vllm_39734_never_admitted."""
+
 SCENARIOS: dict[str, str] = {
-    "atlas-1193": "labengine.scenarios.atlas_1193_shared_tail",
-    "diffulex-44": "labengine.scenarios.diffulex_44_stale_slots",
-    "dingocache-377": "labengine.scenarios.dingocache_377_save_reads_late",
-    "ferrox-61": "labengine.scenarios.ferrox_61_window_kept",
-    "imp-963": "labengine.scenarios.imp_963_window_rounded_up",
-    "inference-sim-704": "labengine.scenarios.inference_sim_704_head_first",
-    "lmcache-3322": "labengine.scenarios.lmcache_3322_full_external_hit",
-    "lmcache-5095": "labengine.scenarios.lmcache_5095_unpinned_twice",
-    "mini-sglang-111": "labengine.scenarios.mini_sglang_111_aborted_and_finished",
-    "mini-sglang-142": "labengine.scenarios.mini_sglang_142_no_remap",
-    "minivllm-75": "labengine.scenarios.minivllm_75_needless_preemption",
-    "nano-vllm-114": "labengine.scenarios.nano_vllm_114_full_hit",
-    "nano-vllm-190": "labengine.scenarios.nano_vllm_190_graph_table",
-    "nano-vllm-207": "labengine.scenarios.nano_vllm_207_stale_count",
-    "nano-vllm-208": "labengine.scenarios.nano_vllm_208_hit_in_flight",
-    "nano-vllm-219": "labengine.scenarios.nano_vllm_219_duplicate_blocks",
-    "nano-vllm-243": "labengine.scenarios.nano_vllm_243_own_tokens",
-    "nano-vllm-71": "labengine.scenarios.nano_vllm_71_off_by_one",
-    "nano-vllm-f64d821": "labengine.scenarios.nano_vllm_f64d821_chain_restart",
-    "openvino-genai-4190": "labengine.scenarios.openvino_genai_4190_rejected_late",
-    "openvino-genai-4332": "labengine.scenarios.openvino_genai_4332_beam_without_blocks",
-    "pegaflow-450": "labengine.scenarios.pegaflow_450_hash_granularity",
-    "rapid-mlx-196": "labengine.scenarios.rapid_mlx_196_copied_by_reference",
-    "sglang-20182": "labengine.scenarios.sglang_20182_waiting_holds_blocks",
-    "sglang-21125": "labengine.scenarios.sglang_21125_drafter_left_out",
-    "sglang-27444": "labengine.scenarios.sglang_27444_load_source_evicted",
-    "sglang-27779": "labengine.scenarios.sglang_27779_stale_mapping",
-    "sglang-28282": "labengine.scenarios.sglang_28282_prompt_not_counted",
-    "sglang-29860": "labengine.scenarios.sglang_29860_last_leaf_dropped",
-    "sglang-32477": "labengine.scenarios.sglang_32477_reserved_page",
-    "sglang-jax-1618": "labengine.scenarios.sglang_jax_1618_adopted_then_freed",
-    "sglang-jax-994": "labengine.scenarios.sglang_jax_994_two_release_paths",
-    "tokenspeed-976": "labengine.scenarios.tokenspeed_976_late_chain",
-    "transformers-46117": "labengine.scenarios.transformers_46117_fork_without_room",
-    "vllm-12621": "labengine.scenarios.vllm_12621_predictable_hash",
-    "vllm-29387": "labengine.scenarios.vllm_29387_state_of_this_step",
-    "vllm-30931": "labengine.scenarios.vllm_30931_adapter_name",
-    "vllm-32255": "labengine.scenarios.vllm_32255_abort_during_load",
-    "vllm-38715": "labengine.scenarios.vllm_38715_same_step_hit",
-    "vllm-39702": "labengine.scenarios.vllm_39702_unpinned_hit",
-    "vllm-39734": "labengine.scenarios.vllm_39734_never_admitted",
-    "vllm-42656": "labengine.scenarios.vllm_42656_partial_blocks",
-    "vllm-43569": "labengine.scenarios.vllm_43569_uncommitted_hash",
-    "vllm-43810": "labengine.scenarios.vllm_43810_padding_slot",
-    "vllm-44151": "labengine.scenarios.vllm_44151_lookahead_sent",
-    "vllm-44409": "labengine.scenarios.vllm_44409_two_phase_allocation",
-    "vllm-44701": "labengine.scenarios.vllm_44701_untagged_keys",
-    "vllm-45238": "labengine.scenarios.vllm_45238_last_state_alone",
-    "vllm-45357": "labengine.scenarios.vllm_45357_freed_in_flight",
-    "vllm-45704": "labengine.scenarios.vllm_45704_stored_before_written",
-    "vllm-47235": "labengine.scenarios.vllm_47235_stored_once",
-    "vllm-47728": "labengine.scenarios.vllm_47728_window_in_flight",
-    "vllm-48481": "labengine.scenarios.vllm_48481_zeroed_after_load",
-    "vllm-49097": "labengine.scenarios.vllm_49097_skipped_request",
-    "vllm-49674": "labengine.scenarios.vllm_49674_preemption_cascade",
-    "vllm-50438": "labengine.scenarios.vllm_50438_next_token",
-    "vllm-55600": "labengine.scenarios.vllm_55600_state_column",
-    "vllm-57104": "labengine.scenarios.vllm_57104_loads_fill_the_pool",
-    "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",
-    "vllm-57841": "labengine.scenarios.vllm_57841_stranded_loads",
-    "vllm-7018": "labengine.scenarios.vllm_7018_tables_of_misses",
-    "vllm-9744": "labengine.scenarios.vllm_9744_new_weights",
-    "vllm-ascend-16270": "labengine.scenarios.vllm_ascend_16270_alignment",
-    "vllm-ascend-16662": "labengine.scenarios.vllm_ascend_16662_completion_filtered",
+    f"{found['engine'].replace('_', '-')}-{found['number']}": f"{__name__}.{file.stem}"
+    for file in sorted(Path(__file__).parent.glob("*.toml"))
+    if (found := _NAME.fullmatch(file.stem))
 }
-"""Per scenario id the module that holds it as `SCENARIO`; imported on first use."""
+"""Per scenario id the module that has its code; imported on first use."""
 
 
 def bug(id: str) -> Scenario:
@@ -95,10 +40,16 @@ def bug(id: str) -> Scenario:
         near = near or get_close_matches(str(id), SCENARIOS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"there is no scenario {shown(id)}; there are {', '.join(map(repr, SCENARIOS))}.{hint}")
-    module = import_module(SCENARIOS[id])
+    return _scenario_in(SCENARIOS[id])
+
+
+@cache
+def _scenario_in(name: str) -> Scenario:
+    """Return the scenario of a module: of its class that has an id."""
+    module = import_module(name)
     refuse_unused(module)
-    scenario: Scenario = module.SCENARIO
-    return scenario
+    made: type[Scenario] = next(value for value in vars(module).values() if "id" in getattr(value, "__dict__", ()))
+    return made()
 
 
 def bugs(engine: str | None = None, kind: str | None = None) -> BugList:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 
@@ -24,6 +22,3 @@ class FreesAfterLoadScheduler(TokenBudgetScheduler):
             if request.request_id in self.external.arrived:
                 super().abort(request)
         super().take_arrived()
-
-
-FREES_AFTER_LOAD = Parts(name="vllm, frees after the load", scheduler=FreesAfterLoadScheduler).overriding(VLLM)

@@ -7,8 +7,6 @@ from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from labengine.scenarios.texts import how_seen
-
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
 
@@ -32,7 +30,7 @@ class BugList(list["Scenario"]):
 
 
 def _text(scenario: Scenario) -> str:
-    lines = (scenario.breaks, how_seen(scenario))
+    lines = (scenario.breaks, scenario.how_seen)
     indented = (fill(line, _WIDTH, initial_indent="    ", subsequent_indent="    ") for line in lines)
     return "\n".join([f"{scenario.id}  {scenario.title} ({scenario.kind})", *indented])
 
@@ -40,7 +38,7 @@ def _text(scenario: Scenario) -> str:
 def _html_cells(scenario: Scenario) -> str:
     id = escape(scenario.id)
     link = id if scenario.report is None else f'<a href="{escape(scenario.report.url)}">{id}</a>'
-    others = map(escape, (scenario.title, scenario.kind, scenario.breaks, how_seen(scenario)))
+    others = map(escape, (scenario.title, scenario.kind, scenario.breaks, scenario.how_seen))
     return "".join(
         f'<td style="text-align:left;vertical-align:top">{cell}</td>'
         for cell in (f'<span style="white-space:nowrap">{link}</span>', *others)

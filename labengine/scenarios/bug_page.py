@@ -18,7 +18,7 @@ from labengine.lab import Lab
 from labengine.record.violation import RULES
 from labengine.scenarios.kinds import KINDS
 from labengine.scenarios.report import Fact
-from labengine.scenarios.texts import ScenarioTexts, how_seen
+from labengine.scenarios.texts import ScenarioTexts
 from labengine.scenarios.verdict import Table, Verdict
 from labengine.session.compare.comparison import Comparison
 from labengine.session.reasons import method_of
@@ -124,7 +124,7 @@ def _reproduction(verdict: Verdict) -> str:
 
 def _seen(scenario: ScenarioTexts) -> str:
     rules = "".join(f"<li><b>{escape(rule)}</b>: {escape(RULES[rule])}</li>" for rule in scenario.seen_by)
-    return f"The checks find these rules broken:<ul>{rules}</ul>" if rules else escape(how_seen(scenario))
+    return f"The checks find these rules broken:<ul>{rules}</ul>" if rules else escape(scenario.how_seen)
 
 
 def appendix_of(scenario: ScenarioTexts, verdict: Verdict, sources: str) -> str:

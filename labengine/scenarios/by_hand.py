@@ -148,7 +148,7 @@ def scenario(
         checked_call("play", act, "lab")
     if not isinstance(claim, str) or not claim:
         raise ConfigError(f"claim is a sentence on what goes wrong, got {shown(claim)}")
-    columns = (Column("broken", _parts(broken), claim), Column("fixed", _parts(fixed), "The same without it."))
+    columns = (_column("broken", broken, claim), _column("fixed", fixed, "The same without it."))
     made = hand_made("mine", title, claim, columns, ("what goes wrong", "what does not"))
     made.acts, made.wrong = acts, is_wrong
     if isinstance(settings.get("external"), Connector):
@@ -189,5 +189,7 @@ def _is_failure(known: Input) -> bool:
     return isinstance(known, BrokenStep) and known.failed is not None and known.ends_at is None
 
 
-def _parts(wanted: str | Parts | type) -> str | Parts:
-    return wanted if isinstance(wanted, str) else parts_with(wanted, LABENGINE, ("full", "sliding_window"))
+def _column(name: str, wanted: str | Parts | type, says: str) -> Column:
+    if isinstance(wanted, str):
+        return Column(wanted, name=name, says=says)
+    return Column(LABENGINE.name, parts_with(wanted, LABENGINE, ("full", "sliding_window")), name=name, says=says)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
-from labengine.events import (
-    Event,
-    PrefixHit,
-    RequestFinished,
-    StepStarted,
-    TokenSampled,
-)
+from labengine.events import Event, PrefixHit, RequestFinished, StepStarted, TokenSampled
 from labengine.lab import Lab
 from labengine.record.figures import counted
 from labengine.scenarios.scenario import symptom
@@ -69,6 +64,17 @@ def num_idle_steps(lab: Lab) -> int:
     return sum(isinstance(event, StepStarted) for event in events[last + 1 :])
 
 
+def numbered_events(lab: Lab) -> Iterator[tuple[int, Event]]:
+    """Yield (number, event) for each recorded event, oldest first."""
+    assert lab.timeline is not None
+    return enumerate(lab.timeline.events(), lab.timeline.num_dropped)
+
+
+def try_step(lab: Lab) -> str:
+    """Take a step; return its error as one line, empty for none."""
+    return symptom(lab.step)
+
+
 def step_at_most(lab: Lab, num_steps: int) -> str:
     """Take num_steps steps, or fewer if one fails; return that step's error as one line, empty for none."""
-    return next((error for _ in range(num_steps) if (error := symptom(lab.step))), "")
+    return next((error for _ in range(num_steps) if (error := try_step(lab))), "")

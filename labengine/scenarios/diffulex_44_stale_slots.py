@@ -15,20 +15,13 @@ from labengine.scenarios.tiny_model import TinyModelScenario
 class StaleSlots(TinyModelScenario):
     """Two of four requests end; a new one gets a block into which a row without a request still writes."""
 
-    columns = (
-        Column(parts="labengine", runner="WritesStaleSlots"),
-        Column(parts="labengine", runner="StaticRunner"),
-    )
+    columns = (Column("labengine", runner="WritesStaleSlots"), Column("labengine", runner="StaticRunner"))
 
     def play(self, lab: Lab) -> None:
         """Run four, of which the first and the last end together; then one more."""
         for number, num_tokens in enumerate((4, 12, 12, 4)):
             first = 10 + 20 * number
             lab.add(token_ids=range(first, first + 6), max_tokens=num_tokens, ignore_eos=True)
-        for _ in range(4):
-            lab.step()
+        lab.step(4)
         lab.add(token_ids=range(5, 13), max_tokens=8, ignore_eos=True)
         lab.run()
-
-
-SCENARIO = StaleSlots()

@@ -17,10 +17,7 @@ from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_misread_blocks
 from labengine.scenarios.scenario import (
     Column,
-    FirstWrong,
     Scenario,
-    moment_of,
-    wrong_at,
 )
 
 
@@ -39,31 +36,15 @@ class SavesWithTheNext(HostStore):
 class SaveReadsLate(Scenario):
     """A ends, B computes in A's blocks, and then C has A's prompt: three requests, one after the other."""
 
-    columns = (
-        Column(parts="vllm", tier=SavesWithTheNext),
-        Column(parts="vllm", tier=HostStore),
-    )
+    columns = (Column("vllm", tier=SavesWithTheNext), Column("vllm", tier=HostStore))
+    figures = {
+        "blocks said to be saved": lambda lab: sum(len(event.transfers) for event in events_of(lab, BlocksSaved)),
+        "blocks loaded": lambda lab: sum(len(event.transfers) for event in events_of(lab, BlocksLoaded)),
+        "blocks misread": num_misread_blocks,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A, B and C, each for the one step that it takes."""
         for first in (1, 101, 1):
             lab.add(token_ids=range(first, first + 9), max_tokens=1)
             lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count saved, loaded and misread blocks."""
-        return {
-            "blocks said to be saved": sum(len(event.transfers) for event in events_of(lab, BlocksSaved)),
-            "blocks loaded": sum(len(event.transfers) for event in events_of(lab, BlocksLoaded)),
-            "blocks misread": num_misread_blocks(lab),
-        }
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the event that filed the wrong content. The checks see the read alone."""
-        moment = moment_of(lab, BlocksSaved, lambda event: event.request_id == 1)
-        if moment is None or not lab.violations:
-            return None
-        return wrong_at(lab, moment, "With B's saves the copies of A's blocks run, and file B's KV under A's hashes.")
-
-
-SCENARIO = SaveReadsLate()

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
-from labengine.core.parts import Parts
+from labengine.core.editions import edition
+from labengine.core.parts import Parts, given_parts
 from labengine.lab import Lab
 from labengine.scenarios.verdict import Table
 from labengine.scenarios.words import filled, words_of
@@ -25,21 +26,28 @@ from labengine.system.extras import require_extra
 class Column:
     """One engine of an experiment.
 
-    parts: the name of an edition, or parts laid over one: Parts(name=..., merge_policy=MyPolicy).overriding(NANO_VLLM).
-    says: one sentence on the column's decision, and on its error, if any. runner: the name of a class in
+    parts: a class that replaces a part of the edition, or Parts with several. runner: the name of a class in
     labengine.scenarios.runners, for what goes wrong below the plan; empty for labengine's own. tier: makes an external
-    tier, for each lab its own; None for what the settings say.
+    tier, for each lab its own; None for what the settings say. name, says: a sentence on the column's decision, and on
+    its error, if any; of a scenario in a file of its own from the TOML beside it.
     """
 
-    name: str = ""
-    parts: str | Parts = ""
-    says: str = ""
+    edition: str
+    parts: type | Parts | None = None
     runner: str = ""
     tier: Callable[[], Connector] | None = None
+    name: str = ""
+    says: str = ""
+
+    @property
+    def all_parts(self) -> Parts:
+        """The edition's parts, with the column's in place of its own."""
+        complete = edition(self.edition)
+        return complete if self.parts is None else given_parts(self.parts).overriding(complete)
 
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
         """Return an empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
-        engine: dict[str, Any] = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
+        engine: dict[str, Any] = {"edition": self.edition, "parts": self.parts}
         if self.runner:
             require_extra("models", f"{self.name}, which replaces a real model's runner,")
             engine["runner"] = getattr(import_module("labengine.scenarios.runners"), self.runner)
@@ -64,7 +72,12 @@ class Experiment(ABC):
     settings: ClassVar[Mapping[str, Any]]
     """Keywords of Lab: the pool, and anything else that the experiment needs."""
     finding: ClassVar[str] = ""
-    """The answer in one or two sentences, with figures of the table: "{the column's name: the figure's name}"."""
+    """The answer in one or two sentences, with figures of the table: "{the column's name: the figure's name}".
+
+    And with what `more` returns: "{name}".
+    """
+    figures: ClassVar[Mapping[str, Callable[[Lab], int]]]
+    """The table's rows: how each is counted in a played lab. An experiment without them overrides `measure`."""
 
     def __init_subclass__(cls) -> None:
         """Take what the file beside the class's module says of it; see `words`."""
@@ -77,13 +90,17 @@ class Experiment(ABC):
     def play(self, lab: Lab) -> None:
         """Add the requests and take the steps: the same for every column."""
 
-    @abstractmethod
     def measure(self, lab: Lab) -> dict[str, int]:
         """Return the table's rows, counted in a played lab."""
+        return {name: count(lab) for name, count in self.figures.items()}
 
     def answer(self, table: Table) -> str:
         """Return an answer in one or two sentences, with this table's numbers; empty without one."""
-        return filled(self.finding, table.columns)
+        return filled(self.finding, table.columns, self.more(table)) if self.finding else ""
+
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {}
 
     def settings_for(self, model: str) -> dict[str, Any]:
         """Return the settings on that model; a real one brings its own KV-cache groups."""

@@ -12,7 +12,6 @@ from labengine.config import ConfigError
 from labengine.record.files.file_access import replace_file
 from labengine.scenarios.bug_page import STYLE, prose
 from labengine.scenarios.kinds import KINDS
-from labengine.scenarios.texts import how_seen
 
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
@@ -81,6 +80,6 @@ def _entry(scenario: Scenario) -> str:
     return (
         f'<article><h3><a href="{escape(file_name(scenario))}">{escape(scenario.title)}</a></h3>'
         f'<p class="bug-where">{escape(scenario.id)}</p><p>{escape(scenario.breaks)}</p>'
-        f'<p class="bug-where">{escape(how_seen(scenario))}</p><p>{prose(scenario.conclusion.sentence)}</p>'
+        f'<p class="bug-where">{escape(scenario.how_seen)}</p><p>{prose(scenario.conclusion.sentence)}</p>'
         f"{report}</article>"
     )

@@ -8,8 +8,6 @@ silent garbage: the issue calls that model unaffected.
 
 from __future__ import annotations
 
-from labengine.core.editions import LABENGINE
-from labengine.core.parts import Parts
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.events import BlockFreed, RequestScheduled
 from labengine.lab import Lab
@@ -27,24 +25,15 @@ class WindowRoundedUp(SlidingWindowGroup):
         return max(0, num_blocks - self._num_blocks(self.window)) * self.block_size
 
 
-WINDOW_ROUNDED_UP = Parts(name="labengine, window rounded up", sliding_window_group=WindowRoundedUp).overriding(
-    LABENGINE
-)
-
-
 class RoundedUp(Scenario):
     """One request that decodes behind a prompt of whole blocks."""
 
-    columns = (
-        Column(parts=WINDOW_ROUNDED_UP),
-        Column(parts="labengine"),
-    )
+    columns = (Column("labengine", WindowRoundedUp), Column("labengine"))
 
     def play(self, lab: Lab) -> None:
         """Run a prompt of two blocks, and eight decodes."""
         lab.add(token_ids=range(1, 9), max_tokens=9)
-        for _ in range(9):
-            lab.step()
+        lab.step(9)
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the decode steps, and those that read a block which was freed before."""
@@ -57,6 +46,3 @@ class RoundedUp(Scenario):
                 num_decodes += 1
                 num_short += max(0, event.start - WINDOW + 1) // BLOCK_SIZE < num_freed
         return {"decode steps": num_decodes, "of them with a block missing": num_short}
-
-
-SCENARIO = RoundedUp()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.vllm.full_attention import PromptTailGroup
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
-from labengine.events import BlockEvicted, BlockFreed, FreeReason, PrefixHit, RequestAdded
+from labengine.events import BlockEvicted, FreeReason, PrefixHit
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
 from labengine.scenarios.counts import num_hit_tokens
@@ -18,10 +16,8 @@ from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
-    GuideStop,
     Scenario,
     moment_of,
-    sentences,
     wrong_at,
 )
 
@@ -32,14 +28,6 @@ class HeadFirst(PromptTailGroup):
     def freeing_order(self, num_entries: int) -> Sequence[int]:
         """Return the entries in the order of the table."""
         return range(num_entries)
-
-
-BROKEN = Column(
-    "head first",
-    Parts(name="vllm, head first", full_attention_group=HeadFirst).overriding(VLLM),
-    "Frees a table from its head on: the block that all others need is evicted first.",
-)
-FIXED = Column("tail first", "vllm", "Frees a table from its tail on: what is left is always a prefix.")
 
 
 class GroupsInReverse(VllmKVCacheManager):
@@ -54,10 +42,7 @@ class GroupsInReverse(VllmKVCacheManager):
 class OrderOfGroups(Experiment):
     """vLLM issue 48489 and pull request 48532: freed as one list, the blocks of a later group are evicted first."""
 
-    columns = (
-        Column(parts=Parts(name="vllm, one list", kv_cache_manager=GroupsInReverse).overriding(VLLM)),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", GroupsInReverse), Column("vllm"))
     prompt = range(1, 26)
 
     def play(self, lab: Lab) -> None:
@@ -82,24 +67,8 @@ class OrderOfGroups(Experiment):
 class EvictedHeadFirst(Scenario):
     """The report's example."""
 
-    columns = (BROKEN, FIXED)
-    guide = (
-        GuideStop(
-            "A's three full blocks are freed. Left, from the head of the chain on; right, from its tail.",
-            BlockFreed,
-            lambda event: event.request_id == 0 and event.index in (0, 2),
-        ),
-        GuideStop("B needs blocks, and the pool is full of A's.", RequestAdded, lambda event: event.request_id == 1),
-        GuideStop("Left, A's first block is evicted; right, its last one.", BlockEvicted),
-        GuideStop(
-            "A's prompt comes again. Left, the first block is missing, and the look-up stops there. Right, it finds "
-            "what is left.",
-            PrefixHit,
-            lambda event: event.request_id == 2,
-        ),
-    )
-    sentences = sentences(guide)
-    experiments: Mapping[str, Experiment] = {"order of groups": OrderOfGroups()}
+    columns = (Column("vllm", HeadFirst), Column("vllm"))
+    experiments = {"order of groups": OrderOfGroups()}
 
     def play(self, lab: Lab) -> None:
         """Run a prompt of three full blocks, one that needs a block of them, and the first one again."""
@@ -136,6 +105,3 @@ def cached_links(snapshot: Snapshot) -> set[int]:
     prompt = range(1, 100)
     first_tokens = (block.token_ids[0] for block in snapshot.blocks if block.token_ids)
     return {(token - 1) // 4 for token in first_tokens if token in prompt}
-
-
-SCENARIO = EvictedHeadFirst()

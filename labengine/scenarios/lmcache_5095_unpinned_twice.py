@@ -7,7 +7,7 @@ A chunk that two requests load loses the pin of the other one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from labengine.core.connector import BlockTransfer
 from labengine.events import BlocksLoaded, BlocksSaved, SlotsWritten, TierChanged
@@ -32,15 +32,6 @@ class UnpinsTwice(PinsPages):
             super().unpin(transfers)
 
 
-COLUMNS = (
-    Column(
-        "unpinned twice",
-        "vllm",
-        "Gives two pins back for one that was taken; the count stops at 0.",
-        tier=lambda: UnpinsTwice(HostPages(3), 2),
-    ),
-    Column("unpinned once", "vllm", "Gives back what was taken.", tier=lambda: PinsPages(HostPages(3), 2)),
-)
 FIRST, SECOND = [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 15, 16, 17, 18, 19]
 """Two prompts with their first block in common."""
 
@@ -48,7 +39,10 @@ FIRST, SECOND = [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 15, 16, 17, 18, 19]
 class Pinned(Experiment):
     """Played on a tier of three pages whose loads take two steps."""
 
-    columns = COLUMNS
+    columns = (
+        Column("vllm", tier=lambda: UnpinsTwice(HostPages(3), 2)),
+        Column("vllm", tier=lambda: PinsPages(HostPages(3), 2)),
+    )
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count pins given back too often, and misread blocks."""
@@ -66,14 +60,13 @@ class UnsharedChunks(Pinned):
         """Run one request."""
         lab.fill_external(token_ids=FIRST)
         lab.add(token_ids=FIRST, max_tokens=2)
-        for _ in range(5):
-            lab.step()
+        lab.step(5)
 
 
 class UnpinnedTwice(Pinned, Scenario):
     """A and B load the same first block, B a step later; C is saved between the ends of the two loads."""
 
-    experiments: Mapping[str, Experiment] = {"alone": UnsharedChunks()}
+    experiments = {"alone": UnsharedChunks()}
     guide = (
         GuideStop("A loads two blocks: both pages are pinned.", TierChanged, lambda event: bool(event.pinned)),
         GuideStop(
@@ -109,8 +102,4 @@ class UnpinnedTwice(Pinned, Scenario):
         lab.add(token_ids=SECOND, max_tokens=2)
         lab.step()
         lab.add(token_ids=range(101, 110), max_tokens=4)
-        for _ in range(3):
-            lab.step()
-
-
-SCENARIO = UnpinnedTwice()
+        lab.step(3)

@@ -8,8 +8,6 @@ counts, which mini-sglang's pages have not: the second free takes another reques
 
 from __future__ import annotations
 
-from labengine.core.editions import LABENGINE
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import BlockFreed
 from labengine.lab import Lab
@@ -43,11 +41,7 @@ class DefersAborts(OneStepAheadScheduler):
 class AbortedAndFinished(Scenario):
     """A and B have equal prompts and share their blocks; B is aborted while its last step is in flight."""
 
-    columns = (
-        Column(parts=Parts(name="labengine, abort and end free", scheduler=FreesOnAbort).overriding(LABENGINE)),
-        Column(parts=Parts(name="labengine, deferred aborts", scheduler=DefersAborts).overriding(LABENGINE)),
-        Column(parts="labengine"),
-    )
+    columns = (Column("labengine", FreesOnAbort), Column("labengine", DefersAborts), Column("labengine"))
 
     def play(self, lab: Lab) -> None:
         """Run A and B for a step, which gives B its last token; abort B; add C, and take two steps."""
@@ -66,6 +60,3 @@ class AbortedAndFinished(Scenario):
             "references dropped by the end": sum(event.reason == "finished" for event in dropped),
             "blocks misread": num_misread_blocks(lab),
         }
-
-
-SCENARIO = AbortedAndFinished()

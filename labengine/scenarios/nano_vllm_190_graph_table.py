@@ -15,10 +15,10 @@ class GraphTable(TinyModelScenario):
     """Prompts of 16 tokens in blocks of 4, and a table of 4 columns."""
 
     columns = (
-        Column(parts="nano-vllm", runner="OneColumnShort"),
-        Column(parts="nano-vllm", runner="StaticRunner"),
-        Column(parts="nano-vllm", runner="WideAndCleared"),
-        Column(parts="nano-vllm", runner="OneColumnMore"),
+        Column("nano-vllm", runner="OneColumnShort"),
+        Column("nano-vllm", runner="StaticRunner"),
+        Column("nano-vllm", runner="WideAndCleared"),
+        Column("nano-vllm", runner="OneColumnMore"),
     )
 
     def play(self, lab: Lab) -> None:
@@ -29,6 +29,3 @@ class GraphTable(TinyModelScenario):
         for first in (60, 70):
             lab.add(token_ids=range(first, first + 5), max_tokens=6, ignore_eos=True)
         lab.run()
-
-
-SCENARIO = GraphTable()

@@ -6,24 +6,18 @@ block table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from labengine.core.editions import NANO_VLLM
 from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.events import RequestAdded, RequestScheduled, StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.counts import events_of
+from labengine.scenarios.counts import events_of, try_step
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
     Scenario,
     moment_of,
-    symptom,
     wrong_at,
 )
 
@@ -38,25 +32,17 @@ class CountsBeforeTheLookUp(PrefillFirstScheduler):
         return admitted if admitted is NOT_ADMITTED else min(missing, limit)
 
 
-STALE = Column(
-    "count first",
-    Parts(name="nano-vllm, count first", scheduler=CountsBeforeTheLookUp).overriding(NANO_VLLM),
-    "Counts the missing tokens, then looks the prompt up: the count still has the tokens of the hit.",
-)
-FIXED = Column("look up first", "nano-vllm", "Looks the prompt up, then counts what the hit leaves.")
-
-
 class SecondPrompt(Experiment):
     """Two prompts with a common first block; the second one comes when the first has ended."""
 
-    columns = (STALE, FIXED)
+    columns = (Column("nano-vllm", CountsBeforeTheLookUp), Column("nano-vllm"))
     num_shared, num_tokens = 256, 465
 
     def play(self, lab: Lab) -> None:
         """Run A; then take a step for B, which an error may end."""
         self.run_first(lab)
         self.add_second(lab)
-        symptom(lab.step)
+        try_step(lab)
 
     def run_first(self, lab: Lab) -> None:
         """Run A to its end: one token more than the block that both share."""
@@ -82,20 +68,13 @@ class StaleCount(SecondPrompt, Scenario):
     """The same with blocks of 4."""
 
     num_shared, num_tokens = 4, 9
-    experiments: Mapping[str, Experiment] = {"465 tokens": SecondPrompt()}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if the step was to compute positions behind the prompt."""
-        return measured["end of the computed positions"] > measured["tokens of the prompt"]
+    experiments = {"465 tokens": SecondPrompt()}
+    follow_ups = (try_step,)
 
     def opening(self, lab: Lab) -> None:
         """Run A, and add B."""
         self.run_first(lab)
         self.add_second(lab)
-
-    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """Take B's first step, which an error may end."""
-        return (lambda lab: symptom(lab.step),)
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the event that schedules positions behind the prompt's end."""
@@ -105,6 +84,3 @@ class StaleCount(SecondPrompt, Scenario):
         )
         text = "Request 1 is to compute nine tokens from position 4 on, and its prompt ends with position 8."
         return None if moment is None else wrong_at(lab, moment, text)
-
-
-SCENARIO = StaleCount()

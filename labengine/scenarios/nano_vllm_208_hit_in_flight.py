@@ -6,13 +6,10 @@ therefore right; a hit on blocks of a later one is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
-from labengine.core.editions import NANO_VLLM, VLLM
 from labengine.core.kv_cache_manager import Moment
 from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
-from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
@@ -38,47 +35,34 @@ class RegistersAtAllocation(NanoKVCacheManager):
         return num_tokens
 
 
-SEVERAL = Column(
-    "several chunks",
-    Parts(name="complete prompts, several chunks", kv_cache_manager=RegistersCompletePrompts).overriding(VLLM),
-    "Registers complete prompts, and cuts each into chunks of four: a later chunk's block can be hit.",
-)
-FIXED = Column("vllm", "vllm", "Registers what the step computes: its blocks can be hit, those of later steps cannot.")
-AS_IT_WAS = Column(
-    "nano-vllm, April 2026",
-    Parts(name="nano-vllm, April 2026", kv_cache_manager=RegistersAtAllocation).overriding(NANO_VLLM),
-    "Registers complete prompts, and cuts only a step's first one: nothing else runs until that is complete.",
-)
-NOW = Column("nano-vllm", "nano-vllm", "Registers after compute (pull request 218): equal prompts compute twice.")
-
-
 class TwoEqualPrompts(Experiment):
     """Two equal prompts of nine tokens at once, in steps too small for the first one: it is cut."""
 
-    columns: ClassVar[tuple[Column, ...]] = (AS_IT_WAS, NOW)
+    columns: ClassVar[tuple[Column, ...]] = (Column("nano-vllm", RegistersAtAllocation), Column("nano-vllm"))
+    figures = {
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "of them not yet computed": lambda lab: num_found_in_flight(lab),
+        "requests that misread": num_misread_requests,
+        "tokens computed": num_computed_tokens,
+    }
 
     def play(self, lab: Lab) -> None:
         """Add both and run them to their second tokens."""
         for _ in range(2):
             lab.add(token_ids=range(1, 10), max_tokens=2)
-        for _ in range(3):
-            lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens that B finds, those that no step had written, misreads, and computed tokens."""
-        return {
-            "tokens that B finds": num_hit_tokens(lab, 1),
-            "of them not yet computed": num_found_in_flight(lab),
-            "requests that misread": num_misread_requests(lab),
-            "tokens computed": num_computed_tokens(lab),
-        }
+        lab.step(3)
 
 
 class HitInFlight(TwoEqualPrompts, Scenario):
     """The same in larger steps, and in an engine that computes chunks of several prompts in one step."""
 
-    columns = (SEVERAL, FIXED, AS_IT_WAS, NOW)
-    experiments: Mapping[str, Experiment] = {"a prompt that is cut": TwoEqualPrompts()}
+    columns = (
+        Column("vllm", RegistersCompletePrompts),
+        Column("vllm"),
+        Column("nano-vllm", RegistersAtAllocation),
+        Column("nano-vllm"),
+    )
+    experiments = {"a prompt that is cut": TwoEqualPrompts()}
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
         """Return an empty lab; those with vLLM's scheduler compute at most four tokens of a prompt per step."""
@@ -104,6 +88,3 @@ def num_found_in_flight(lab: Lab) -> int:
             found = [block_id * size + i for block_id in event.block_ids[0] for i in range(size)]
             return sum(slot not in written for slot in found)
     return 0
-
-
-SCENARIO = HitInFlight()

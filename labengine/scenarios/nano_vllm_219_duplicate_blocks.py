@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from labengine.core.block import Block
-from labengine.core.editions import NANO_VLLM_243
 from labengine.core.merge_policy import LateMerge
-from labengine.core.parts import Parts
 from labengine.events import (
     BlockCached,
     PrefixHit,
@@ -31,11 +29,6 @@ from labengine.scenarios.scenario import (
 )
 
 TEXT = "This is a concurrent cache test prompt. " * 200
-
-NANO = Column("nano-vllm", "nano-vllm", "Hashes what is computed; of two equal blocks the later one takes the entry.")
-PR_243 = Column("nano-vllm+243", "nano-vllm+243", "Hashes as late, and merges: the later request uses the live block.")
-EARLY = Column("nano-vllm-2025-07", "nano-vllm-2025-07", "Hashes at allocation: the second request finds the first's.")
-OURS = Column("labengine", "labengine", "Merges as well, and compares everything that a hash stands for.")
 
 
 def _add_c(lab: Lab) -> None:
@@ -56,7 +49,12 @@ FOLLOW_UP: tuple[Callable[[Lab], Any], ...] = (Lab.step, _add_c, Lab.step, _add_
 class SameStep(Experiment):
     """Two equal prompts in one step."""
 
-    columns: ClassVar[tuple[Column, ...]] = (NANO, PR_243, EARLY, OURS)
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("nano-vllm"),
+        Column("nano-vllm+243"),
+        Column("nano-vllm-2025-07"),
+        Column("labengine"),
+    )
     num_prompt_tokens = 14
 
     def play(self, lab: Lab) -> None:
@@ -84,7 +82,7 @@ class SameStep(Experiment):
 class Script(SameStep):
     """The pull request's text and block size; the length is ours, its 200 sentences cut to 801 tokens."""
 
-    columns = (NANO, PR_243)
+    columns = (Column("nano-vllm"), Column("nano-vllm+243"))
     num_prompt_tokens = 801
 
 
@@ -105,17 +103,16 @@ class LostReuse(SameStep):
         held = sum(bool(snapshot.blocks[block_id].block_hashes) for block_id in table)
         return {"full blocks that A holds": held, "full blocks that D finds": len(hit.block_ids[0])}
 
-    def answer(self, table: Table) -> str:
-        """State how much of the living blocks D can reuse."""
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
         found = [f"{column['full blocks that D finds']} with {name}" for name, column in table.columns.items()]
-        held = table[NANO.name]["full blocks that A holds"]
-        return f"Lost reuse: A holds {held} full blocks of D's prompt; D finds {listed(found)}."
+        return {"found": listed(found)}
 
 
 class TradeOff(Experiment):
     """Eight equal requests: the effect of merging on memory and on compute."""
 
-    columns = (EARLY, NANO, PR_243, OURS)
+    columns = (Column("nano-vllm-2025-07"), Column("nano-vllm"), Column("nano-vllm+243"), Column("labengine"))
 
     def play(self, lab: Lab) -> None:
         """Run one step."""
@@ -145,14 +142,11 @@ class NoAliveCheck(LateMerge):
 class DanglingEntry(Experiment):
     """A ends in the step in which its equal B is hashed: the map leads B to a free block."""
 
-    columns = (
-        PR_243,
-        Column(
-            "no alive check",
-            Parts(name="nano-vllm+243, no alive check", merge_policy=NoAliveCheck).overriding(NANO_VLLM_243),
-            "Merges into the free block, which waits in the free queue for its next request.",
-        ),
-    )
+    columns = (Column("nano-vllm+243"), Column("nano-vllm+243", NoAliveCheck))
+    figures = {
+        "rules broken": num_rules,
+        "wrong reads": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A and B; then C, with blocks from the queue; then a step in which B reads the block it merged into."""
@@ -161,18 +155,13 @@ class DanglingEntry(Experiment):
         lab.add(token_ids=prompt, max_tokens=6)
         lab.step()
         lab.add(token_ids=range(101, 118), max_tokens=6)
-        lab.step()
-        lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count broken rules and misreads."""
-        return {"rules broken": num_rules(lab), "wrong reads": num_misread_requests(lab)}
+        lab.step(2)
 
 
 class DuplicateBlocks(SameStep, Scenario):
     """Issue 219, with the pull request's fix and two engines that do not have the defect."""
 
-    experiments: Mapping[str, Experiment] = {
+    experiments = {
         "script": Script(),
         "lost reuse": LostReuse(),
         "trade-off": TradeOff(),
@@ -180,9 +169,7 @@ class DuplicateBlocks(SameStep, Scenario):
         "collision": Collision(),
     }
 
-    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """End B; have C take all free blocks and end; add D, whose prompt A still holds."""
-        return FOLLOW_UP
+    follow_ups = FOLLOW_UP
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the first hash that takes a live block's map entry: it breaks no rule, but a block is lost."""
@@ -199,6 +186,3 @@ class DuplicateBlocks(SameStep, Scenario):
                     f"block {lost} is alive, and no look-up can find it any more.",
                 )
         return None
-
-
-SCENARIO = DuplicateBlocks()

@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from random import Random
 
-from labengine.core.editions import LABENGINE, NANO_VLLM_243
 from labengine.core.hash_chain import HashChain
-from labengine.core.parts import Parts
 from labengine.events import BlockMerged
 from labengine.lab import Lab
 from labengine.record.wording import counted
@@ -28,42 +26,25 @@ class SixBitHashes(HashChain):
         return bytes([super().link(parent_hash, token_ids)[0] >> 2])
 
 
-OWN_TOKENS = Column(
-    "nano-vllm+243",
-    Parts(name="nano-vllm+243, 6 bits", hash_chain=SixBitHashes).overriding(NANO_VLLM_243),
-    "Compares the block's own tokens: equal, so it merges.",
-)
-COMPLETE_PREFIX = Column(
-    "labengine",
-    Parts(name="labengine, 6 bits", hash_chain=SixBitHashes).overriding(LABENGINE),
-    "Compares the block's tokens and all before them: different, so it keeps both.",
-)
-
-
 class Collision(Experiment):
     """Two prompts whose second blocks hold equal tokens after different ones, under the same hash."""
 
-    columns = (OWN_TOKENS, COMPLETE_PREFIX)
+    columns = (Column("nano-vllm+243", SixBitHashes), Column("labengine", SixBitHashes))
+    figures = {
+        "merged blocks": lambda lab: len(events_of(lab, BlockMerged)),
+        "wrong reads": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run both prompts in one step, and a second step, which reads."""
         for prompt in colliding_prompts():
             lab.add(token_ids=prompt, max_tokens=4)
-        lab.step()
-        lab.step()
+        lab.step(2)
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count merges and misreads."""
-        return {"merged blocks": len(events_of(lab, BlockMerged)), "wrong reads": num_misread_requests(lab)}
-
-    def answer(self, table: Table) -> str:
-        """State that comparing a block's own tokens is not enough."""
-        wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
-        return (
-            f"When hashes collide, the pull request compares a block's own tokens and not what stands before them: "
-            f"{counted(wrong, 'request')} {'reads' if wrong == 1 else 'read'} KV of another prefix, and {right} with "
-            f"labengine, which compares both."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        number = table[self.columns[0].name]["wrong reads"]
+        return {"reads": f"{counted(number, 'request')} {'reads' if number == 1 else 'read'}"}
 
 
 class RandomPrompts(Collision):
@@ -75,19 +56,13 @@ class RandomPrompts(Collision):
         for _ in range(40):
             kinds = [rng.randrange(2) for _ in range(5)]
             lab.add(token_ids=[*(token for kind in kinds for token in [7 + kind] * 4), 1], max_tokens=4)
-        lab.step()
-        lab.step()
-
-    def answer(self, table: Table) -> str:
-        """State the share of wrong reads."""
-        wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
-        return f"Of 40 random prompts {wrong} read KV of another prefix where own tokens are compared, else {right}."
+        lab.step(2)
 
 
 class OwnTokens(Collision, Scenario):
     """The collision, with the pull request's comparison and with one of complete prefixes."""
 
-    experiments: Mapping[str, Experiment] = {"random prompts": RandomPrompts()}
+    experiments = {"random prompts": RandomPrompts()}
 
 
 def colliding_prompts() -> tuple[list[int], list[int]]:
@@ -99,6 +74,3 @@ def colliding_prompts() -> tuple[list[int], list[int]]:
         if parents[0] != parents[1] and len({chain.link(parent, common) for parent in parents}) == 1:
             return [*one, *common, 1], [*other, *common, 1]
     raise AssertionError("64 hashes for 1,225 pairs, and none alike")
-
-
-SCENARIO = OwnTokens()

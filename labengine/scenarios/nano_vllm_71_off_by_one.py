@@ -6,12 +6,9 @@ position length - 1. So a block is missing when length % block_size == 1. The pu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from labengine.core.editions import NANO_VLLM_2025_07
 from labengine.core.nano_vllm.full_attention import OwnTokensGroup
-from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.events import (
     PrefixHit,
@@ -19,8 +16,8 @@ from labengine.events import (
     StepRolledBack,
 )
 from labengine.lab import Lab
-from labengine.scenarios.counts import events_of
-from labengine.scenarios.scenario import Column, Experiment, Scenario, Table, symptom
+from labengine.scenarios.counts import events_of, try_step
+from labengine.scenarios.scenario import Column, Experiment, Scenario, Table
 
 
 class AppendsWhenFull(OwnTokensGroup):
@@ -37,20 +34,10 @@ class AppendsWhenFull(OwnTokensGroup):
         return 0
 
 
-PROPOSED = Column(
-    "PR 71",
-    Parts(name="nano-vllm-2025-07 + PR 71", full_attention_group=AppendsWhenFull).overriding(NANO_VLLM_2025_07),
-    "Adds a block when length % block_size == 0: before the last slot of the block before it is written.",
-)
-ORIGINAL = Column(
-    "original", "nano-vllm-2025-07", "Adds a block when length % block_size == 1: the token to be written opens it."
-)
-
-
 class Grows(Experiment):
     """One request in an empty pool: its blocks are 0, 1, 2 ..., so that position p belongs in slot p."""
 
-    columns = (PROPOSED, ORIGINAL)
+    columns = (Column("nano-vllm-2025-07", AppendsWhenFull), Column("nano-vllm-2025-07"))
     prompt = "Once upon a"
     num_steps = 10
     """Steps: one for the prompt, the others decode."""
@@ -61,8 +48,7 @@ class Grows(Experiment):
 
     def _grow(self, lab: Lab, num_steps: int) -> None:
         lab.add(token_ids=lab.encode(self.prompt)[:3], max_tokens=32, ignore_eos=True)
-        for _ in range(num_steps):
-            lab.step()
+        lab.step(num_steps)
 
 
 class LateBlock(Grows):
@@ -73,15 +59,11 @@ class LateBlock(Grows):
         slots = slots_by_position(lab)
         return {f"position {position}": slots[position] for position in (2, 3, 4, 6, 7, 8)}
 
-    def answer(self, table: Table) -> str:
-        """State that each position arrives in its own slot with the original."""
-        wrong, right = table[PROPOSED.name], table[ORIGINAL.name]
-        different = next(row for row in table.rows if wrong[row] != right[row])
-        return (
-            f"Claim 1, the block comes too late: it comes in the step that writes its first slot. With the original "
-            f"every position arrives in its slot; with the pull request {different} goes to slot "
-            f"{wrong[different]} instead of {right[different]}, for the decode slot is found in the table's last block."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        wrong, right = (table[column.name] for column in self.columns)
+        position = next(row for row in table.rows if wrong[row] != right[row])
+        return {"position": position, "wrong": wrong[position], "right": right[position]}
 
 
 class Fragmented(Grows):
@@ -110,7 +92,7 @@ class At256(Grows):
         lab.run()
         lab.add(token_ids=range(1000, 1256), max_tokens=2)
         lab.step()
-        symptom(lab.step)
+        try_step(lab)
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Return the slots of positions 255 and 256, and whether the second request's step fails."""
@@ -118,25 +100,20 @@ class At256(Grows):
         failed = sum(event.reason == "AssertionError" for event in events_of(lab, StepRolledBack))
         return {"position 255": slots[255], "position 256": slots[256], "steps ended by an assertion": failed}
 
-    def answer(self, table: Table) -> str:
-        """State that the token has a slot, which the pull request does not use."""
-        wrong, right = table[PROPOSED.name], table[ORIGINAL.name]
-        return (
-            f"At length 256 there is a valid place for the token, slot {right['position 255']}, and the original "
-            f"writes it there; the pull request writes it to slot {wrong['position 255']}. The first decode after a "
-            f"prompt of exactly 256 tokens {_outcome(wrong)} with the pull request, and {_outcome(right)} with the "
-            f"original."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return dict(zip(("broken", "fixed"), map(_outcome, table.columns.values()), strict=True))
 
 
 class OffByOne(Grows, Scenario):
     """The proposed rule is the broken column, the original the fixed one."""
 
-    experiments: Mapping[str, Experiment] = {
+    experiments = {
         "claim 1": LateBlock(),
         "claim 2": Fragmented(),
         "256 tokens": At256(),
     }
+    follow_ups = (lambda lab: add_sharer(lab), Lab.step)
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count the request's positions by whether their slot is the table's."""
@@ -148,10 +125,6 @@ class OffByOne(Grows, Scenario):
     def opening(self, lab: Lab) -> None:
         """Run the prompt's step and the first decode."""
         self._grow(lab, 2)
-
-    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """Add B, which shares A's first block, and have it read the block."""
-        return (add_sharer, Lab.step)
 
 
 def _outcome(measured: Mapping[str, int]) -> str:
@@ -173,6 +146,3 @@ def slots_by_position(lab: Lab) -> dict[int, int]:
             written = [block_id * size + offset + i for block_id, offset, length in event.runs for i in range(length)]
             slots.update(enumerate(written, event.start))
     return slots
-
-
-SCENARIO = OffByOne()

@@ -6,10 +6,8 @@ continues from the hash of the block before it, and there was none: it was hashe
 
 from __future__ import annotations
 
-from labengine.core.editions import LABENGINE, NANO_VLLM
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
-from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.lab import Lab
@@ -40,37 +38,18 @@ class RestartsTheChainToo(_ForgetsFreeHits):
     """labengine's manager with the same defect."""
 
 
-BROKEN = Column(
-    "f64d821",
-    Parts(name="nano-vllm, f64d821", kv_cache_manager=RestartsTheChain).overriding(NANO_VLLM),
-    "Resets the hash of a free block that is hit: the next block is hashed without what stands before it.",
-)
-FIXED = Column("9fa256a", "nano-vllm", "Keeps the hash of a block that is hit, whether it was free or not.")
-COMPARES = Column(
-    "labengine, f64d821",
-    Parts(name="labengine, f64d821", kv_cache_manager=RestartsTheChainToo).overriding(LABENGINE),
-    "The same wrong hash, in an edition that compares everything before a block: the look-up misses.",
-)
-
-
 class ChainRestart(Scenario):
     """X and one token; then X, Y and one token; then Y and one token. Each runs alone."""
 
-    columns = (BROKEN, FIXED, COMPARES)
+    columns = (Column("nano-vllm", RestartsTheChain), Column("nano-vllm"), Column("labengine", RestartsTheChainToo))
+    figures = {
+        "tokens that X|Y|z finds": lambda lab: num_hit_tokens(lab, 1),
+        "tokens that Y|z finds": lambda lab: num_hit_tokens(lab, 2),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the three prompts in turn."""
         x, y, z = [1] * 4, [2] * 4, [3]
         for prompt in (x + z, x + y + z, y + z):
             lab.generate([prompt], max_tokens=1)
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens that B and C find, and the requests that read foreign KV."""
-        return {
-            "tokens that X|Y|z finds": num_hit_tokens(lab, 1),
-            "tokens that Y|z finds": num_hit_tokens(lab, 2),
-            "requests that misread": num_misread_requests(lab),
-        }
-
-
-SCENARIO = ChainRestart()

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -74,9 +72,6 @@ class OneStepAheadScheduler(TokenBudgetScheduler):
         return not is_booked and any(part.request_id == request.request_id for part in plan.scheduled)
 
 
-ONE_STEP_AHEAD = Parts(name="vllm, one step ahead", scheduler=OneStepAheadScheduler).overriding(VLLM)
-
-
 class FencedScheduler(TokenBudgetScheduler):
     """Two steps in flight: a victim that the last step computes keeps its blocks until the next step is scheduled."""
 
@@ -110,6 +105,3 @@ class FencedScheduler(TokenBudgetScheduler):
         if self.is_fenced(self.choose_victim(request)) and not self.manager.allocate(request, num_tokens):
             return False
         return super().allocate_or_preempt(request, num_tokens, batch, preempted)
-
-
-FENCED = Parts(name="vllm, fenced", scheduler=FencedScheduler).overriding(VLLM)

@@ -9,18 +9,14 @@ of probabilities: what happens behind a rejection is the same.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from labengine.core.drafts import Drafts
-from labengine.core.editions import LABENGINE
-from labengine.core.parts import Parts
 from labengine.core.proposer import FixedDrafts
 from labengine.core.request import FinishReason, Request
 from labengine.core.step_plan import ScheduledRequest
 from labengine.lab import Lab
 from labengine.scenarios.scenario import Column, Experiment, Scenario, settings
-
-SAMPLER = "src/cpp/src/sampling/sampler.cpp"
 
 
 class RejectsOneIterationLate(Drafts):
@@ -40,14 +36,7 @@ class RejectsOneIterationLate(Drafts):
 class Guesses(Experiment):
     """A prompt of six tokens, and guesses that the model never draws."""
 
-    columns = (
-        Column(
-            parts=Parts(name="labengine, rejects one iteration late", drafts=RejectsOneIterationLate).overriding(
-                LABENGINE
-            )
-        ),
-        Column(parts="labengine"),
-    )
+    columns = (Column("labengine", RejectsOneIterationLate), Column("labengine"))
     settings = settings(num_blocks=16, block_size=4, speculation=FixedDrafts((7,) * 32, num_drafts=1))
 
     def play(self, lab: Lab) -> None:
@@ -78,7 +67,4 @@ class TwoGuesses(Guesses):
 class RejectedLate(Guesses, Scenario):
     """One guess a step, so that each rejection is that of the last guess."""
 
-    experiments: Mapping[str, Experiment] = {"two guesses": TwoGuesses()}
-
-
-SCENARIO = RejectedLate()
+    experiments = {"two guesses": TwoGuesses()}

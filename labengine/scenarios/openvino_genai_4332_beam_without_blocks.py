@@ -7,27 +7,17 @@ so that one of them may hold nothing when the search has to give way again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from labengine.core.editions import LABENGINE
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.events import StepFailed, StepRolledBack
+from labengine.events import StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.counts import events_of, num_finished, num_preemptions
+from labengine.scenarios.counts import events_of, num_finished, num_preemptions, try_step
 from labengine.scenarios.scenario import (
     Column,
-    FirstWrong,
     Scenario,
-    moment_of,
-    symptom,
-    wrong_at,
 )
-
-MAIN = "openvino.genai da1db864"
-BLOCK_MANAGER = "src/cpp/src/continuous_batching/cache/block_manager.hpp"
 
 
 class PreemptsTogether(TokenBudgetScheduler):
@@ -53,47 +43,25 @@ class PreemptsEveryBeam(PreemptsTogether):
         return self.ends_with(victim)
 
 
-TOGETHER = Parts(name="labengine, beams together", scheduler=PreemptsTogether).overriding(LABENGINE)
-
-
 class BeamWithoutBlocks(Scenario):
     """A request beside a search of two beams, in a pool of four blocks."""
 
-    columns = (
-        Column(parts=Parts(name="labengine, every beam", scheduler=PreemptsEveryBeam).overriding(TOGETHER)),
-        Column(parts=TOGETHER),
-        Column(parts="labengine"),
-    )
+    columns = (Column("labengine", PreemptsEveryBeam), Column("labengine", PreemptsTogether), Column("labengine"))
+    follow_ups = (try_step,)
+    figures = {
+        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
+        "preemptions": num_preemptions,
+        "requests ended": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Take six steps, then fourteen more; an error may end each of these."""
         self.opening(lab)
         for _ in range(14):
-            symptom(lab.step)
+            try_step(lab)
 
     def opening(self, lab: Lab) -> None:
         """Add the request and the search, and take the steps up to that in which A needs its third block."""
         lab.add(token_ids=(50, 51, 52), max_tokens=10)
         lab.add(token_ids=range(1, 7), max_tokens=6, beams=2)
-        for _ in range(6):
-            lab.step()
-
-    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """Take that step, which an error may end."""
-        return (lambda lab: symptom(lab.step),)
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count failed steps, preemptions, and requests that ended."""
-        return {
-            "steps that failed": len(events_of(lab, StepRolledBack)),
-            "preemptions": num_preemptions(lab),
-            "requests ended": num_finished(lab),
-        }
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the first step that fails."""
-        moment = moment_of(lab, StepFailed)
-        return None if moment is None else wrong_at(lab, moment, "B holds no blocks, and is to give them back.")
-
-
-SCENARIO = BeamWithoutBlocks()
+        lab.step(6)

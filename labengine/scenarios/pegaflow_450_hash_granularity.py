@@ -5,10 +5,8 @@ The engine hashes every 128 tokens, its blocks have 1536. The connector took has
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.vllm.full_attention import PromptTailGroup
 from labengine.events import ExternalHit
@@ -25,18 +23,10 @@ class OneHashPerBlock(PromptTailGroup):
         return request.block_hashes[first:end]
 
 
-BROKEN = Column(
-    "hash i for block i",
-    Parts(name="vllm, hash i for block i", full_attention_group=OneHashPerBlock).overriding(VLLM),
-    "Files block i under the hash of the first i + 1 links: other prompts with that beginning get it.",
-)
-FIXED = Column("closing hash", "vllm", "Files a block under the hash at its end, which stands for all of its tokens.")
-
-
 class HashGranularity(Scenario):
     """Two prompts of 17 tokens, of which the first four are equal; hashes every 2 tokens, blocks of 8."""
 
-    columns = (BROKEN, FIXED)
+    columns = (Column("vllm", OneHashPerBlock), Column("vllm"))
 
     def play(self, lab: Lab) -> None:
         """Run A, which fills the tier; forget what the pool has cached; run B."""
@@ -49,10 +39,3 @@ class HashGranularity(Scenario):
         """Count the tokens that B has in common with A, those that it loads, and misreads."""
         loaded = sum(event.num_tokens for event in events_of(lab, ExternalHit) if event.request_id == 1)
         return {"tokens in common": 4, "tokens loaded": loaded, "requests that misread": num_misread_requests(lab)}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if more was loaded than the prompts have in common."""
-        return measured["tokens loaded"] > measured["tokens in common"]
-
-
-SCENARIO = HashGranularity()

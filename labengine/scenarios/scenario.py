@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from operator import itemgetter
+from operator import eq, gt, itemgetter, lt
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -18,16 +19,20 @@ from labengine.scenarios.corruption import Corruption, SideBySide, corruption_of
 from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
-from labengine.scenarios.guide import GuideStop as GuideStop
 from labengine.scenarios.kinds import KINDS as KINDS
-from labengine.scenarios.report import UNKNOWN, Conclusion, Report, recorded_runs
+from labengine.scenarios.report import Conclusion, recorded_runs
+from labengine.scenarios.texts import ScenarioTexts
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
+from labengine.scenarios.words import GuideStop as GuideStop
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.assertion import Asserting
 
 E = TypeVar("E", bound=Event)
+
+_CONDITION = re.compile(r"(.+) ([<>=]) (.+)")
+_SIGNS: Mapping[str, Callable[[int, int], bool]] = {"<": lt, ">": gt, "=": eq}
 
 
 def sentences(guide: tuple[GuideStop, ...]) -> tuple[str, ...]:
@@ -35,47 +40,30 @@ def sentences(guide: tuple[GuideStop, ...]) -> tuple[str, ...]:
     return tuple(stop.sentence for stop in guide)
 
 
-class Scenario(Experiment):
+class Scenario(ScenarioTexts):
     """An experiment whose first column is broken and whose second is fixed; alternatives follow.
 
-    An override is a small subclass of a production class in the scenario's own file, one method each, passed in Parts:
-    no flags, no patching. Further experiments on the same report are in `experiments`.
+    An override is a small subclass of a production class in the scenario's own file, one method each: no flags, no
+    patching. Further experiments on the same report are in `experiments`.
     """
 
-    id: ClassVar[str]
-    """Engine and number: nano-vllm-219."""
-    title: ClassVar[str]
-    report: ClassVar[Report | None] = None
-    """The upstream report; None for a workload of the user's own."""
-    claim: ClassVar[str]
-    """What the report claims, in one sentence."""
-    conclusion: Conclusion = UNKNOWN
-    """Whether the claim follows, and the evidence but for recorded runs, which `concluded` adds."""
-    kind: ClassVar[str]
-    """A key of KINDS."""
-    breaks: ClassVar[str]
-    """What breaks, in one line."""
-    seen_by: ClassVar[tuple[str, ...]] = ()
-    """The rules that the checks report in the broken column, the first reported first."""
-    why_unseen: ClassVar[str] = ""
-    """Why no check can see the defect, in one sentence, where `seen_by` is empty."""
-    wrong_figure: ClassVar[str]
-    """The figure of `measure` that is above 0 where the defect shows; a scenario without one overrides `is_wrong`."""
-    sentences: ClassVar[tuple[str, ...]]
-    """The story as text, in order."""
-    guide: ClassVar[tuple[GuideStop, ...]] = ()
-    """The compare view's sentences, each with its event; those of the follow-up come last."""
-    roles: ClassVar[tuple[str, str]] = ("the bug", "the fix")
-    """Roles of the broken and the fixed column in the story, shown above the columns."""
+    wrong_when: ClassVar[str | tuple[str, ...]]
+    """What the figures are where the defect shows: "tokens found = 0", "tokens found < tokens stored"; one of several.
+
+    A figure alone is above 0.
+    """
+    wrong_event: ClassVar[GuideStop | None] = None
+    """The first wrong event, where it is not the earliest that broke a rule."""
+    follow_ups: ClassVar[tuple[Callable[[Lab], Any], ...]] = ()
+    """What `follow_up_acts` returns."""
     follow_up_question: ClassVar[str] = "What does it cost later?"
-    experiments: Mapping[str, Experiment] = {}
-    """Further experiments, by name."""
 
     # -- overridden where a scenario differs ---------------------------------------------------------------------------
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return whether a column's figures show the reported defect."""
-        return measured[self.wrong_figure] > 0
+        conditions = (self.wrong_when,) if isinstance(self.wrong_when, str) else self.wrong_when
+        return any(_holds(condition, measured) for condition in conditions)
 
     def findings(self) -> Iterator[str]:
         """Yield an answer of one or two sentences per experiment, with the numbers of this run."""
@@ -94,22 +82,20 @@ class Scenario(Experiment):
 
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """Return the acts that show the later cost, each an add or a step. Empty: nothing more to show."""
-        return ()
+        return self.follow_ups
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the event that made the state wrong: the earliest that broke a rule. None when no rule is broken.
+        """Return the event that made the state wrong: `wrong_event`, or the earliest that broke a rule.
 
-        A scenario whose defect breaks no rule overrides this.
+        None where nothing is wrong.
         """
+        if (stop := self.wrong_event) is not None:
+            moment = moment_of(lab, stop.kind, stop.test) if self.is_wrong(self.measure(lab)) else None
+            return None if moment is None else wrong_at(lab, moment, stop.sentence)
         known = [(v.first_event, f"The check says: {v.message}.") for v in lab.violations if v.first_event is not None]
         return wrong_at(lab, *min(known, key=itemgetter(0))) if known else None
 
     # -- derived -------------------------------------------------------------------------------------------------------
-
-    @property
-    def engine(self) -> str:
-        """The engine that the report is about: nano-vllm."""
-        return self.id.rpartition("-")[0]
 
     def broken(self, model: str = "simulated") -> Lab:
         """Return the broken lab, played."""
@@ -218,6 +204,14 @@ class Scenario(Experiment):
         """Return a file for pytest that repeats the broken lab's session; see Lab.to_test."""
         with self.broken() as lab:
             return lab.to_test(asserting)
+
+
+def _holds(condition: str, measured: Mapping[str, int]) -> bool:
+    """Return True if figures meet a condition: "tokens computed = 0"; of "blocks lost", if it is above 0."""
+    found = _CONDITION.fullmatch(condition)
+    figure, sign, limit = found.groups() if found else (condition, ">", "0")
+    other = measured[limit] if limit in measured else int(limit)
+    return _SIGNS[sign](measured[figure], other)
 
 
 def wrong_at(lab: Lab, moment: int, sentence: str) -> FirstWrong:

@@ -47,24 +47,18 @@ class DrafterLeftOut(Scenario):
     """A prompt is computed, and forgotten by the pool; it comes back from the tier."""
 
     columns = (
-        Column(parts="labengine", tier=OffersForBoth),
-        Column(parts="labengine", tier=HostStore),
-        Column(parts="labengine", tier=KeepsTheModelsKV),
+        Column("labengine", tier=OffersForBoth),
+        Column("labengine", tier=HostStore),
+        Column("labengine", tier=KeepsTheModelsKV),
     )
+    figures = {
+        "blocks misread": num_misread_blocks,
+        "tokens from the tier": lambda lab: sum(event.num_tokens for event in events_of(lab, ExternalHit)),
+        "tokens computed": num_computed_tokens,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the prompt, forget what the pool has cached, and run it again."""
         for _ in range(2):
             lab.reset_prefix_cache()
             lab.generate([range(1, 11)], max_tokens=2)
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count misread blocks, tokens that the tier brings, and the work."""
-        return {
-            "blocks misread": num_misread_blocks(lab),
-            "tokens from the tier": sum(event.num_tokens for event in events_of(lab, ExternalHit)),
-            "tokens computed": num_computed_tokens(lab),
-        }
-
-
-SCENARIO = DrafterLeftOut()

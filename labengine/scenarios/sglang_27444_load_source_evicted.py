@@ -25,26 +25,21 @@ class LoadSourceEvicted(Scenario):
     """A loads two blocks from a tier of two pages; B is computed meanwhile, and its blocks are saved."""
 
     columns = (
-        Column(parts="vllm", tier=lambda: ReadsWhenDue(HostPages(NUM_PAGES))),
-        Column(parts="vllm", tier=lambda: Delayed(HostStore(NUM_PAGES))),
-        Column(parts="vllm", tier=lambda: PinsPages(HostPages(NUM_PAGES))),
+        Column("vllm", tier=lambda: ReadsWhenDue(HostPages(NUM_PAGES))),
+        Column("vllm", tier=lambda: Delayed(HostStore(NUM_PAGES))),
+        Column("vllm", tier=lambda: PinsPages(HostPages(NUM_PAGES))),
     )
+    figures = {
+        "blocks loaded": lambda lab: sum(len(event.transfers) for event in events_of(lab, BlocksLoaded)),
+        "blocks misread": num_misread_blocks,
+        "blocks of B saved": lambda lab: sum(
+            len(e.transfers) for e in events_of(lab, BlocksSaved) if e.request_id == 1
+        ),
+    }
 
     def play(self, lab: Lab) -> None:
         """Start A's load and compute B in one step; take two more."""
         lab.fill_external(token_ids=range(1, 10))
         lab.add(token_ids=range(1, 10), max_tokens=2)
         lab.add(token_ids=range(101, 110), max_tokens=4)
-        for _ in range(3):
-            lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count loaded, misread and saved blocks."""
-        return {
-            "blocks loaded": sum(len(event.transfers) for event in events_of(lab, BlocksLoaded)),
-            "blocks misread": num_misread_blocks(lab),
-            "blocks of B saved": sum(len(e.transfers) for e in events_of(lab, BlocksSaved) if e.request_id == 1),
-        }
-
-
-SCENARIO = LoadSourceEvicted()
+        lab.step(3)

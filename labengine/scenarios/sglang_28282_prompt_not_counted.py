@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labengine.core.editions import edition
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -18,10 +16,8 @@ from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_computed_tokens
 from labengine.scenarios.scenario import (
     Column,
-    FirstWrong,
     Scenario,
     moment_of,
-    wrong_at,
 )
 
 
@@ -64,19 +60,6 @@ class CountsNoPrompt(PreemptsToAdmit):
         return request.sampling.max_tokens
 
 
-BY_PRIORITY = edition("labengine", "priority")
-REPORTED = Column(
-    "length 0",
-    Parts(name="labengine, preempting to admit, prompt left out", scheduler=CountsNoPrompt).overriding(BY_PRIORITY),
-    "Wants room for the answer alone, because the prompt's length is set after the sum is made.",
-)
-FIXED = Column(
-    "prompt counted",
-    Parts(name="labengine, preempting to admit", scheduler=PreemptsToAdmit).overriding(BY_PRIORITY),
-    "Wants room for prompt and answer, and preempts no request if that cannot be had.",
-)
-
-
 def num_preempted_in_vain(lab: Lab) -> int:
     """Return the preemptions of steps that admitted no request: nobody got on by them."""
     assert lab.timeline is not None
@@ -102,7 +85,7 @@ def num_preempted_in_vain(lab: Lab) -> int:
 class PromptNotCounted(Scenario):
     """A is urgent and holds most of the pool, B is not and holds little; C is urgent, and does not fit beside A."""
 
-    columns = (REPORTED, FIXED)
+    columns = (Column("labengine", CountsNoPrompt), Column("labengine", PreemptsToAdmit))
 
     def play(self, lab: Lab) -> None:
         """Run A (17 tokens) and B (6 tokens, less urgent); then add C (16 tokens), and run all to their ends."""
@@ -126,12 +109,3 @@ class PromptNotCounted(Scenario):
             "tokens computed": num_computed_tokens(lab),
             "step in which B ends": 0 if end is None else lab.timeline.state(end).step,
         }
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the preemption after which C still does not fit."""
-        moment = moment_of(lab, RequestPreempted)
-        text = "B gives its two blocks back for C, which needs four: three are free then, and C goes on waiting."
-        return None if moment is None else wrong_at(lab, moment, text)
-
-
-SCENARIO = PromptNotCounted()

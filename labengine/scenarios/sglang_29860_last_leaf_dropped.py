@@ -8,24 +8,14 @@ What shows it here is fewer hits; upstream it was an assertion or a leak.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from labengine.core.editions import LABENGINE
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
-from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.events import BlockFreed
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens
 from labengine.scenarios.scenario import (
     Column,
-    FirstWrong,
     Scenario,
-    moment_of,
-    wrong_at,
 )
-
-PAGE, WINDOW = 8, 4
 
 
 class FreesBeforeCaching(KVCacheManager):
@@ -53,41 +43,14 @@ class KeepsAPage(KVCacheManager):
 class LastLeafDropped(Scenario):
     """A prompt of a page and a half, twice."""
 
-    columns = (
-        Column(
-            parts=Parts(name="labengine, frees before caching", kv_cache_manager=FreesBeforeCaching).overriding(
-                LABENGINE
-            )
-        ),
-        Column(parts="labengine"),
-        Column(parts=Parts(name="labengine, keeps a page", kv_cache_manager=KeepsAPage).overriding(LABENGINE)),
-    )
+    columns = (Column("labengine", FreesBeforeCaching), Column("labengine"), Column("labengine", KeepsAPage))
+    figures = {
+        "tokens found again": lambda lab: num_hit_tokens(lab, 1),
+        "computed tokens": num_computed_tokens,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the prompt twice, one after the other."""
         for _ in range(2):
             lab.add(token_ids=range(1, 13), max_tokens=2)
-            lab.step()
-            lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens that the second request hits, and all computed tokens."""
-        return {
-            "tokens found again": num_hit_tokens(lab, 1),
-            "computed tokens": num_computed_tokens(lab),
-        }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if the page that was computed is not found."""
-        return measured["tokens found again"] < PAGE
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the free of a page that is not cached."""
-        if num_hit_tokens(lab, 1):
-            return None
-        moment = moment_of(lab, BlockFreed, lambda event: event.group == 1 and event.index == 0)
-        assert moment is not None
-        return wrong_at(lab, moment, "The window group's page is freed, and it was not cached before.")
-
-
-SCENARIO = LastLeafDropped()
+            lab.step(2)

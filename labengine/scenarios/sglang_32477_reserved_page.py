@@ -6,6 +6,8 @@ there. A tile that is only partly valid loads that page and masks the scores: a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from labengine.lab import Lab
 from labengine.scenarios.scenario import Column, Table, symptom
 from labengine.scenarios.tiny_model import TinyModelScenario
@@ -15,9 +17,9 @@ class ReservedPage(TinyModelScenario):
     """Edition vllm: block 0 is its null block, which no request is given, as page 0 of SGLang."""
 
     columns = (
-        Column(parts="vllm", runner="WritesPadding"),
-        Column(parts="vllm", runner="SkipsPadding"),
-        Column(parts="vllm", runner="StaticRunner"),
+        Column("vllm", runner="WritesPadding"),
+        Column("vllm", runner="SkipsPadding"),
+        Column("vllm", runner="StaticRunner"),
     )
 
     def play(self, lab: Lab) -> None:
@@ -28,20 +30,10 @@ class ReservedPage(TinyModelScenario):
 
     def symptom(self) -> str:
         """Return the error of labengine's sampler on the broken column's logits."""
-        column = Column("refuses", "vllm", "Refuses NaN.", "RefusesNaN")
+        column = Column("vllm", runner="RefusesNaN", name="refuses")
         with column.lab(self.model_for("simulated"), self.settings) as lab:
             return symptom(lambda: self.play(lab))
 
-    def answer(self, table: Table) -> str:
-        """State the figures, and what would end it sooner."""
-        broken, fixed, production = table.columns.values()
-        return (
-            f"{broken['wrong tokens']} of {broken['tokens']} tokens are wrong: all but the prompts' own three. The fix "
-            f"keeps the reserved page finite, with {fixed['wrong tokens']} wrong; labengine's attention also zeroes "
-            f"what it masks ({production['wrong tokens']} wrong), whatever the page holds. In a later report on "
-            f"MLA writers (36207) the output was nonsense, and nothing raised; labengine's sampler ends the first such "
-            f"step ({self.symptom()})."
-        )
-
-
-SCENARIO = ReservedPage()
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"error": self.symptom()}

@@ -7,9 +7,7 @@ in HiCache.
 
 from __future__ import annotations
 
-from labengine.core.editions import NANO_VLLM_243
 from labengine.core.full_attention import FullAttentionGroup
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_misread_requests, num_rules
@@ -29,20 +27,14 @@ class FreesWhatWasAdopted(FullAttentionGroup):
             self.release(request, [block_id], [index], "merged")
 
 
-BROKEN = Column(
-    "adopted, then freed",
-    Parts(name="nano-vllm+243, adopted, then freed", full_attention_group=FreesWhatWasAdopted).overriding(
-        NANO_VLLM_243
-    ),
-    "Frees every block whose hash was found, also one that the cache has just taken over.",
-)
-FIXED = Column("adopted", "nano-vllm+243", "Frees a block only if another one takes its place in the table.")
-
-
 class AdoptedThenFreed(Scenario):
     """A and B are equal; A ends in the step in which B's blocks are registered: A's entries lead to free blocks."""
 
-    columns = (BROKEN, FIXED)
+    columns = (Column("nano-vllm+243", FreesWhatWasAdopted), Column("nano-vllm+243"))
+    figures = {
+        "rules broken": num_rules,
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A and B for a step; C's first step; and a step in which B reads."""
@@ -50,12 +42,4 @@ class AdoptedThenFreed(Scenario):
             lab.add(token_ids=range(1, 10), max_tokens=max_tokens)
         lab.step()
         lab.add(token_ids=range(101, 126), max_tokens=4)
-        lab.step()
-        lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count broken rules and misreads."""
-        return {"rules broken": num_rules(lab), "requests that misread": num_misread_requests(lab)}
-
-
-SCENARIO = AdoptedThenFreed()
+        lab.step(2)

@@ -7,10 +7,6 @@ knows what was committed and what was allocated beyond it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from labengine.core.editions import LABENGINE
-from labengine.core.parts import Parts
 from labengine.core.request import FinishReason, Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockFreed, StepRolledBack
@@ -30,39 +26,26 @@ class TwoReleasePaths(TokenBudgetScheduler):
         super().finish(request, reason)
 
 
-COLUMNS = (
-    Column(
-        "two paths",
-        Parts(name="labengine, two release paths", scheduler=TwoReleasePaths).overriding(LABENGINE),
-        "Frees the block of the last decode, and then the whole table with that block in it.",
-    ),
-    Column("one release", "labengine", "Frees the table once; it is empty before the pool gets its blocks."),
-)
-
-
 class UnsharedBlocks(Experiment):
     """A request that shares no block."""
 
-    columns = COLUMNS
+    columns = (Column("labengine", TwoReleasePaths), Column("labengine"))
+    figures = {
+        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
+        "finished requests": lambda lab: 0 if lab.crash else num_finished(lab),
+    }
 
     def play(self, lab: Lab) -> None:
         """Run one request; a step that fails ends the play."""
         lab.add(token_ids=range(1, 7), max_tokens=2)
         step_at_most(lab, 4)
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count failed steps and finished requests."""
-        return {
-            "steps that failed": len(events_of(lab, StepRolledBack)),
-            "finished requests": 0 if lab.crash else num_finished(lab),
-        }
-
 
 class TwoPaths(Scenario):
     """A and B have equal prompts and share their blocks; B ends, and its last block is freed twice."""
 
-    columns = COLUMNS
-    experiments: Mapping[str, Experiment] = {"alone": UnsharedBlocks()}
+    columns = UnsharedBlocks.columns
+    experiments = {"alone": UnsharedBlocks()}
 
     def play(self, lab: Lab) -> None:
         """Run A and B for a step, in which B ends; then add C, which needs four blocks, and take a step."""
@@ -80,10 +63,3 @@ class TwoPaths(Scenario):
             "references that B dropped": sum(event.reason == "finished" for event in dropped),
             "blocks misread": num_misread_blocks(lab),
         }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if B dropped more references than it had."""
-        return measured["references that B dropped"] > measured["references that B had"]
-
-
-SCENARIO = TwoPaths()

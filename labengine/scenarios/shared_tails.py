@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labengine.core.editions import VLLM
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
@@ -38,6 +37,4 @@ class SharesTailsKVCacheManager(VllmKVCacheManager):
         return hit
 
 
-SHARES_TAILS = Parts(
-    name="vllm, shares tails", kv_cache_manager=SharesTailsKVCacheManager, full_attention_group=SharesTailsGroup
-).overriding(VLLM)
+SHARES_TAILS = Parts(kv_cache_manager=SharesTailsKVCacheManager, full_attention_group=SharesTailsGroup)

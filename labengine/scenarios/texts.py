@@ -1,62 +1,52 @@
-"""The texts of a scenario, as lists and pages read them."""
+"""The texts of a scenario, as lists and pages read them; most come from its TOML file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import ClassVar
 
-if TYPE_CHECKING:  # listing the scenarios loads no lab
-    from labengine.scenarios.experiment import Column, Experiment
-    from labengine.scenarios.report import Report
-    from labengine.scenarios.verdict import Table
-
-
-class StorySentence(Protocol):
-    """A sentence of a story."""
-
-    @property
-    def sentence(self) -> str:
-        """The sentence."""
+from labengine.scenarios.experiment import Experiment
+from labengine.scenarios.report import UNKNOWN, Conclusion, Report
+from labengine.scenarios.words import GuideStop
 
 
-class ScenarioTexts(Protocol):
-    """A scenario's texts, columns and tables; see labengine.scenarios.scenario.Scenario for each."""
+class ScenarioTexts(Experiment):
+    """What a scenario says of itself."""
+
+    id: ClassVar[str]
+    """Engine and number: nano-vllm-219."""
+    title: ClassVar[str]
+    report: ClassVar[Report | None] = None
+    """The upstream report; None for a workload of the user's own."""
+    claim: ClassVar[str]
+    """What the report claims, in one sentence."""
+    conclusion: Conclusion = UNKNOWN
+    """Whether the claim follows, and the evidence but for recorded runs, which `concluded` adds."""
+    kind: ClassVar[str]
+    """A key of KINDS."""
+    breaks: ClassVar[str]
+    """What breaks, in one line."""
+    seen_by: ClassVar[tuple[str, ...]] = ()
+    """The rules that the checks report in the broken column, the first reported first."""
+    why_unseen: ClassVar[str] = ""
+    """Why no check can see the defect, in one sentence, where `seen_by` is empty."""
+    sentences: ClassVar[tuple[str, ...]]
+    """The story as text, in order."""
+    guide: ClassVar[tuple[GuideStop, ...]] = ()
+    """The compare view's sentences, each with its event; those of the follow-up come last."""
+    roles: ClassVar[tuple[str, str]] = ("the bug", "the fix")
+    """Roles of the broken and the fixed column in the story, shown above the columns."""
+    experiments: Mapping[str, Experiment] = {}
+    """Further experiments, by name."""
 
     @property
-    def id(self) -> str: ...
-    @property
-    def engine(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def report(self) -> Report | None: ...
-    @property
-    def claim(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def breaks(self) -> str: ...
-    @property
-    def seen_by(self) -> tuple[str, ...]: ...
-    @property
-    def why_unseen(self) -> str: ...
-    @property
-    def sentences(self) -> tuple[str, ...]: ...
-    @property
-    def guide(self) -> Sequence[StorySentence]: ...
-    @property
-    def roles(self) -> tuple[str, str]: ...
-    @property
-    def columns(self) -> tuple[Column, ...]: ...
-    @property
-    def experiments(self) -> Mapping[str, Experiment]: ...
+    def engine(self) -> str:
+        """The engine that the report is about: nano-vllm."""
+        return self.id.rpartition("-")[0]
 
-    def table(self) -> Table:
-        """Play every column and return the table."""
-
-
-def how_seen(scenario: ScenarioTexts) -> str:
-    """Return the rules that the checks report in the broken column, or why no check sees the defect: sentences."""
-    if scenario.seen_by:
-        return f"The checks report: {', '.join(scenario.seen_by)}."
-    return f"No check sees it. {scenario.why_unseen}"
+    @property
+    def how_seen(self) -> str:
+        """The rules that the checks report in the broken column, or why no check sees the defect: sentences."""
+        if self.seen_by:
+            return f"The checks report: {', '.join(self.seen_by)}."
+        return f"No check sees it. {self.why_unseen}"

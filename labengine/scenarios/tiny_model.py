@@ -94,7 +94,7 @@ class TinyModelScenario(Scenario):
 
     settings = settings(num_blocks=16, block_size=4, device="cpu")
     why_unseen = "The checks judge the plan, and the plan is right: the runner computes another one."
-    wrong_figure = "wrong tokens"
+    wrong_when = "wrong tokens"
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
         """Return an empty lab of one column, on the tiny model by default."""

@@ -6,9 +6,7 @@ TokenSpeed at 760ae6e with an empty predecessor and without keys. A key that is 
 
 from __future__ import annotations
 
-from labengine.core.editions import NANO_VLLM
 from labengine.core.nano_vllm.kv_cache_manager import NanoKVCacheManager
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_hit_tokens, num_misread_requests
@@ -28,22 +26,14 @@ class KeyedAtAdmission(NanoKVCacheManager):
         super().extend_hashes(request, num_tokens)
 
 
-BROKEN = Column(
-    "at admission",
-    Parts(name="nano-vllm, keys at admission", kv_cache_manager=KeyedAtAdmission).overriding(NANO_VLLM),
-    "Adds the adapter to the chain at admission: a chain that begins later is that of the base model.",
-)
-FIXED = Column(
-    "at the root",
-    "nano-vllm",
-    "Begins every chain with the request's keys, whenever it begins.",
-)
-
-
 class LateChain(Scenario):
     """A short prompt with an adapter fills its first block while it decodes; the base model asks for that block."""
 
-    columns = (BROKEN, FIXED)
+    columns = (Column("nano-vllm", KeyedAtAdmission), Column("nano-vllm"))
+    figures = {
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A to its end, then B, which begins with what A's first block holds."""
@@ -52,10 +42,3 @@ class LateChain(Scenario):
         block = lab.snapshot().requests[first].token_ids[:4]
         lab.add(token_ids=[*block, 9, 9], max_tokens=1)
         lab.run()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens that B finds, and misreads."""
-        return {"tokens that B finds": num_hit_tokens(lab, 1), "requests that misread": num_misread_requests(lab)}
-
-
-SCENARIO = LateChain()

@@ -7,17 +7,12 @@ Here the copy at once is played in an engine whose steps are all or nothing: the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from labengine.core.editions import LABENGINE
 from labengine.core.kv_cache_manager import KVCacheManager
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import StepRolledBack
 from labengine.lab import Lab
-from labengine.scenarios.counts import events_of, num_finished
-from labengine.scenarios.scenario import Column, Scenario, symptom
+from labengine.scenarios.counts import events_of, num_finished, try_step
+from labengine.scenarios.scenario import Column, Scenario
 
 
 class CopiesAtTheFork(KVCacheManager):
@@ -36,31 +31,20 @@ class CopiesAtTheFork(KVCacheManager):
 class ForkWithoutRoom(Scenario):
     """Three answers to a prompt of six tokens, in blocks of four; one block is free when they fork."""
 
-    columns = (
-        Column(
-            parts=Parts(name="labengine, copies at the fork", kv_cache_manager=CopiesAtTheFork).overriding(LABENGINE)
-        ),
-        Column(parts="labengine"),
-    )
+    columns = (Column("labengine", CopiesAtTheFork), Column("labengine"))
+    follow_ups = (try_step,)
+    figures = {
+        "steps that failed": lambda lab: len(events_of(lab, StepRolledBack)),
+        "answers": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Take the first step, then twelve more; an error may end each of these."""
         self.opening(lab)
         for _ in range(12):
-            symptom(lab.step)
+            try_step(lab)
 
     def opening(self, lab: Lab) -> None:
         """Ask for three answers to one prompt, and compute its first block."""
         lab.add(token_ids=range(1, 7), n=3, max_tokens=3)
         lab.step()
-
-    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """Take the step in which the forks begin, which an error may end."""
-        return (lambda lab: symptom(lab.step),)
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count failed steps and finished requests."""
-        return {"steps that failed": len(events_of(lab, StepRolledBack)), "answers": num_finished(lab)}
-
-
-SCENARIO = ForkWithoutRoom()

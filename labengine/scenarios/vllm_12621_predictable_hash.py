@@ -9,12 +9,10 @@ first blocks with one hash were two keys.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
-from labengine.core.editions import VLLM
 from labengine.core.hash_chain import HashChain
-from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_hit_tokens, num_misread_requests
 from labengine.scenarios.scenario import Column, Scenario, Table
@@ -45,20 +43,6 @@ class RandomStart(BuiltinHash):
     start = Random("a secret").getrandbits(60)
 
 
-PREDICTABLE = Column(
-    "hash(None)",
-    Parts(name="vllm, hash(None)", hash_chain=BuiltinHash).overriding(VLLM),
-    "Hashes with Python's hash() from a constant, as V0 up to 0.7.1: a colliding block can be computed.",
-)
-FIXED = Column(
-    "SHA-256", "vllm", "Hashes with SHA-256, V1's default since 0.10.2: no way is known to make two blocks collide."
-)
-RANDOM = Column(
-    "random start",
-    Parts(name="vllm, random start", hash_chain=RandomStart).overriding(VLLM),
-    "12621, V0 since 0.7.2: Python's hash() from a random number. The same two blocks collide behind most numbers.",
-)
-
 VOCABULARY = 128_000
 DIFFERENCES = (85_087, 75_418, 78_482, 10_072, 59_306)
 """Added to five tokens in a row, they leave a tuple's hash as it is, behind about three of four states before them.
@@ -86,10 +70,14 @@ def num_colliding_starts(token_ids: tuple[int, ...], num_starts: int) -> int:
 class PredictableHash(Scenario):
     """An attacker knows how a prompt begins, and sends another one whose first block has the same hash."""
 
-    columns = (PREDICTABLE, FIXED, RANDOM)
+    columns = (Column("vllm", BuiltinHash), Column("vllm"), Column("vllm", RandomStart))
     block_size = 8
     known_prompt = tuple(range(1, 26))
     """B's prompt: three full blocks and one token more."""
+    figures = {
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run the colliding prompt, then the known one."""
@@ -98,21 +86,6 @@ class PredictableHash(Scenario):
             lab.add(token_ids=prompt, max_tokens=1)
             lab.step()
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens that B finds, and misreads."""
-        return {"tokens that B finds": num_hit_tokens(lab, 1), "requests that misread": num_misread_requests(lab)}
-
-    def answer(self, table: Table) -> str:
-        """State what the collision costs, what prevents it, and what does not."""
-        wrong, right, random = (table[column.name] for column in self.columns)
-        starts = num_colliding_starts(self.known_prompt[: self.block_size], 1000)
-        return (
-            f"B finds {wrong['tokens that B finds']} tokens of A's; {right['tokens that B finds']} with SHA-256 (pull "
-            f"request 15297). With the random start of 12621 it finds {random['tokens that B finds']} here: the same "
-            f"two blocks collide behind {starts} of 1,000 random starts, and all their tokens are below "
-            f"{VOCABULARY:,}. SHA-256 needs no secret: since 0.29.0 (pull request 51875) vLLM's chain begins with a "
-            f"constant, and engines agree on hashes; with xxhash the start is random in each process."
-        )
-
-
-SCENARIO = PredictableHash()
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"starts": num_colliding_starts(self.known_prompt[: self.block_size], 1000)}

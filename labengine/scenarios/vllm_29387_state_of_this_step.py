@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.state_group import StateGroup
 from labengine.core.vllm.state_group import VllmStateGroup
 from labengine.events import (
@@ -45,27 +43,20 @@ def first_steps(lab: Lab) -> dict[int, int]:
 class TogetherAdded(Experiment):
     """Prompts that are added at once, and run to their ends."""
 
-    columns = (
-        Column(parts=Parts(name="vllm, hits states of this step", state_group=HitsStatesOfThisStep).overriding(VLLM)),
-        Column(parts="vllm"),
-        Column(parts="labengine"),
-    )
+    columns = (Column("vllm", HitsStatesOfThisStep), Column("vllm"), Column("labengine"))
     prompts: tuple[tuple[int, ...], ...] = ((1, 2, 3, 4), (1, 2, 3, 5))
+    figures = {
+        "states misread": num_misread_blocks,
+        "requests in the first step": lambda lab: sum(step == 1 for step in first_steps(lab).values()),
+        "hit of B": lambda lab: num_hit_tokens(lab, 1),
+        "tokens computed": num_computed_tokens,
+    }
 
     def play(self, lab: Lab) -> None:
         """Add the prompts, then run them."""
         for prompt in self.prompts:
             lab.add(token_ids=prompt, max_tokens=2)
         lab.run()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count misread states, hits and the work."""
-        return {
-            "states misread": num_misread_blocks(lab),
-            "requests in the first step": sum(step == 1 for step in first_steps(lab).values()),
-            "hit of B": num_hit_tokens(lab, 1),
-            "tokens computed": num_computed_tokens(lab),
-        }
 
 
 class WaitsBehind(TogetherAdded):
@@ -81,16 +72,9 @@ class WaitsBehind(TogetherAdded):
 class StateOfThisStep(TogetherAdded, Scenario):
     """The example of the pull request: blocks of one token, and two prompts that share three of four."""
 
-    experiments: Mapping[str, Experiment] = {"behind": WaitsBehind()}
+    experiments = {"behind": WaitsBehind()}
 
-    def answer(self, table: Table) -> str:
-        """State what B goes on from, and what the columns compute."""
-        wrong, right, own = (table[column.name] for column in self.columns)
-        return (
-            f"B hits {wrong['hit of B']} tokens either way. In the same step it goes on from no state "
-            f"({wrong['states misread']} misread); in the next one from A's. Registered after compute, B hits "
-            f"{own['hit of B']} and computes {own['tokens computed'] - right['tokens computed']} tokens more."
-        )
-
-
-SCENARIO = StateOfThisStep()
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        _, right, own = (table[column.name]["tokens computed"] for column in self.columns)
+        return {"more": own - right}

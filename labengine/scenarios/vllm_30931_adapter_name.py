@@ -6,11 +6,7 @@ pull request 27211 took the name instead, in 0.11.1. Since 0.31.0 the path is ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from labengine.core.editions import VLLM
 from labengine.core.hash_chain import HashChain
-from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.events import BlockCached, PrefixHit
 from labengine.lab import Lab
@@ -34,21 +30,6 @@ class IdOnly(HashChain):
         return super().root(tuple(pair for pair in extra_keys if pair[0] not in ("lora", "lora_path")))
 
 
-BROKEN = Column(
-    "as 0.30",
-    Parts(name="vllm, as 0.30: adapter's name", hash_chain=NameOnly).overriding(VLLM),
-    "Hashes the adapter's name, as vLLM 0.11.1 to 0.30.0: two adapters of one name share blocks.",
-)
-FIXED = Column(
-    "name and path", "vllm", "Hashes name and path, as vLLM since 0.31.0: adapters from two folders share nothing."
-)
-ID = Column(
-    "id",
-    Parts(name="vllm, as 0.11.0: adapter's id", hash_chain=IdOnly).overriding(VLLM),
-    "Hashes the id, as vLLM up to 0.11.0: another engine numbers its adapters in another order.",
-)
-
-
 SAME, OTHER = "tokens found of the same adapter", "tokens found of another adapter"
 
 
@@ -60,7 +41,7 @@ def adapter(name: str, path: str, number: int) -> dict[str, str]:
 class SharedTier(Experiment):
     """Two engines that number their adapters in opposite order. The pool stands for a cache that both use."""
 
-    columns = (BROKEN, FIXED, ID)
+    columns = (Column("vllm", NameOnly), Column("vllm"), Column("vllm", IdOnly))
     num_first = 2
     """Requests of the first engine."""
 
@@ -85,18 +66,15 @@ class SharedTier(Experiment):
 class AdapterName(Scenario):
     """One prompt with adapter "sql" from one folder, and then with adapter "sql" from another: other weights."""
 
-    columns = (BROKEN, FIXED, ID)
-    experiments: Mapping[str, Experiment] = {"shared tier": SharedTier()}
+    columns = SharedTier.columns
+    experiments = {"shared tier": SharedTier()}
+    figures = {
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A; then B, with another adapter of the same name."""
         for number, path in enumerate(("/one", "/two"), 1):
             lab.add(token_ids=range(1, 10), extra_keys=adapter("sql", path, number), max_tokens=1)
             lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens that B finds, and misreads."""
-        return {"tokens that B finds": num_hit_tokens(lab, 1), "requests that misread": num_misread_requests(lab)}
-
-
-SCENARIO = AdapterName()

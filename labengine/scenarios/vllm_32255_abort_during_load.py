@@ -7,26 +7,26 @@ them until the transfer is reported. (labengine's edition vllm frees them at onc
 
 from __future__ import annotations
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.engine.external.host import HostStore
 from labengine.lab import Lab
-from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD
+from labengine.scenarios.aborted_loads import FreesAfterLoadScheduler
 from labengine.scenarios.counts import num_finished, num_misread_blocks
 from labengine.scenarios.scenario import Column, Scenario
 from labengine.scenarios.tiers import LandsAnyway, late_host
-
-FREES_AT_ONCE = Parts(name="vllm, frees at once").overriding(VLLM)
 
 
 class AbortDuringLoad(Scenario):
     """A and B load; A is aborted, and C gets A's blocks before A's transfer lands."""
 
     columns = (
-        Column(parts=FREES_AT_ONCE, tier=lambda: LandsAnyway(HostStore(), 2)),
-        Column(parts=FREES_AT_ONCE, tier=lambda: late_host(2)),
-        Column(parts=FREES_AFTER_LOAD, tier=lambda: LandsAnyway(HostStore(), 2)),
+        Column("vllm", tier=lambda: LandsAnyway(HostStore(), 2)),
+        Column("vllm", tier=lambda: late_host(2)),
+        Column("vllm", FreesAfterLoadScheduler, tier=lambda: LandsAnyway(HostStore(), 2)),
     )
+    figures = {
+        "blocks misread": num_misread_blocks,
+        "requests finished": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Start both loads, abort A, and add C, which computes a step before they land."""
@@ -37,15 +37,4 @@ class AbortDuringLoad(Scenario):
         lab.step()
         lab.abort(0)
         lab.add(token_ids=range(201, 214), max_tokens=4)
-        for _ in range(4):
-            lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count misread blocks, requests that finished, and blocks that are in use at the end."""
-        return {
-            "blocks misread": num_misread_blocks(lab),
-            "requests finished": num_finished(lab),
-        }
-
-
-SCENARIO = AbortDuringLoad()
+        lab.step(4)

@@ -8,11 +8,9 @@ of vLLM 0.32 admits the three prompts below in one step.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -21,7 +19,6 @@ from labengine.lab import Lab
 from labengine.scenarios.counts import events_of
 from labengine.scenarios.scenario import (
     Column,
-    Experiment,
     FirstWrong,
     moment_of,
     wrong_at,
@@ -45,17 +42,10 @@ class WaitsForTheBlock(TokenBudgetScheduler):
         return super().admit(request, limit, is_first=is_first)
 
 
-GUARD = Parts(name="vllm + 38715", scheduler=WaitsForTheBlock).overriding(VLLM)
-
-
 class ThreePrompts(TinyModelScenario):
     """Three prompts that share two blocks, added at once."""
 
-    columns: ClassVar[tuple[Column, ...]] = (
-        Column(parts=GUARD),
-        Column(parts="vllm"),
-        Column(parts="labengine"),
-    )
+    columns: ClassVar[tuple[Column, ...]] = (Column("vllm", WaitsForTheBlock), Column("vllm"), Column("labengine"))
 
     def opening(self, lab: Lab) -> None:
         """Add three prompts that share 8 tokens, and take the first step."""
@@ -80,21 +70,17 @@ class ThreePrompts(TinyModelScenario):
             "prompt tokens computed": sum(event.num_tokens for event in begun),
         }
 
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if tokens are wrong, or requests wait."""
-        return measured["wrong tokens"] > 0 or measured["requests that wait a step"] > 0
-
 
 class OtherOrder(ThreePrompts):
     """The other side: a runner that computes the step's requests one after the other, the last one first."""
 
-    columns = tuple(Column(c.name, c.parts, c.says, "LastRequestFirst") for c in ThreePrompts.columns)
+    columns = tuple(replace(column, runner="LastRequestFirst") for column in ThreePrompts.columns)
 
 
 class SameStepHit(ThreePrompts):
     """The guard is the first column, the engine as it is the second."""
 
-    experiments: Mapping[str, Experiment] = {"other order": OtherOrder()}
+    experiments = {"other order": OtherOrder()}
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the end of the first step if a request has waited for it without need."""
@@ -103,6 +89,3 @@ class SameStepHit(ThreePrompts):
         moment = moment_of(lab, StepEnded)
         assert moment is not None
         return wrong_at(lab, moment, "The step ends with one request of three: the others fitted in, and waited.")
-
-
-SCENARIO = SameStepHit()

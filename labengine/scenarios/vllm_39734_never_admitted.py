@@ -10,24 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labengine.config import GroupSpec
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
-from labengine.events import StepEnded
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_finished, num_idle_steps
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
-    FirstWrong,
     Scenario,
     Table,
-    moment_of,
-    wrong_at,
 )
 
 
@@ -50,16 +43,14 @@ class RefusesNothing(TokenBudgetScheduler):
         """Refuse nothing: a request that the whole pool cannot hold is queued like any other."""
 
 
-GROUPS = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
-
-
 class TooLarge(Experiment):
     """The issue's title at its word: a prompt that no pool of this size can hold, and a short request behind it."""
 
-    columns = (
-        Column(parts=Parts(name="vllm, refuses nothing", scheduler=RefusesNothing).overriding(VLLM)),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", RefusesNothing), Column("vllm"))
+    figures = {
+        "requests taken": lambda lab: len(lab.snapshot().requests),
+        "requests finished": num_finished,
+    }
 
     def play(self, lab: Lab) -> None:
         """Add a prompt of 40 tokens, which is refused or not, and one of 5."""
@@ -71,31 +62,22 @@ class TooLarge(Experiment):
         for _ in range(20):
             lab.step()
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the requests that were taken and that have finished."""
-        return {"requests taken": len(lab.snapshot().requests), "requests finished": num_finished(lab)}
-
-    def answer(self, table: Table) -> str:
-        """State that only a refusal keeps the queue going."""
-        queued, refused = table["queued"], table["refused"]
-        return (
-            f"A request that no pool of this size can hold: queued, it blocks the {queued['requests taken'] - 1} "
-            f"behind it ({queued['requests finished']} finished); refused at once, as labengine does, "
-            f"{refused['requests finished']} of {refused['requests taken']} finish. Pull requests that would have vLLM "
-            f"refuse it were closed without a merge (35570, 39828, 52530): vLLM checks at its start that the pool "
-            f"holds a request of max_model_len."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"behind": table["queued"]["requests taken"] - 1}
 
 
 class NeverAdmitted(Scenario):
     """A long prompt that fits by its window, and a short request behind it."""
 
-    columns = (
-        Column(parts=Parts(name="vllm, counts all tokens", kv_cache_manager=CountsAllTokens).overriding(VLLM)),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", CountsAllTokens), Column("vllm"))
     num_steps = 20
-    experiments: Mapping[str, Experiment] = {"larger than the pool": TooLarge()}
+    experiments = {"larger than the pool": TooLarge()}
+    figures = {
+        "requests finished": num_finished,
+        "free blocks": lambda lab: len(lab.snapshot().free_queue),
+        "steps without progress": num_idle_steps,
+    }
 
     def play(self, lab: Lab) -> None:
         """Add the long prompt and a short one, and take num_steps steps."""
@@ -104,42 +86,9 @@ class NeverAdmitted(Scenario):
         for _ in range(self.num_steps):
             lab.step()
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count finished requests, and steps without progress."""
-        return {
-            "requests finished": num_finished(lab),
-            "free blocks": len(lab.snapshot().free_queue),
-            "steps without progress": num_idle_steps(lab),
-        }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if requests wait and no step computes a token."""
-        return measured["requests finished"] < 2 and measured["steps without progress"] > 0
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the end of the first step, if it scheduled nothing with all blocks free."""
-        if num_finished(lab):
-            return None
-        moment = moment_of(lab, StepEnded)
-        assert moment is not None
-        return wrong_at(lab, moment, "The step is over, and nothing was scheduled: A waits in an empty pool.")
-
     def opening(self, lab: Lab) -> None:
         """Play as many steps as both columns take."""
         lab.add(token_ids=range(100, 140), max_tokens=2)
         lab.add(token_ids=range(5), max_tokens=2)
         for _ in range(6):
             lab.step()
-
-    def answer(self, table: Table) -> str:
-        """State how much is free while nothing moves."""
-        wrong, right = (table[column.name] for column in self.columns)
-        return (
-            f"With all {wrong['free blocks']} blocks free, {wrong['steps without progress']} of {self.num_steps} steps "
-            f"compute nothing, and the short request behind waits too: {wrong['requests finished']} of 2 finish, "
-            f"instead of {right['requests finished']}. The report's title is about prompts that exceed the capacity; "
-            f"the one that hangs here fits."
-        )
-
-
-SCENARIO = NeverAdmitted()

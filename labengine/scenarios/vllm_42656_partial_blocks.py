@@ -5,10 +5,6 @@ So it was in V1 up to 0.23. Since 0.24.0 blocks without a hash are freed to the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.vllm.block_pool import VllmBlockPool
 from labengine.events import BlockEvicted
 from labengine.lab import Lab
@@ -16,11 +12,7 @@ from labengine.scenarios.counts import events_of, num_hit_tokens
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
-    FirstWrong,
     Scenario,
-    Table,
-    moment_of,
-    wrong_at,
 )
 
 
@@ -32,22 +24,10 @@ class OneOrderForAll(VllmBlockPool):
         return []
 
 
-BROKEN = Column(
-    "one order",
-    Parts(name="vllm, one order", block_pool=OneOrderForAll).overriding(VLLM),
-    "Queues freed blocks in one order, as vLLM 0.22: blocks without a hash push cached ones to the head.",
-)
-FIXED = Column(
-    "hashless first",
-    "vllm",
-    "Puts blocks without a hash at the head, as vLLM since 0.24.0: they are reused before any cached one.",
-)
-
-
 class ShortPrompts(Experiment):
     """One warm prompt of four full blocks; then short prompts that fill no block."""
 
-    columns = (BROKEN, FIXED)
+    columns = (Column("vllm", OneOrderForAll), Column("vllm"))
     num_short = 10
     at_once = False
 
@@ -67,15 +47,6 @@ class ShortPrompts(Experiment):
             "tokens found of 16": num_hit_tokens(lab, self.num_short + 1),
         }
 
-    def answer(self, table: Table) -> str:
-        """State what is left of the warm prompt."""
-        wrong, right = table[BROKEN.name], table[FIXED.name]
-        how = "eight at once" if self.at_once else "one after the other"
-        return (
-            f"After {self.num_short} short prompts {how} the warm prompt finds {wrong['tokens found of 16']} of 16 "
-            f"tokens in one order, and {right['tokens found of 16']} with hashless blocks first."
-        )
-
 
 class AtOnce(ShortPrompts):
     """The pull request's second case: many requests at once, in a pool that is never full."""
@@ -87,13 +58,4 @@ class AtOnce(ShortPrompts):
 class PartialBlocks(ShortPrompts, Scenario):
     """The pull request's first case: a tight pool."""
 
-    experiments: Mapping[str, Experiment] = {"at once": AtOnce()}
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the first eviction of a cached block, while blocks without content were free."""
-        moment = moment_of(lab, BlockEvicted)
-        text = "A warm block is evicted, and the free queue holds blocks that no look-up can find."
-        return None if moment is None else wrong_at(lab, moment, text)
-
-
-SCENARIO = PartialBlocks()
+    experiments = {"at once": AtOnce()}

@@ -6,9 +6,7 @@ that the pull request names to get there, preemption by priority is played: not 
 
 from __future__ import annotations
 
-from labengine.core.editions import edition
 from labengine.core.kv_cache_manager import KVCacheManager
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.vllm.scheduler import VllmScheduler
 from labengine.core.vllm.waiting_queue import VllmPriorityQueue
@@ -37,41 +35,22 @@ class AllEquallyUrgent(VllmPriorityQueue):
         return 0
 
 
-BY_PRIORITY = edition("vllm", "priority")
-EAGER = Column(
-    "vllm, priority",
-    "vllm",
-    "Registers blocks when they are scheduled; a victim's hashes stay, also of blocks never computed: as vLLM 0.32.",
-)
-LATE = Column(
-    "after compute",
-    Parts(name="vllm, priority, after compute", kv_cache_manager=KVCacheManager).overriding(BY_PRIORITY),
-    "labengine's way: registers blocks after compute, so that a victim of the same step has no hash for them yet.",
-)
-ROLLED_BACK = Column(
-    "PR 43569",
-    Parts(name="vllm, priority + PR 43569", scheduler=RollsBack).overriding(BY_PRIORITY),
-    "Registers early, and forgets what was not computed when a victim's blocks are freed.",
-)
-FIRST_COME = Column(
-    "first come, first served",
-    Parts(name="vllm, all equally urgent", waiting_queue=AllEquallyUrgent).overriding(BY_PRIORITY),
-    "The victim is the youngest request, which the step has not reached.",
-)
-
-
 class UncommittedHash(Scenario):
     """A, a long prompt that is not urgent, is computed in chunks; B, a short one that is urgent, needs its blocks."""
 
-    columns = (EAGER, LATE, ROLLED_BACK, FIRST_COME)
+    columns = (
+        Column("vllm"),
+        Column("vllm", KVCacheManager),
+        Column("vllm", RollsBack),
+        Column("vllm", AllEquallyUrgent),
+    )
 
     def play(self, lab: Lab) -> None:
         """Run A (29 tokens, priority 5) and, a step later, B (4 tokens, one block and then another; priority 0)."""
         lab.add(token_ids=range(100, 129), max_tokens=1, priority=5)
         lab.step()
         lab.add(token_ids=range(200, 204), max_tokens=3, priority=0)
-        for _ in range(4):
-            lab.step()
+        lab.step(4)
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count preemptions, the tokens that A finds when it is admitted again, and misreads."""
@@ -81,6 +60,3 @@ class UncommittedHash(Scenario):
             "tokens that A finds when it comes back": hits[-1] if len(hits) > 1 else 0,
             "requests that misread": num_misread_requests(lab),
         }
-
-
-SCENARIO = UncommittedHash()

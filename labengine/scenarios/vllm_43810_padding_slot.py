@@ -19,9 +19,9 @@ class PaddingSlot(TinyModelScenario):
     """Three decodes in a graph of four rows, while the pool's last block holds a prompt."""
 
     columns = (
-        Column(parts="labengine", runner="WritesTheLastSlot"),
-        Column(parts="labengine", runner="StaticRunner"),
-        Column(parts="labengine"),
+        Column("labengine", runner="WritesTheLastSlot"),
+        Column("labengine", runner="StaticRunner"),
+        Column("labengine"),
     )
     prompt = tuple(range(10, 18))
 
@@ -43,6 +43,3 @@ class PaddingSlot(TinyModelScenario):
         """Return the acts that run a request alone, behind D's prompt."""
         steps = (Lab.step,) * 6
         return (lambda lab: lab.add(token_ids=[*self.prompt, 20], max_tokens=6, ignore_eos=True), *steps)
-
-
-SCENARIO = PaddingSlot()

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from labengine.core.connector import BlockTransfer
-from labengine.core.editions import LABENGINE
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -46,21 +45,13 @@ class SendsTheLastBlocks(TokenBudgetScheduler):
         return replace(save, block_id=table[save.index + len(table) - num_filled])
 
 
-CLIPPED = Parts(name="labengine, keeps a slot", kv_cache_manager=KeepsASlot).overriding(LABENGINE)
-
-
 class HandedOver(Experiment):
     """Prompts that are computed, forgotten by the cache, and read back from the tier with the token behind them."""
 
     columns = (
-        Column(
-            parts=Parts(name="labengine, keeps a slot, sends the last blocks", scheduler=SendsTheLastBlocks).overriding(
-                CLIPPED
-            ),
-            tier=HostStore,
-        ),
-        Column(parts=CLIPPED, tier=HostStore),
-        Column(parts="labengine", tier=HostStore),
+        Column("labengine", Parts(kv_cache_manager=KeepsASlot, scheduler=SendsTheLastBlocks), tier=HostStore),
+        Column("labengine", KeepsASlot, tier=HostStore),
+        Column("labengine", tier=HostStore),
     )
     lengths: tuple[int, ...] = (8,)
 
@@ -87,20 +78,16 @@ class OtherLengths(HandedOver):
         """Return the misread blocks per length."""
         return {f"{length} tokens": number for length, number in self.misread(lab).items()}
 
-    def answer(self, table: Table) -> str:
-        """State which lengths go wrong."""
-        wrong = [row for row, number in table["whole table"].items() if number]
-        return f"Of prompts with 6 to 9 tokens only that with {', '.join(wrong)} goes wrong: it ends at a block's end."
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"wrong": ", ".join(row for row, number in table["whole table"].items() if number)}
 
 
 class LookaheadSent(HandedOver, Scenario):
     """A prompt of exactly two blocks."""
 
-    experiments: Mapping[str, Experiment] = {"other lengths": OtherLengths()}
+    experiments = {"other lengths": OtherLengths()}
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count misread blocks."""
         return {"blocks misread": sum(self.misread(lab).values())}
-
-
-SCENARIO = LookaheadSent()

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from labengine.config import GroupSpec
 from labengine.core.connector import BlockTransfer, LocalHit
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
@@ -16,7 +13,7 @@ from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlockTouched
 from labengine.lab import Lab
 from labengine.record.fold import Fold
-from labengine.scenarios.counts import events_of
+from labengine.scenarios.counts import events_of, numbered_events
 from labengine.scenarios.experiment import Column, Experiment
 
 
@@ -78,30 +75,29 @@ class ClampedStore(HostStore):
         return sorted([*again, *transfers], key=lambda transfer: (transfer.group, transfer.index))
 
 
-INTERLEAVED = Parts(name="vllm, interleaved", kv_cache_manager=InterleavedKVCacheManager).overriding(VLLM)
-BULK_TOUCH = Parts(name="vllm, bulk touch", kv_cache_manager=BulkTouchKVCacheManager).overriding(VLLM)
-
-
-FULL, WINDOW = GroupSpec(4), GroupSpec(4, "sliding_window", 16)
-
 COLUMNS = (
     Column(
-        "interleaved",
-        INTERLEAVED,
-        "Group by group, hits and then fresh blocks, as vLLM 0.23: one block ends up in two groups.",
+        "vllm",
+        InterleavedKVCacheManager,
+        name="interleaved",
+        says="Group by group, hits and then fresh blocks, as vLLM 0.23: one block ends up in two groups.",
     ),
     Column(
-        "two-phase", "vllm", "44409, as vLLM since 0.24.0: the hits of all groups first, then fresh blocks for all."
+        "vllm",
+        name="two-phase",
+        says="44409, as vLLM since 0.24.0: the hits of all groups first, then fresh blocks for all.",
     ),
     Column(
-        "bulk touch",
-        BULK_TOUCH,
-        "33775, as 44409 tells of it: touches all hits first, also those that no table will hold. They leak.",
+        "vllm",
+        BulkTouchKVCacheManager,
+        name="bulk touch",
+        says="33775, as 44409 tells of it: touches all hits first, also those that no table will hold. They leak.",
     ),
     Column(
-        "clamp",
-        INTERLEAVED,
-        "44329, by its description: the old order, and a tier that believes less. More to load, and still wrong.",
+        "vllm",
+        InterleavedKVCacheManager,
+        name="clamp",
+        says="44329, by its description: the old order, and a tier that believes less. More to load, and still wrong.",
     ),
 )
 
@@ -124,9 +120,8 @@ def prompt(first: int, num_shared: int, num_tokens: int) -> list[int]:
 
 def second_entries(lab: Lab) -> Iterator[tuple[int, BlockTouched]]:
     """Yield the number and event of each touch that gave a request a block which another of its groups held already."""
-    assert lab.timeline is not None
     fold = Fold()
-    for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
+    for number, event in numbered_events(lab):
         if isinstance(event, BlockTouched):
             tables = fold.requests[event.request_id].block_tables
             if any(event.block_id in table for group, table in enumerate(tables) if group != event.group):

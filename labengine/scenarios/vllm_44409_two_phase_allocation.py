@@ -14,23 +14,22 @@ from typing import Any
 from labengine.engine.external.host import HostStore
 from labengine.engine.external.late import Delayed
 from labengine.lab import Lab
-from labengine.scenarios.experiment import Experiment
 from labengine.scenarios.scenario import FirstWrong, Scenario, symptom, wrong_at
-from labengine.scenarios.verdict import Table
-from labengine.scenarios.vllm_44409_columns import second_entries
-from labengine.scenarios.vllm_44409_experiments import (
+from labengine.scenarios.two_phase_experiments import (
     Conversations,
     Preempted,
     PreemptedThreeGroups,
     PrefixInTwoPlaces,
     ThreeGroups,
 )
+from labengine.scenarios.verdict import Table
+from labengine.scenarios.vllm_44409_columns import second_entries
 
 
 class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     """The order before the fix, the fixed order, and the two other pull requests for the same crash."""
 
-    experiments: Mapping[str, Experiment] = {
+    experiments = {
         "three groups": ThreeGroups(),
         "preempted": Preempted(),
         "preempted, three groups": PreemptedThreeGroups(),
@@ -68,22 +67,12 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         with self.columns[0].lab("simulated", {**self.settings, "external": tier}) as lab:
             return symptom(lambda: self.play(lab))
 
-    def answer(self, table: Table) -> str:
-        """State where the defect was noticed, its silent effect, and what the clamp changes."""
-        broken, clamped, loaded = table["interleaved"], table["clamp"], "blocks loaded for the long prompt"
-        return (
-            f"A tier that looks at the hits ends it ({self.symptom()}); with one that does not, "
-            f"{broken['blocks misread']} blocks are misread in silence. The clamp (44329, closed without a merge; "
-            f"played by its description) takes away the assert and not the cause: {clamped['blocks in two tables']} "
-            f"blocks still stand in two tables, {clamped['blocks misread']} are misread, and {clamped[loaded]} are "
-            f"loaded instead of {broken[loaded]}, for what the pool held is not reused."
-        )
+    def more(self, table: Table) -> Mapping[str, object]:
+        """Return what the finding names besides the figures of the table."""
+        return {"error": self.symptom()}
 
     def _texts(self, column: str, model: str) -> tuple[str, ...]:
         """Return the long prompt's text alone: the others are one word each."""
         with self.played(column, model) as lab:
             *_, long, _ = sorted(lab.snapshot().requests)
             return (lab.output(long).text,)
-
-
-SCENARIO = TwoPhaseAllocation()

@@ -9,12 +9,11 @@ Here `max_tokens` stands for the stop token, and labengine's host tier for a con
 
 from __future__ import annotations
 
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.events import RequestScheduled
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of
-from labengine.scenarios.one_step_ahead import ONE_STEP_AHEAD, OneStepAheadScheduler
+from labengine.scenarios.one_step_ahead import OneStepAheadScheduler
 from labengine.scenarios.scenario import Column, FirstWrong, Scenario, wrong_at
 
 
@@ -27,25 +26,17 @@ class FreesInFlight(OneStepAheadScheduler):
         self.finish(request, "length")
 
 
-BROKEN = Parts(name="vllm, one step ahead, no fence", scheduler=FreesInFlight).overriding(ONE_STEP_AHEAD)
-
-
 class FreedInFlight(Scenario):
     """A ends; the step in flight writes its next token; B's KV is loaded into the block in between."""
 
-    columns = (
-        Column(parts=BROKEN),
-        Column(parts=ONE_STEP_AHEAD),
-        Column(parts="labengine"),
-    )
+    columns = (Column("vllm", FreesInFlight), Column("vllm", OneStepAheadScheduler), Column("labengine"))
 
     def play(self, lab: Lab) -> None:
         """Put B's KV into the tier; run A to its last token; add B, and take the step in flight."""
         prompt = range(1, 10)
         lab.fill_external(token_ids=prompt)
         lab.add(token_ids=range(51, 56), max_tokens=2)
-        lab.step()
-        lab.step()
+        lab.step(2)
         lab.add(token_ids=prompt, max_tokens=1)
         lab.step()
 
@@ -61,6 +52,3 @@ class FreedInFlight(Scenario):
         if not found or found[0].first_event is None:
             return None
         return wrong_at(lab, found[0].first_event, "A's step in flight writes to a block of B.")
-
-
-SCENARIO = FreedInFlight()

@@ -16,10 +16,4 @@ from labengine.scenarios.tiny_model import LoadsStoredBlocks
 class StoredBeforeWritten(LoadsStoredBlocks):
     """A prompt is computed and stored; the pool forgets it; a longer prompt loads what was stored."""
 
-    columns = (
-        Column(parts="vllm", runner="StoresBeforeTheWrite", tier=HostStore),
-        Column(parts="vllm", tier=HostStore),
-    )
-
-
-SCENARIO = StoredBeforeWritten()
+    columns = (Column("vllm", runner="StoresBeforeTheWrite", tier=HostStore), Column("vllm", tier=HostStore))

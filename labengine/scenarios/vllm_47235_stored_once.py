@@ -9,11 +9,9 @@ labengine stores a block once as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from labengine.core.connector import BlockTransfer
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external.host import HostStore
@@ -22,10 +20,7 @@ from labengine.lab import Lab
 from labengine.scenarios.counts import events_of
 from labengine.scenarios.scenario import (
     Column,
-    FirstWrong,
     Scenario,
-    moment_of,
-    wrong_at,
 )
 
 
@@ -60,40 +55,20 @@ def four_blocks() -> HostStore:
 class StoredOnce(Scenario):
     """A conversation A, whose first blocks the tier evicts for B's; then the pool forgets, and A's next turn comes."""
 
-    columns = (
-        Column(parts="vllm", tier=four_blocks),
-        Column(parts=Parts(name="vllm, stores again", scheduler=LooksAgain).overriding(VLLM), tier=four_blocks),
-    )
+    columns = (Column("vllm", tier=four_blocks), Column("vllm", LooksAgain, tier=four_blocks))
+    figures = {
+        "copies of A's blocks": lambda lab: sum(
+            len(e.transfers) for e in events_of(lab, BlocksSaved) if e.request_id == 0
+        ),
+        "tokens found in the tier": lambda lab: sum(event.num_tokens for event in events_of(lab, ExternalHit)),
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A with B in between; forget the pool's content; run A's next turn."""
         first = lab.add(token_ids=range(1, 10), max_tokens=5)
         lab.step()
         lab.add(token_ids=range(101, 118), max_tokens=1)
-        for _ in range(4):
-            lab.step()
+        lab.step(4)
         lab.reset_prefix_cache()
         lab.add(token_ids=[*lab.snapshot().requests[first].token_ids, 7], max_tokens=1)
         lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the copies of A's first turn, and the tokens that the tier has of its next one."""
-        return {
-            "copies of A's blocks": sum(len(e.transfers) for e in events_of(lab, BlocksSaved) if e.request_id == 0),
-            "tokens found in the tier": sum(event.num_tokens for event in events_of(lab, ExternalHit)),
-        }
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if nothing of the conversation is found."""
-        return measured["tokens found in the tier"] == 0
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the save for which A's blocks were evicted, if they are not stored again."""
-        if events_of(lab, ExternalHit):
-            return None
-        moment = moment_of(lab, BlocksSaved, lambda event: event.request_id == 1)
-        assert moment is not None
-        return wrong_at(lab, moment, "The tier evicts A's blocks for B's, and they will not be stored again.")
-
-
-SCENARIO = StoredOnce()

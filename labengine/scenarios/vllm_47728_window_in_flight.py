@@ -10,8 +10,6 @@ are freed, then the load lands, then the step runs: one step of a synchronous sc
 
 from __future__ import annotations
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -32,7 +30,6 @@ class FreesByScheduledTokens(TokenBudgetScheduler):
         return planned
 
 
-BROKEN = Parts(name="vllm, frees by scheduled tokens", scheduler=FreesByScheduledTokens).overriding(VLLM)
 NUM_STEPS = 4
 """A's steps before B is added: the prompt's, and decodes up to position 6."""
 
@@ -40,18 +37,14 @@ NUM_STEPS = 4
 class WindowInFlight(Scenario):
     """A decodes with a window of 5. In the step that reads position 3 for the last time, B's KV is loaded."""
 
-    columns = (
-        Column(parts=BROKEN),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", FreesByScheduledTokens), Column("vllm"))
 
     def play(self, lab: Lab) -> None:
         """Put B's KV into the tier, run A up to position 6, add B, and take the step that computes position 7."""
         prompt = range(101, 106)
         lab.fill_external(token_ids=prompt)
         lab.add(token_ids=range(1, 5), max_tokens=8)
-        for _ in range(NUM_STEPS):
-            lab.step()
+        lab.step(NUM_STEPS)
         lab.add(token_ids=prompt, max_tokens=4)
         lab.step()
 
@@ -59,6 +52,3 @@ class WindowInFlight(Scenario):
         """Count the misread blocks, and the blocks that A's window has given back."""
         freed = [event for event in events_of(lab, BlockFreed) if event.reason == "window"]
         return {"blocks misread": num_misread_blocks(lab), "blocks freed by the window": len(freed)}
-
-
-SCENARIO = WindowInFlight()

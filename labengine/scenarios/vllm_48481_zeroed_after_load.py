@@ -18,9 +18,6 @@ class ZeroedAfterLoad(LoadsStoredBlocks):
     """A prompt is computed and saved; the pool forgets it; a longer prompt loads it."""
 
     columns = (
-        Column(parts="vllm", runner="ZeroesNewBlocks", tier=HostStore),
-        Column(parts="vllm", runner="SkipsLoadedBlocks", tier=HostStore),
+        Column("vllm", runner="ZeroesNewBlocks", tier=HostStore),
+        Column("vllm", runner="SkipsLoadedBlocks", tier=HostStore),
     )
-
-
-SCENARIO = ZeroedAfterLoad()

@@ -6,8 +6,6 @@ index and was not scheduled in this step, the index is not lowered, and the next
 
 from __future__ import annotations
 
-from labengine.core.editions import LABENGINE
-from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -52,18 +50,6 @@ class IndexNotLowered(DefersPrefills):
         return batch
 
 
-BROKEN = Column(
-    "as 0.27",
-    Parts(name="labengine, index as in vLLM 0.27", scheduler=IndexNotLowered).overriding(LABENGINE),
-    "Leaves the index where it is when an earlier request that was not scheduled is removed.",
-)
-FIXED = Column(
-    "as 0.28",
-    Parts(name="labengine, deferring prefills", scheduler=DefersPrefills).overriding(LABENGINE),
-    "Goes on with the request that stands next, wherever the victim stood.",
-)
-
-
 def scheduled_in(lab: Lab, step: int) -> list[int]:
     """Return the requests that a step schedules, in order."""
     assert lab.timeline is not None
@@ -74,7 +60,7 @@ def scheduled_in(lab: Lab, step: int) -> list[int]:
 class SkippedRequest(Scenario):
     """A long prompt A is deferred; B needs a block and preempts A; C, which has all that it needs, stands behind B."""
 
-    columns = (BROKEN, FIXED)
+    columns = (Column("labengine", IndexNotLowered), Column("labengine", DefersPrefills))
 
     def play(self, lab: Lab) -> None:
         """Add the three requests, and take three steps."""
@@ -92,6 +78,3 @@ class SkippedRequest(Scenario):
             "requests computed in step 3": len(scheduled),
             "requests skipped in step 3": len({*running} - {*scheduled}),
         }
-
-
-SCENARIO = SkippedRequest()

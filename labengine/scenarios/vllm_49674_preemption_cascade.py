@@ -8,16 +8,12 @@ fence here is always on, and no connector is needed.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.step_plan import ScheduledRequest
 from labengine.events import RequestPreempted, StepStarted
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_computed_tokens, num_finished
-from labengine.scenarios.one_step_ahead import FENCED, FencedScheduler
+from labengine.scenarios.one_step_ahead import FencedScheduler
 from labengine.scenarios.scenario import Column, FirstWrong, Scenario, wrong_at
 
 
@@ -38,17 +34,10 @@ class RetriesAtOnce(FencedScheduler):
         return True
 
 
-CASCADE = Parts(name="vllm, fenced, retries at once", scheduler=RetriesAtOnce).overriding(VLLM)
-
-
 class PreemptionCascade(Scenario):
     """Four requests fill the pool, and the first of them needs one block more."""
 
-    columns = (
-        Column(parts=CASCADE),
-        Column(parts=FENCED),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", RetriesAtOnce), Column("vllm", FencedScheduler), Column("vllm"))
     num_steps = 60
 
     def play(self, lab: Lab) -> None:
@@ -80,10 +69,6 @@ class PreemptionCascade(Scenario):
             "requests finished": num_finished(lab),
         }
 
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if one missing block preempted more than one request."""
-        return measured["preempted for the first block"] > 1
-
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the second preemption of a step."""
         assert lab.timeline is not None
@@ -93,6 +78,3 @@ class PreemptionCascade(Scenario):
             if num_victims > 1:
                 return wrong_at(lab, number, "A second request is preempted, although one block was missing.")
         return None
-
-
-SCENARIO = PreemptionCascade()

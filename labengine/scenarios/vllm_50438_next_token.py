@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-from labengine.core.editions import VLLM
 from labengine.core.kv_cache_manager import Moment
 from labengine.core.parts import Parts
 from labengine.core.proposer import FixedDrafts
@@ -78,31 +77,22 @@ class NextToken(Scenario):
     """A, B and C share four tokens. C shares the fifth with A, B does not."""
 
     columns = (
-        Column(parts=Parts(name="vllm, drops nothing", full_attention_group=DropsNothing).overriding(VLLM)),
-        Column(parts="vllm"),
-        Column(
-            parts=Parts(
-                name="vllm, next token in the key",
-                full_attention_group=KeyedByTheNextToken,
-                kv_cache_manager=RegistersWithTheNextToken,
-            ).overriding(VLLM)
-        ),
+        Column("vllm", DropsNothing),
+        Column("vllm"),
+        Column("vllm", Parts(full_attention_group=KeyedByTheNextToken, kv_cache_manager=RegistersWithTheNextToken)),
     )
     settings = settings(num_blocks=16, block_size=4, speculation=FixedDrafts((), num_drafts=1, drafter="eagle"))
+    figures = {
+        "blocks of another next token": lambda lab: len(other_next_tokens(lab)),
+        "hit of B": lambda lab: num_hit_tokens(lab, 1),
+        "hit of C": lambda lab: num_hit_tokens(lab, 2),
+        "tokens computed": num_computed_tokens,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A, B and C to their first tokens, one after the other."""
         for own in ((5, 6), (8, 9), (5, 7)):
             lab.generate([[1, 2, 3, 4, *own]], max_tokens=1)
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count blocks with another next token, hits and the work."""
-        return {
-            "blocks of another next token": len(other_next_tokens(lab)),
-            "hit of B": num_hit_tokens(lab, 1),
-            "hit of C": num_hit_tokens(lab, 2),
-            "tokens computed": num_computed_tokens(lab),
-        }
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the look-up of a block with another next token."""
@@ -111,6 +101,3 @@ class NextToken(Scenario):
             "The block that is hit was computed with another token behind it: a drafter's KV there is not its own."
         )
         return wrong_at(lab, numbers[0], sentence) if numbers else None
-
-
-SCENARIO = NextToken()

@@ -10,8 +10,6 @@ in mamba_block_size.
 
 from __future__ import annotations
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.core.vllm.state_group import VllmStateGroup
 from labengine.lab import Lab
@@ -31,26 +29,17 @@ class CountsInSmallestBlocks(VllmStateGroup):
         return column if column < len(table) else table.index(self._pool.null_block)
 
 
-BROKEN = Parts(name="vllm, counts in the smallest blocks", state_group=CountsInSmallestBlocks).overriding(VLLM)
-
-
 class StateColumn(Scenario):
     """Two equal prompts of 33 tokens, one after the other; blocks of 4 for attention and of 16 for states."""
 
-    columns = (
-        Column(parts=BROKEN),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm", CountsInSmallestBlocks), Column("vllm"))
+    figures = {
+        "states misread": num_misread_blocks,
+        "tokens hit by B": lambda lab: num_hit_tokens(lab, 1),
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A to its end, then B with the same prompt."""
         for _ in range(2):
             lab.add(token_ids=range(1, 34), max_tokens=3)
             lab.run()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the misread states, and the tokens that B has hit."""
-        return {"states misread": num_misread_blocks(lab), "tokens hit by B": num_hit_tokens(lab, 1)}
-
-
-SCENARIO = StateColumn()

@@ -10,11 +10,8 @@ that hold blocks have a queue of their own, which is scanned first: an alternati
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
-from labengine.core.editions import VLLM
-from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external.host import HostStore
@@ -25,10 +22,7 @@ from labengine.scenarios.counts import events_of, num_finished
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
-    FirstWrong,
     Scenario,
-    Table,
-    wrong_at,
 )
 
 URGENT = ("priority", "high")
@@ -97,28 +91,14 @@ class NoLoadBehind(ReachedByTheScan):
         return is_behind and self.match_external(request, self.manager.find_prefix(request)) > 0
 
 
-def _column(name: str, scheduler: type[TokenBudgetScheduler], says: str) -> Column:
-    return Column(name, Parts(name=f"vllm, {name}", scheduler=scheduler).overriding(VLLM), says)
-
-
 class Stranded(Experiment):
     """A is skipped once, B loads 100 tokens behind it; then A needs more blocks than are free."""
 
-    columns: ClassVar[tuple[Column, ...]] = (
-        _column(
-            "one queue",
-            ReachedByTheScan,
-            "Takes a landed load up where the scan reaches it, as vLLM 0.30.0: never, behind A.",
-        ),
-        _column(
-            "separate",
-            AsksAgain,
-            "Keeps loads out of the queue; landed ones come first. The rule of vLLM since 0.31.0.",
-        ),
-        _column(
-            "45406", ScansOn, "Scans on behind a request that does not fit, while nothing runs. Closed without a merge."
-        ),
-        _column("57841", NoLoadBehind, "Begins no load behind a skipped request that holds nothing. Proposed."),
+    columns = (
+        Column("vllm", ReachedByTheScan),
+        Column("vllm", AsksAgain),
+        Column("vllm", ScansOn),
+        Column("vllm", NoLoadBehind),
     )
     num_steps = 30
 
@@ -166,36 +146,9 @@ class HeadAfterLoad(Stranded):
 class StrandedLoads(Stranded, Scenario):
     """The queue of skipped requests is the broken column; the edition's own rule, loads apart, the fixed one."""
 
-    experiments: Mapping[str, Experiment] = {"later head": HeadAfterLoad()}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if a request did not finish."""
-        return measured["requests finished"] < 3
+    experiments = {"later head": HeadAfterLoad()}
 
     def opening(self, lab: Lab) -> None:
         """Play until B has landed, or would have."""
         self.begin(lab)
         lab.step()
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the start of the second step if C never finishes: B's load has landed, and is not taken up."""
-        if not self.is_wrong(self.measure(lab)) or lab.timeline is None:
-            return None
-        numbered = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
-        second = [number for number, event in numbered if isinstance(event, StepStarted)][1]
-        return wrong_at(lab, second, "B's load has landed. A is scanned first and does not fit: B is not reached.")
-
-    def answer(self, table: Table) -> str:
-        """State all columns, and what the thread's numbers are."""
-        one, separate, scans, gate = table.columns.values()
-        steps = "steps that compute"
-        return (
-            f"One queue: {one['requests finished']} of 3 requests finish, and {one['steps that compute nothing']} of "
-            f"{self.num_steps} steps compute nothing with {one['free blocks at the end']} blocks free (the thread: 200 "
-            f"steps, 20 free, A needs 100, B holds 250). 57841 mends this case: all finish in {gate[steps]} computing "
-            f"steps, for B's load has to wait for A; with 45406 it is {scans[steps]}, with loads kept apart "
-            f"{separate[steps]}, step for step as vLLM 0.32 (tests/golden/vllm-tier.jsonl.gz)."
-        )
-
-
-SCENARIO = StrandedLoads()

@@ -15,11 +15,7 @@ from labengine.scenarios.tiny_model import TinyModelScenario
 class TablesOfMisses(TinyModelScenario):
     """A prompt with a hit and one without, in one batch."""
 
-    columns = (
-        Column(parts="vllm", runner="EmptyTablesForMisses"),
-        Column(parts="vllm"),
-        Column(parts="vllm", runner="NoTables"),
-    )
+    columns = (Column("vllm", runner="EmptyTablesForMisses"), Column("vllm"), Column("vllm", runner="NoTables"))
     prefix = tuple(range(10, 20))
 
     def play(self, lab: Lab) -> None:
@@ -28,6 +24,3 @@ class TablesOfMisses(TinyModelScenario):
         lab.add(token_ids=[*self.prefix[:8], 50, 51, 52], max_tokens=6, ignore_eos=True)
         lab.add(token_ids=range(60, 74), max_tokens=6, ignore_eos=True)
         lab.run()
-
-
-SCENARIO = TablesOfMisses()

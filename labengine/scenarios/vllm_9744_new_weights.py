@@ -6,11 +6,7 @@ its weights as an extra key: labengine's own way, which vLLM 0.32 does not have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from labengine.core.editions import VLLM
 from labengine.core.hash_chain import HashChain
-from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.events import PrefixCacheReset
 from labengine.lab import Lab
@@ -26,24 +22,17 @@ class IgnoresWeights(HashChain):
         return super().root(tuple(pair for pair in extra_keys if pair[0] != "weights"))
 
 
-BROKEN = Column(
-    "no version",
-    Parts(name="vllm, no version", hash_chain=IgnoresWeights).overriding(VLLM),
-    "Hashes no version of the weights, as vLLM: their blocks have to be forgotten at each update.",
-)
-FIXED = Column(
-    "version in the hash",
-    "vllm",
-    "labengine's way, by an extra key: hashes the version of the weights, and blocks of another one do not match.",
-)
-
-
 class WithReset(Experiment):
     """The cache is reset between the two requests, as upstream asks of the caller; A has ended, or still runs."""
 
-    columns = (BROKEN, FIXED)
+    columns = (Column("vllm", IgnoresWeights), Column("vllm"))
     num_tokens_of_first = 1
     is_reset = True
+    figures = {
+        "resets done": lambda lab: len(events_of(lab, PrefixCacheReset)),
+        "tokens that B finds": lambda lab: num_hit_tokens(lab, 1),
+        "requests that misread": num_misread_requests,
+    }
 
     def play(self, lab: Lab) -> None:
         """Run A on the old weights, reset the cache if this experiment does, and run B on the new ones."""
@@ -53,14 +42,6 @@ class WithReset(Experiment):
             lab.reset_prefix_cache()
         lab.add(token_ids=range(1, 10), extra_keys={"weights": "2"}, max_tokens=1)
         lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count resets that were done, the tokens that B finds, and misreads."""
-        return {
-            "resets done": len(events_of(lab, PrefixCacheReset)),
-            "tokens that B finds": num_hit_tokens(lab, 1),
-            "requests that misread": num_misread_requests(lab),
-        }
 
 
 class WhileRunning(WithReset):
@@ -76,7 +57,4 @@ class NewWeights(WithReset, Scenario):
     """One prompt before and after an update of the weights, without a reset."""
 
     is_reset = False
-    experiments: Mapping[str, Experiment] = {"reset": WithReset(), "reset while running": WhileRunning()}
-
-
-SCENARIO = NewWeights()
+    experiments = {"reset": WithReset(), "reset while running": WhileRunning()}

@@ -11,24 +11,16 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from labengine.config import GroupSpec
-from labengine.core.editions import VLLM
 from labengine.core.kv_cache_group import KVCacheGroup
-from labengine.core.parts import Parts
 from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
-from labengine.events import BlockCached, PrefixHit
+from labengine.events import BlockCached
 from labengine.lab import Lab
 from labengine.scenarios.counts import events_of, num_computed_tokens, num_hit_tokens
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
-    FirstWrong,
     Scenario,
-    Table,
-    moment_of,
-    wrong_at,
 )
-
-ASCEND = "vllm-ascend cf0baa38"
 
 
 class RegistersPerGroup(VllmKVCacheManager):
@@ -43,14 +35,19 @@ class EqualPrompts(Experiment):
     """A prompt, and the same once more. The columns differ in the block sizes of two groups, and not in code."""
 
     columns: ClassVar[tuple[Column, ...]] = (
-        Column(parts="vllm"),
-        Column(parts="vllm"),
-        Column(parts="vllm"),
-        Column(parts=Parts(name="vllm, registers per group", kv_cache_manager=RegistersPerGroup).overriding(VLLM)),
+        Column("vllm"),
+        Column("vllm"),
+        Column("vllm"),
+        Column("vllm", RegistersPerGroup),
     )
     sizes: ClassVar[Mapping[str, tuple[int, ...]]] = MappingProxyType({"2 and 16": (2, 16), "8 and 64": (8, 64)})
     """Per column its block sizes, where they are not those of the settings."""
     num_tokens = 40
+    figures = {
+        "blocks registered": lambda lab: sum(event.request_id == 0 for event in events_of(lab, BlockCached)),
+        "tokens found": lambda lab: num_hit_tokens(lab, 1),
+        "tokens computed": num_computed_tokens,
+    }
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
         """Return an empty lab of one column, with its block sizes."""
@@ -64,53 +61,20 @@ class EqualPrompts(Experiment):
         for _ in range(2):
             lab.generate([range(self.num_tokens)], max_tokens=1)
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count blocks that are registered for the first prompt, the second one's hit, and the work."""
-        return {
-            "blocks registered": sum(event.request_id == 0 for event in events_of(lab, BlockCached)),
-            "tokens found": num_hit_tokens(lab, 1),
-            "tokens computed": num_computed_tokens(lab),
-        }
-
 
 class AsReported(EqualPrompts):
     """The block sizes of the report, and a prompt of some tokens more than its 2048."""
 
-    columns = (
-        Column(parts="vllm"),
-        Column(parts="vllm"),
-        Column(parts="vllm"),
-    )
+    columns = (Column("vllm"), Column("vllm"), Column("vllm"))
     sizes = MappingProxyType({"without blocks of 2": (128, 4096, 32, 32, 8), "half of all but 2": (64, 2048, 16, 2, 4)})
     num_tokens = 2050
 
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Return what the second prompt finds."""
-        return {"tokens found": num_hit_tokens(lab, 1)}
-
-    def answer(self, table: Table) -> str:
-        """State that the blocks of 2 make no difference."""
-        reported, without, half = (column["tokens found"] for column in table.columns.values())
-        return (
-            f"In the report's sizes a prompt of {self.num_tokens} tokens finds {reported}, and without blocks of 2 "
-            f"{without}. With half of the other sizes it finds {half}."
-        )
+    figures = {
+        "tokens found": lambda lab: num_hit_tokens(lab, 1),
+    }
 
 
 class Alignment(EqualPrompts, Scenario):
     """Prompts of 40 tokens, below the large block and above the small ones."""
 
-    experiments: Mapping[str, Experiment] = {"as reported": AsReported()}
-
-    def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return True if the second prompt finds nothing."""
-        return measured["tokens found"] == 0
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the second prompt's look-up, if it finds nothing."""
-        moment = moment_of(lab, PrefixHit, lambda event: event.request_id == 1 and not event.num_tokens)
-        sentence = "All 40 tokens are known; no block of 64 tokens ends within them, so no hit can."
-        return None if moment is None else wrong_at(lab, moment, sentence)
-
-
-SCENARIO = Alignment()
+    experiments = {"as reported": AsReported()}

@@ -8,15 +8,11 @@ list, and the end of a request takes it off that list. So the report that the sc
 from __future__ import annotations
 
 from labengine.engine.external.host import HostStore
-from labengine.events import StepEnded
 from labengine.lab import Lab
-from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD
+from labengine.scenarios.aborted_loads import FreesAfterLoadScheduler
 from labengine.scenarios.scenario import (
     Column,
-    FirstWrong,
     Scenario,
-    moment_of,
-    wrong_at,
 )
 from labengine.scenarios.tiers import LandsAnyway, late_host
 
@@ -27,9 +23,9 @@ class CompletionFiltered(Scenario):
     """Four requests are aborted during their loads; a fifth one needs blocks."""
 
     columns = (
-        Column(parts=FREES_AFTER_LOAD, tier=lambda: late_host(2)),
-        Column(parts=FREES_AFTER_LOAD, tier=lambda: LandsAnyway(HostStore(), 2)),
-        Column(parts="labengine", tier=lambda: late_host(2)),
+        Column("vllm", FreesAfterLoadScheduler, tier=lambda: late_host(2)),
+        Column("vllm", FreesAfterLoadScheduler, tier=lambda: LandsAnyway(HostStore(), 2)),
+        Column("labengine", tier=lambda: late_host(2)),
     )
 
     def play(self, lab: Lab) -> None:
@@ -41,8 +37,7 @@ class CompletionFiltered(Scenario):
         for request_id in range(NUM_ABORTS):
             lab.abort(request_id)
         lab.add(token_ids=range(9), max_tokens=8)
-        for _ in range(6):
-            lab.step()
+        lab.step(6)
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count aborted requests that have ended, blocks that they hold, and tokens of the last request."""
@@ -54,14 +49,3 @@ class CompletionFiltered(Scenario):
             "blocks that they hold": sum(len(table) for request in aborted for table in request.block_tables),
             "tokens of the request behind": len(snapshot.requests[NUM_ABORTS].token_ids) - 9,
         }
-
-    def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the end of the step in which the loads should have been reported."""
-        if not self.measure(lab)["blocks that they hold"]:
-            return None
-        moment = moment_of(lab, StepEnded, lambda event: event.step == 3)
-        assert moment is not None
-        return wrong_at(lab, moment, "The loads are over by now, and no request of theirs has ended.")
-
-
-SCENARIO = CompletionFiltered()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import labengine.events
 from labengine.config import ConfigError, GroupSpec
 from labengine.events import Event
-from labengine.scenarios.guide import GuideStop
 from labengine.scenarios.report import CodePassage, Conclusion, Report, ThreadPassage
 from labengine.words_file import WordsFile, words_file
 
@@ -26,8 +25,31 @@ T = TypeVar("T")
 _FIGURE = re.compile(r"\{([^{}:]+): ([^{}]+)\}")
 """A figure of a table in a sentence: "{the column's name: the figure's name}"."""
 
+_OTHER = re.compile(r"\{(\w+)\}")
+"""What else a sentence says of a run: "{the name that `more` returns}"."""
+
 _TEST = re.compile(r"(\w+)(>?=)(\S+)")
 """What a stop asks of an event's field: "request_id=0", "num_tokens>=1"."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuideStop:
+    """A sentence, and the first event of a kind that passes the test, on either side of a comparison.
+
+    A story's stops are reached in order: each considers only events after the one before.
+    """
+
+    sentence: str
+    kind: type[Event]
+    test: Callable[[Any], bool] = lambda event: True
+    question: str = ""
+    """A prediction to ask for here, on the number of used blocks at the step's end; continuing answers it."""
+    about_slots: bool = False
+    """The sentence is about slots: the story's block tables are shown slot by slot."""
+
+    def matches(self, event: Event) -> bool:
+        """Return whether the sentence belongs to this event."""
+        return isinstance(event, self.kind) and self.test(event)
 
 
 class Words(WordsFile):
@@ -49,6 +71,8 @@ class Words(WordsFile):
         if "conclusion" in table:
             passages = tuple(map(self._passage, table["conclusion"].get("passages", ())))
             table["conclusion"] = self._made(Conclusion, {**table["conclusion"], "passages": passages})
+        if "wrong_event" in table:
+            table["wrong_event"] = self._stop(*table["wrong_event"])
         if "guide" in table:
             table["guide"] = tuple(self._stop(*row) for row in table["guide"])
             table["sentences"] = tuple(stop.sentence for stop in table["guide"][: table.pop("story", None)])
@@ -62,9 +86,14 @@ class Words(WordsFile):
             self.refuse(kind.__name__.lower(), f"{error}")
 
     def _columns(self, rows: list[list[str]], columns: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(rows) != len(columns):
-            self.refuse("columns", f"the code has {len(columns)} columns, and this file has {len(rows)}")
-        return tuple(replace(column, name=name, says=says) for (name, says), column in zip(rows, columns, strict=True))
+        """Return the columns, those that have no name yet with these."""
+        num_unnamed = sum(not column.name for column in columns)
+        if len(rows) != num_unnamed:
+            self.refuse("columns", f"the code has {num_unnamed} columns, and this file has {len(rows)}")
+        left = iter(rows)
+        return tuple(
+            one if one.name else replace(one, **dict(zip(("name", "says"), next(left), strict=True))) for one in columns
+        )
 
     def _passage(self, row: list[Any]) -> CodePassage | ThreadPassage:
         if len(row) == 2:
@@ -111,8 +140,11 @@ def refuse_unused(module: ModuleType) -> None:
         words.refuse_unknown(words.tables, vars(module), "class")
 
 
-def filled(template: str, columns: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a sentence with figures of a table: "{column: figure}". Raises ConfigError for an unknown one."""
+def filled(template: str, columns: Mapping[str, Mapping[str, int]], more: Mapping[str, object]) -> str:
+    """Return a sentence with figures of a table, "{column: figure}", and with more, "{name}".
+
+    Raises ConfigError for an unknown one.
+    """
 
     def figure(found: re.Match[str]) -> str:
         column, name = found.groups()
@@ -121,13 +153,22 @@ def filled(template: str, columns: Mapping[str, Mapping[str, int]]) -> str:
             raise ConfigError(f"there is no figure {found[0]} in the table; there are {', '.join(known)}")
         return str(columns[column][name])
 
-    return _FIGURE.sub(figure, template)
+    def other(found: re.Match[str]) -> str:
+        if found[1] not in more:
+            raise ConfigError(f"there is no {found[0]} beside the table; there are {', '.join(more) or 'none'}")
+        return str(more[found[1]])
+
+    return _OTHER.sub(other, _FIGURE.sub(figure, template))
 
 
 def _words_beside(module: ModuleType | None) -> Words | None:
     file = getattr(module, "__file__", None)
     words = words_file(Path(file).with_suffix(".toml")) if file else None
     return None if words is None else Words(words.path, words.text, words.tables)
+
+
+def _named(column: Any, name: str, says: str) -> Any:
+    return replace(column, name=name, says=says)
 
 
 def _is_event(value: object) -> bool:

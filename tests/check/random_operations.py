@@ -26,14 +26,17 @@ from labengine.core.proposer import NGram, Proposer
 from labengine.core.request import Image
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.step_report import Phase
-from labengine.scenarios.vllm_43569_uncommitted_hash import ROLLED_BACK
+from labengine.scenarios.vllm_43569_uncommitted_hash import RollsBack
 
 Kind = Literal["forks", "drafts", "states", "priorities", "images", "interrupts"]
 """forks: several answers, beams and branches; states: groups of state-space layers, and no tier; interrupts: a step
 meets a Ctrl-C, or a listener that raises, at any moment."""
 KINDS: tuple[Kind, ...] = ("forks", "drafts", "states", "priorities", "images", "interrupts")
 
-BY_PRIORITY = {"labengine": edition_named("labengine", "priority"), "vllm": as_parts(ROLLED_BACK.parts)}
+BY_PRIORITY = {
+    "labengine": edition_named("labengine", "priority"),
+    "vllm": Parts(RollsBack).overriding(edition_named("vllm", "priority")),
+}
 """With pull request 43569: without it a victim of the same step leaves hashes without KV in vLLM."""
 
 POINTS = outside_listeners(SignalPoints())

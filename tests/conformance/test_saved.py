@@ -12,9 +12,9 @@ from differential import vllm_streams
 from labengine import events as ev
 from labengine.__main__ import main
 from labengine.record.files.file import save
-from labengine.vllm.stream import live_reader
-from labengine.vllm.stream.description import facts_of, newest_number
-from labengine.vllm.stream.live_reader import LiveReader
+from labengine.vllm.stream import reader
+from labengine.vllm.stream.description import facts_of
+from labengine.vllm.stream.reader import LiveReader
 from recorded_files import written
 
 Item = dict[str, Any]
@@ -26,17 +26,17 @@ BROKEN = next(vllm_streams.read(vllm_streams.BROKEN_PATH))[1]
 
 def saved(items: list[Item], folder: Path, max_events: int = 100_000) -> Path:
     """Read a stream as a viewer of a running engine does, and save it."""
-    reader, path = LiveReader("unix:/tmp/tap", max_events, 1 << 30), folder / "run.lab"
+    live, path = LiveReader("unix:/tmp/tap", max_events, 1 << 30), folder / "run.lab"
     for line in vllm_streams.lines_of(items):
-        reader.take(line)
-    save(path, reader.timeline, facts_of(reader, newest_number(reader), "a note"), str)
+        live.take(line)
+    save(path, live.timeline, facts_of(live, live.newest, "a note"), str)
     return path
 
 
 @pytest.mark.parametrize("items", [SYNC, ASYNC, LATE, BROKEN], ids=["sync", "async", "late", "broken"])
 def test_it_is_judged_as_its_stream(items: list[Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live stream forgets finished requests, which is no event of vLLM's."""
-    monkeypatch.setattr(live_reader, "MAX_FINISHED", 1)
+    monkeypatch.setattr(reader, "MAX_FINISHED", 1)
     stream, recording = labengine.conform(written(items, tmp_path)), saved(items, tmp_path)
     assert items is BROKEN or labengine.open(recording).timeline.of_kind(ev.RequestForgotten)
     result = labengine.conform(recording)

@@ -32,6 +32,7 @@ from differential.vllm_upstream_connector import TappedTier
 from labengine_vllm.encoding import plain
 from labengine_vllm.engine import Engine
 from labengine_vllm.header import header
+from labengine_vllm.outbox import Sender
 from labengine_vllm.tap import Tap
 
 ABORT_CHANCE = 0.03
@@ -43,25 +44,18 @@ MAX_CLOCK = 5_000
 """Rounds after which a workload is refused: requests may be preempted for ever. The longest ones take some hundreds."""
 
 
-class Collector:
+class Collector(Sender):
     """An outbox that keeps what is put into it, in order with the states between."""
 
-    error = None
     has_audience = True
-    wants_keyframe = False
 
     def __init__(self) -> None:
+        super().__init__()
         self.items: list[dict[str, Any]] = []
 
     def put(self, message: dict[str, Any], num_events: int) -> bool:
         self.items.append({"message": plain(message)})
         return True
-
-    def has_room(self) -> bool:
-        return True
-
-    def close(self, seconds: float = 0.0) -> None:
-        pass
 
 
 def run_tapped(workload: Mapping[str, Any]) -> list[dict[str, Any]]:

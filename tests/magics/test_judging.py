@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from labengine.scenarios.nano_vllm_71_off_by_one import SCENARIO as OFF_BY_ONE
+from labengine.scenarios import bug
 from labengine.session.judging.verdict import RunVerdict
 from magic_notebook import Notebook
+
+OFF_BY_ONE = bug("nano-vllm-71")
 
 pytestmark = pytest.mark.filterwarnings("ignore::labengine.session.violation_warnings.ViolationWarning")
 

@@ -50,7 +50,7 @@ from labengine.core.editions import LABENGINE
 from labengine.core.seams import decider
 from labengine.record.files import codec
 from labengine.record.fold import Fold
-from labengine.vllm.stream.methods import REASONS
+from labengine.vllm.stream.header import REASONS
 from labengine_vllm.kinds import BLOCK_SPLIT, DECIDED_BY, KINDS
 from labengine_widgets.words.phrases import phrase
 

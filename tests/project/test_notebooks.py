@@ -36,24 +36,9 @@ EXPECTED = {
     "14_guessing_ahead",
     "15_states_instead_of_keys",
 }
-RUN_IN_A_BROWSER = {"01_first_light"}
-"""Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted
-kernel. 05 and 10 run in both, there for the sweep."""
-LONG = {"02_paged_attention_by_hand", "09_corruption_or_rounding"}
-"""For the sweep alone: the functions of 02 are tried on a few numbers in tests/course/test_paged_by_hand.py, the
-verdicts of 09 in tests/session/test_judging.py."""
-LONG_CELLS = {
-    "03_continuous_batching": "def run_real(",
-    "04_prefix_caching": "def measured(",
-    "08_two_phase_allocation": 'report.outputs("gemma3-270m")',
-    "14_guessing_ahead": "def written(",
-}
-"""Cells on real models, for the sweep. That chunks do not change the words: tests/engine/test_against_transformers.py;
-what a hit leaves to compute, on the simulated model: the other cells of 04; what Gemma writes in 08:
-tests/scenarios/test_vllm_44409_on_gemma.py; that drafts change no token, in
-14: tests/engine/test_speculation.py."""
-SMALLER = {"00_why_blocks": {"NEW = 32": "NEW = 8", "for _ in range(64)": "for _ in range(40)"}}
-"""Numbers of tokens and of requests that are smaller at every change; the sweep runs these notebooks as they are."""
+RUN_IN_A_BROWSER = {"01_first_light", "05_late_merge", "10_reading_a_run"}
+"""Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 at each change, with its weights, in
+test_first_light.py; 05 and 10 in test_notebooks_open.py."""
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -77,34 +62,13 @@ def test_python3_is_this_environment() -> None:
     assert manager.format_kernel_cmd()[0] == sys.executable
 
 
-RUNS = [
-    pytest.param(path.stem, False, id=path.stem, marks=pytest.mark.sweep if path.stem in LONG else ())
-    for path in NOTEBOOKS
-    if path.stem not in RUN_IN_A_BROWSER
-]
-RUNS += [
-    pytest.param(name, True, id=f"{name}, every cell", marks=pytest.mark.sweep) for name in (*LONG_CELLS, *SMALLER)
-]
-
-
-def shorten(notebook: Any, name: str) -> None:
-    """Take out its long cell, and make its large numbers smaller."""
-    if name in LONG_CELLS:
-        [cell] = [cell for cell in notebook.cells if LONG_CELLS[name] in cell.source]
-        notebook.cells.remove(cell)
-    for large, small in SMALLER.get(name, {}).items():
-        [cell] = [cell for cell in notebook.cells if large in cell.source]
-        cell.source = cell.source.replace(large, small)
-
-
-@pytest.mark.parametrize(("name", "every_cell"), RUNS)
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", sorted(EXPECTED - RUN_IN_A_BROWSER))
 @pytest.mark.usefixtures("jupyter_dirs")
-def test_notebook_runs(name: str, every_cell: bool) -> None:
+def test_notebook_runs(name: str) -> None:
     from nbclient import NotebookClient
 
     notebook = read(FOLDER / f"{name}.ipynb")
-    if not every_cell:
-        shorten(notebook, name)
     client = NotebookClient(
         notebook,
         timeout=int(PATIENCE),
@@ -117,16 +81,17 @@ def test_notebook_runs(name: str, every_cell: bool) -> None:
 
 
 @each_notebook
-def test_notebook_is_valid_and_opens_without_a_question(path: Path) -> None:
+def test_notebook_is_valid_and_committed_without_outputs(path: Path) -> None:
+    """It opens without a question, and what it links to is there."""
     import nbformat
 
     notebook = read(path)
     nbformat.validate(notebook)
     assert notebook.metadata.kernelspec.name == "python3"
-
-
-@each_notebook
-def test_notebook_links_to_notebooks_that_are_there(path: Path) -> None:
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code, "a notebook of the course has code"
+    assert [cell.source for cell in code if cell.outputs or cell.execution_count is not None] == []
+    assert "widgets" not in notebook.metadata, "widget state is saved in the notebook's metadata"
     linked = re.findall(r"\]\((\w+\.ipynb)", path.read_text(encoding="utf-8"))
     assert [name for name in linked if not (FOLDER / name).is_file()] == []
 
@@ -140,15 +105,6 @@ def test_notebook_ends_with_a_link_to_the_next(path: Path, following: Path) -> N
 def test_every_exercise_is_in_a_notebook() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in NOTEBOOKS)
     assert [name for name in exercise_names() if f'exercise(\\"{name}\\")' not in text] == []
-
-
-@each_notebook
-def test_notebook_is_committed_without_outputs(path: Path) -> None:
-    notebook = read(path)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert code, "a notebook of the course has code"
-    assert [cell.source for cell in code if cell.outputs or cell.execution_count is not None] == []
-    assert "widgets" not in notebook.metadata, "widget state is saved in the notebook's metadata"
 
 
 def test_its_drawings_are_what_the_script_draws() -> None:

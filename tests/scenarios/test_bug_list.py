@@ -9,7 +9,6 @@ from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.scenarios import SCENARIOS, bug, bugs_named
 from labengine.scenarios.bug_list import BugList
-from labengine.scenarios.texts import how_seen
 
 
 def test_all_bugs_are_listed_by_engine_and_number() -> None:
@@ -33,9 +32,7 @@ def test_the_text_says_what_breaks_and_how_it_is_seen() -> None:
 
 def test_every_bug_says_how_it_is_seen() -> None:
     for scenario in labengine.bugs():
-        assert all(rule in how_seen(scenario) for rule in scenario.seen_by) and scenario.why_unseen in how_seen(
-            scenario
-        )
+        assert all(rule in scenario.how_seen for rule in scenario.seen_by) and scenario.why_unseen in scenario.how_seen
 
 
 def test_a_notebook_shows_a_table_and_escapes_its_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import pytest
 from labengine import events as ev
 from labengine.__main__ import main
 from labengine.config import ConfigError, GroupSpec
-from labengine.core.editions import NANO_VLLM_243
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.scenarios import SCENARIOS, bug
@@ -40,7 +39,10 @@ class Tiny(Scenario):
     title = "A scenario for the tests"
     claim = "something <b>is</b> wrong"
     question = "How many blocks?"
-    columns = (Column("one", "nano-vllm", "."), Column("two", Parts(name="mine").overriding(NANO_VLLM_243), "."))
+    columns = (
+        Column("nano-vllm", name="one", says="."),
+        Column("nano-vllm+243", Parts(name="mine"), name="two", says="."),
+    )
     settings = settings(num_blocks=8, block_size=4)
     sentences = ("Look.",)
 
@@ -62,7 +64,7 @@ class Breaks(Tiny):
     """The first column merges into a block that is free."""
 
     columns = (
-        Column("careless", Parts(name="careless", merge_policy=NoAliveCheck).overriding(NANO_VLLM_243), "."),
+        Column("nano-vllm+243", NoAliveCheck, name="careless", says="."),
         *Tiny.columns,
     )
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import labengine
 from labengine import events as ev
 from labengine.lab import Lab
-from labengine.scenarios.nano_vllm_219_duplicate_blocks import SCENARIO
+from labengine.scenarios import bug
 from labengine.scenarios.nano_vllm_243_own_tokens import colliding_prompts
+
+SCENARIO = bug("nano-vllm-219")
 
 ALL = ("nano-vllm", "nano-vllm+243", "nano-vllm-2025-07", "labengine")
 

@@ -9,8 +9,11 @@ import pytest
 import labengine
 from labengine import events as ev
 from labengine.lab import Lab
-from labengine.scenarios.nano_vllm_71_off_by_one import SCENARIO, slots_by_position
+from labengine.scenarios import bug
+from labengine.scenarios.nano_vllm_71_off_by_one import slots_by_position
 from labengine.scenarios.scenario import symptom
+
+SCENARIO = bug("nano-vllm-71")
 
 
 def test_where_the_kv_goes() -> None:

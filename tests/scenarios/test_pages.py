@@ -16,7 +16,6 @@ import pytest
 
 from labengine.__main__ import main
 from labengine.config import ConfigError
-from labengine.core.editions import NANO_VLLM_243
 from labengine.core.merge_policy import LateMerge
 from labengine.core.parts import Parts
 from labengine.record.violation import RULES
@@ -102,8 +101,8 @@ class Hostile(DuplicateBlocks):
     )
     roles, follow_up_question = (HOSTILE, HOSTILE), HOSTILE
     columns = (
-        Column(HOSTILE, "nano-vllm", HOSTILE),
-        Column(f"{HOSTILE}2", Parts(name=HOSTILE, merge_policy=LateMerge).overriding(NANO_VLLM_243), HOSTILE),
+        Column("nano-vllm", name=HOSTILE, says=HOSTILE),
+        Column("nano-vllm+243", Parts(name=HOSTILE, merge_policy=LateMerge), name=f"{HOSTILE}2", says=HOSTILE),
     )
     experiments = MappingProxyType({})
 

@@ -17,7 +17,11 @@ def columns_of(scenario: Scenario, run: UpstreamRun) -> Iterator[tuple[str, dict
     """Yield columns of the scenario that do what a row's code does, with the row."""
     for name, figures in run.rows.items():
         for column in scenario.columns:
-            is_release = name == "as it is" and run.version.startswith("vllm 0.32") and column.parts == "vllm"
+            is_release = (
+                name == "as it is"
+                and run.version.startswith("vllm 0.32")
+                and (column.edition, column.parts) == ("vllm", None)
+            )
             if column.name == name or is_release:
                 yield column.name, dict(figures)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from labengine.scenarios.vllm_38715_same_step_hit import SCENARIO
+from labengine.scenarios import bug
+
+SCENARIO = bug("vllm-38715")
 
 
 def test_the_claim_does_not_hold_and_the_guard_costs_a_step() -> None:

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from labengine.core.editions import VLLM
+from labengine.core.parts import Parts
 from labengine.engine.replay import Row, replay
-from labengine.scenarios.vllm_44409_columns import INTERLEAVED
+from labengine.scenarios.vllm_44409_columns import InterleavedKVCacheManager
+
+INTERLEAVED = Parts(InterleavedKVCacheManager).overriding(VLLM)
 
 PROMPT = list(range(100, 140))
 Tables = list[list[int]]

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from labengine.lab import Lab
+from labengine.scenarios import bug
 from labengine.scenarios.corruption import SideBySide
 from labengine.scenarios.vllm_44409_columns import num_doubled
-from labengine.scenarios.vllm_44409_two_phase_allocation import SCENARIO
+
+SCENARIO = bug("vllm-44409")
 
 pytestmark = pytest.mark.sweep
 

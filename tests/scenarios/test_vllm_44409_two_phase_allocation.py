@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from labengine import bug
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import VLLM
 from labengine.core.journal import Journal
@@ -18,9 +17,14 @@ from labengine.engine.external import Delayed, HostStore
 from labengine.events import BlockTouched, RequestPreempted
 from labengine.lab import Lab
 from labengine.record.hooks import Hooks
-from labengine.scenarios.vllm_44409_columns import BULK_TOUCH, INTERLEAVED, InterleavedKVCacheManager, second_entries
-from labengine.scenarios.vllm_44409_experiments import Preempted, PreemptedThreeGroups
-from labengine.scenarios.vllm_44409_two_phase_allocation import SCENARIO
+from labengine.scenarios import bug
+from labengine.scenarios.two_phase_experiments import Preempted, PreemptedThreeGroups
+from labengine.scenarios.vllm_44409_columns import BulkTouchKVCacheManager, InterleavedKVCacheManager, second_entries
+
+SCENARIO = bug("vllm-44409")
+INTERLEAVED, BULK_TOUCH = (
+    Parts(manager).overriding(VLLM) for manager in (InterleavedKVCacheManager, BulkTouchKVCacheManager)
+)
 
 # -- the reviewers' cases: hits at the head of the queue, tokens in the tier behind them -------------------------------
 
@@ -86,9 +90,6 @@ def test_preempted_and_allocated_again(parts: Parts, is_right: bool, num_groups:
 def test_the_broken_order_is_one_small_method() -> None:
     own = {name for name in vars(InterleavedKVCacheManager) if not name.startswith("__")}
     assert own == {"allocate_computed"}
-    assert INTERLEAVED.overriding(VLLM) == Parts(
-        name="vllm, interleaved", kv_cache_manager=InterleavedKVCacheManager
-    ).overriding(VLLM)
 
 
 # -- in a whole engine -------------------------------------------------------------------------------------------------

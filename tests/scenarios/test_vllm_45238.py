@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from labengine import Lab
+from labengine.scenarios import bug
 from labengine.scenarios.report import recorded_runs
-from labengine.scenarios.vllm_45238_last_state_alone import SCENARIO
+
+SCENARIO = bug("vllm-45238")
 
 
 def test_without_the_junction_no_prompt_hits_and_with_it_one_misses() -> None:

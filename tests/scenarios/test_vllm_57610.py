@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from labengine import Lab
-from labengine.scenarios.vllm_57610_sparse_retention import SCENARIO, extended
+from labengine.scenarios import bug
+from labengine.scenarios.vllm_57610_sparse_retention import extended
+
+SCENARIO = bug("vllm-57610")
 
 DENSE = [12, 16, 16, 16, 16, 20, 20, 20]
 """Divergence at d: both groups hold all, the hit ends at the last multiple of 4 before min(d, 29)."""

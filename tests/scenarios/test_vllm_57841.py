@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from labengine.scenarios.vllm_57841_stranded_loads import SCENARIO
+from labengine.scenarios import bug
+
+SCENARIO = bug("vllm-57841")
 
 
 def test_one_queue_deadlocks_with_two_blocks_free() -> None:

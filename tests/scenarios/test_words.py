@@ -56,7 +56,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         def measure(self: Scenario, lab: Lab) -> dict[str, int]:
             return {"wrong": 3}
 
-        columns = (Column(parts="nano-vllm"), Column(parts="vllm"))
+        columns = (Column("nano-vllm"), Column("vllm"))
         body = {"__module__": module.__name__, "columns": columns, "play": play, "measure": measure}
         mine: type[Scenario] = type("Mine", (Scenario,), body)
         vars(module)["Mine"] = mine
@@ -68,7 +68,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 def test_a_file_becomes_class_attributes(make: Make) -> None:
     mine = make(WORDS)()
-    assert [(one.name, one.parts, one.says) for one in mine.columns] == [
+    assert [(one.name, one.edition, one.says) for one in mine.columns] == [
         ("bad", "nano-vllm", "Is wrong."),
         ("good", "vllm", "Is right."),
     ]

@@ -20,16 +20,18 @@ from labengine.core.step_plan import StepPlan
 from labengine.engine.step_tensors import StepTensors
 from labengine.events import RequestPreempted
 from labengine.record.violation import Violation
-from labengine.scenarios.nano_vllm_71_off_by_one import SCENARIO as OFF_BY_ONE
+from labengine.scenarios import bug
 from labengine.scenarios.tiny_model import tiny_model
 from labengine.session.judging.sentences import difference_before_sentence
 from labengine.session.judging.verdict import RunVerdict
+
+OFF_BY_ONE = bug("nano-vllm-71")
 
 PROMPT = [5, 9, 14, 3, 77, 8, 21, 4, 60, 33, 2, 41, 11]
 
 MakeLab = Callable[..., Lab]
 
-BROKEN: dict[str, Any] = {"parts": OFF_BY_ONE.column("PR 71").parts}
+BROKEN: dict[str, Any] = {"parts": OFF_BY_ONE.column("PR 71").all_parts}
 RIGHT: dict[str, Any] = {"edition": "nano-vllm-2025-07"}
 """The rule that takes a block one token early, and the rule that does not."""
 

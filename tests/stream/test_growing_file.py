@@ -15,7 +15,7 @@ import pytest
 import labengine
 from checkout import ROOT
 from labengine.__main__ import main
-from labengine.vllm.stream.growing_file import FullFileError, GrowingFile
+from labengine.vllm.stream.attach_command import FullFileError, GrowingFile
 from streams import TappedEngine, quick_sockets
 from waiting import wait_until
 

@@ -17,8 +17,8 @@ import pytest
 import labengine
 from differential import vllm_streams
 from labengine.__main__ import main
-from labengine.vllm.stream.page import frame_queue, pages
-from labengine.vllm.stream.page.frame_queue import FrameQueue
+from labengine.vllm.stream.page import pages
+from labengine.vllm.stream.page.pages import FrameQueue
 from labengine.vllm.stream.page.server import MAX_MESSAGE, PageServer
 from recorded_files import written
 from replaying import ReplayedTap
@@ -172,7 +172,7 @@ def test_a_length_that_is_none_is_refused(length: str, server: PageServer, capfd
 
 
 def test_only_so_many_pages_and_a_closed_one_makes_room(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_queue, "SECONDS_BETWEEN_SIGNS", 0.01)
+    monkeypatch.setattr(pages, "SECONDS_BETWEEN_SIGNS", 0.01)
     held = [asked(server, f"messages?page=0123456{number:03}") for number in range(pages.MAX_PAGES)]
     refused = asked(server, f"messages?{NAME}x")
     assert refused.status == 503 and b"4 pages are open" in refused.read()

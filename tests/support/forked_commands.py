@@ -15,7 +15,7 @@ from typing import Any, Self
 from checkout import child_environment
 
 IMPORTED = (
-    "labengine.vllm.cache_events.attach_kv_command",
+    "labengine.vllm.cache_events.attach",
     "labengine.vllm.prefix_doctor.doctor",
     "labengine.vllm.stream.attach_command",
     "labengine.vllm.stream.page.server",

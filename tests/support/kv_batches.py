@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import zmq
 
+from labengine.vllm.cache_events.document import numbers_text
 from labengine.vllm.cache_events.prefixes import CachedPrefixes
 from labengine.vllm.cache_events.stream import EventStream, Message
-from labengine.vllm.cache_events.words import numbers_text
 
 SOURCE = "tcp://127.0.0.1:5557"
 END = (-1).to_bytes(8, "big", signed=True)

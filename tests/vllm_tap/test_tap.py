@@ -365,8 +365,7 @@ def test_a_writer_that_does_not_write_never_blocks_the_engine(tmp_path: Path) ->
     assert run_fake(scheduler) == UNTAPPED  # and not one message was written by then
     may_write.set()
     scheduler.add_request(FakeRequest("last", [5, 6, 7], 3))
-    mailbox = outbox._mailbox
-    wait_until(lambda: mailbox._num_taken == mailbox._num_put, "the writer to have room for all that follows")
+    wait_until(lambda: outbox._num_taken == outbox._num_put, "the writer to have room for all that follows")
     for _ in range(3):
         scheduler.update_from_output(scheduler.schedule(), None)
     trace = opened(tmp_path, scheduler)

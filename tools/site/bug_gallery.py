@@ -9,7 +9,6 @@ from pathlib import Path
 from labengine.scenarios.gallery import file_name
 from labengine.scenarios.kinds import KINDS
 from labengine.scenarios.scenario import Scenario
-from labengine.scenarios.texts import how_seen
 from labengine.scenarios.tiny_model import TinyModelScenario
 from labengine.scenarios.verdict import Verdict
 
@@ -50,7 +49,7 @@ def _entry(scenario: Scenario, verdict: Verdict) -> str:
         f'<article id="{escape(scenario.id)}"><h3><a href="{page}">{escape(scenario.title)}</a></h3>'
         f'<p class="bug-facts">{facts}</p>'
         f"<p>{escape(scenario.claim)}</p>"
-        f'<p class="bug-verdict">{escape(judged(verdict))} {escape(how_seen(scenario))}</p>'
+        f'<p class="bug-verdict">{escape(judged(verdict))} {escape(scenario.how_seen)}</p>'
         f'<p class="bug-facts">{escape(report)}</p></article>'
     )
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from labengine_vllm.encoding import encoded, line_of
-from labengine_vllm.mailbox import MAX_QUEUED_EVENTS, Mailbox, Message
+from labengine_vllm.outbox import MAX_QUEUED_EVENTS, Message, Sender
 from labengine_vllm.places import Place
 from labengine_vllm.viewer import Viewer, ViewerGone
 
@@ -29,22 +29,17 @@ MAX_MESSAGES_AT_ONCE = 100
 """Messages handed on between two looks at the sockets."""
 
 
-class Broadcast:
+class Broadcast(Sender):
     """Sends one stream to all viewers of a place, on a thread of its own; nobody waits for a viewer.
 
     on_waiting: called on that thread, now and then, while a viewer waits for a keyframe.
     """
 
     def __init__(self, place: Place, header: dict[str, Any], max_events: int = MAX_QUEUED_EVENTS) -> None:
+        super().__init__(max_events)
         self.place = place
-        self.has_audience = False
-        """True while a viewer is attached."""
-        self.wants_keyframe = False
-        """True while a viewer waits for a keyframe."""
-        self.error: Exception | None = None
-        """The exception that ended the thread; nothing is sent after it."""
         self.on_waiting: Callable[[], None] = lambda: None
-        self._header, self._mailbox = encoded({**header, "file": 1}), Mailbox(max_events)
+        self._header = encoded({**header, "file": 1})
         self._viewers: dict[socket.socket, Viewer] = {}
         self._bell, self._ring = socket.socketpair()
         self._bell.setblocking(False)
@@ -60,18 +55,14 @@ class Broadcast:
 
     def put(self, message: Message, num_events: int) -> bool:
         """Queue a message. Returns False, and does nothing, when too many events wait."""
-        is_queued = self._mailbox.put(message, num_events)
+        is_queued = super().put(message, num_events)
         self._wake()
         return is_queued
-
-    def has_room(self) -> bool:
-        """Return False while too many events wait."""
-        return self._mailbox.has_room()
 
     def close(self, seconds: float = 2.0) -> None:
         """Have everything sent, and wait for it, but not longer. The socket is removed."""
         self._linger = seconds
-        self._mailbox.end()
+        self._queue.put(None)
         self._wake()
         if self._thread is not current_thread():
             self._thread.join(seconds + POLL_SECONDS)
@@ -166,7 +157,7 @@ class Broadcast:
     def _hand_on(self) -> None:
         for _ in range(MAX_MESSAGES_AT_ONCE):
             try:
-                item = self._mailbox.get(block=False)
+                item = self._queue.get(block=False)
             except Empty:
                 return
             if item is None:
@@ -174,7 +165,7 @@ class Broadcast:
                 return
             message, num_events = item
             self._send(message, num_events)
-            self._mailbox.taken(num_events)
+            self._num_taken += num_events
         self._wake()  # there may be more
 
     def _send(self, message: Message, num_events: int) -> None:

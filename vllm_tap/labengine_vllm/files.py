@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from labengine_vllm.encoding import encoded, line_of
-from labengine_vllm.mailbox import Message
 
 MAX_FILE_BYTES = 256 << 20
 """Size at which the next file begins. LABENGINE_TAP_FILE_MB sets it."""
@@ -47,7 +46,7 @@ class FileWriter:
         """True once the file is full."""
         return self._num_bytes >= self._max_bytes
 
-    def write(self, message: Message) -> None:
+    def write(self, message: dict[str, Any]) -> None:
         """Write one message; a keyframe begins the next file if this one is full."""
         if self.wants_keyframe and "k" in message:
             self._file.close()

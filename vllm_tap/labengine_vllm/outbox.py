@@ -1,60 +1,73 @@
-"""From the engine's thread to a writer's: messages to files, on a thread of their own."""
+"""From the engine's thread to another one: messages in a bounded queue, and a writer's thread that takes them."""
 
 from __future__ import annotations
 
-from queue import Empty
+from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Protocol
+from typing import Any
 
-from labengine_vllm.mailbox import MAX_QUEUED_EVENTS, Mailbox, Message
+from labengine_vllm.files import FileWriter
 
+MAX_QUEUED_EVENTS = 200_000
+"""Events that wait at most; a keyframe counts as one event for each of its blocks."""
 
-class Writer(Protocol):
-    """Writes messages, on the outbox's thread. Any exception ends the stream."""
-
-    @property
-    def wants_keyframe(self) -> bool:
-        """True if the next file is to begin: the engine is asked for a keyframe."""
-
-    def write(self, message: Message) -> None:
-        """Write one message."""
-
-    def flush(self) -> None:
-        """Hand to the system what was written; nothing else waits at the moment."""
-
-    def close(self) -> None:
-        """Write what is left, and close."""
+Message = dict[str, Any]
 
 
-class Outbox:
-    """Hands messages to a writer on a thread of its own."""
+class Sender:
+    """What a tap sends its messages to: files, or viewers on sockets. Putting never blocks; what does not fit is
+    refused. One thread puts, another one takes.
+    """
+
+    has_audience = False
+    """True while somebody wants the events."""
+    wants_keyframe = False
+    """True if the engine is asked for a keyframe."""
+
+    def __init__(self, max_events: int = MAX_QUEUED_EVENTS) -> None:
+        self.error: Exception | None = None
+        """The exception that ended the other thread; nothing is sent after it."""
+        self._max_events = max_events
+        self._queue: SimpleQueue[tuple[Message, int] | None] = SimpleQueue()
+        self._num_put = self._num_taken = 0
+        """Events put and events taken: each has one thread that counts."""
+
+    def put(self, message: Message, num_events: int) -> bool:
+        """Queue a message. Returns False, and does nothing, when too many events wait."""
+        if not self.has_room():
+            return False
+        self._num_put += num_events
+        self._queue.put((message, num_events))
+        return True
+
+    def has_room(self) -> bool:
+        """Return False while too many events wait."""
+        return self._num_put - self._num_taken < self._max_events
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Send what waits, for so many seconds at most: vLLM gives its engine five seconds to shut down."""
+
+
+class Outbox(Sender):
+    """Hands messages to a writer of files on a thread of its own."""
 
     has_audience = True
     """A file wants every event."""
 
-    def __init__(self, writer: Writer, max_events: int = MAX_QUEUED_EVENTS) -> None:
-        self._writer, self._mailbox = writer, Mailbox(max_events)
-        self.error: Exception | None = None
-        """The exception that ended the writer; nothing is written after it."""
+    def __init__(self, writer: FileWriter, max_events: int = MAX_QUEUED_EVENTS) -> None:
+        super().__init__(max_events)
+        self._writer = writer
         self._thread = Thread(target=self._run, name="labengine-tap", daemon=True)
         self._thread.start()
 
-    def put(self, message: Message, num_events: int) -> bool:
-        """Queue a message. Returns False, and does nothing, when too many events wait."""
-        return self._mailbox.put(message, num_events)
-
-    def has_room(self) -> bool:
-        """Return False while too many events wait."""
-        return self._mailbox.has_room()
-
     @property
-    def wants_keyframe(self) -> bool:
-        """True if the writer asks for a keyframe."""
+    def wants_keyframe(self) -> bool:  # type: ignore[override]
+        """True if the next file is to begin."""
         return self._writer.wants_keyframe
 
     def close(self, seconds: float = 2.0) -> None:
-        """Have everything written, and wait for it, but not longer: vLLM gives its engine five seconds to shut down."""
-        self._mailbox.end()
+        """Have everything written, and wait for it, but not longer."""
+        self._queue.put(None)
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -62,14 +75,14 @@ class Outbox:
             while (item := self._next()) is not None:
                 message, num_events = item
                 self._writer.write(message)
-                self._mailbox.taken(num_events)
+                self._num_taken += num_events
             self._writer.close()
         except Exception as error:
             self.error = error
 
     def _next(self) -> tuple[Message, int] | None:
         try:
-            return self._mailbox.get(block=False)
+            return self._queue.get(block=False)
         except Empty:
             self._writer.flush()
-            return self._mailbox.get(block=True)
+            return self._queue.get()

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labengine_vllm.engine import Engine
-from labengine_vllm.groups import GroupObserver
+from labengine_vllm.groups import GroupObserver, StateObserver
 from labengine_vllm.kinds import (
     BLOCK_FREED,
     BLOCK_PINNED,
     BLOCK_UNPINNED,
 )
 from labengine_vllm.recorder import Recorder
-from labengine_vllm.states import StateObserver
 from labengine_vllm.wrapping import Wrapping
 
 

@@ -8,7 +8,7 @@ import secrets
 from collections import Counter, deque
 from pathlib import Path
 from time import monotonic, time
-from typing import Any, Protocol
+from typing import Any
 
 from labengine_vllm import VARIABLE, logger
 from labengine_vllm.broadcast import Broadcast
@@ -16,7 +16,7 @@ from labengine_vllm.contents import ContentObserver
 from labengine_vllm.engine import Engine
 from labengine_vllm.files import FileWriter
 from labengine_vllm.header import header
-from labengine_vllm.outbox import Outbox
+from labengine_vllm.outbox import Outbox, Sender
 from labengine_vllm.places import tcp_place, unix_place
 from labengine_vllm.recorder import Recorder
 from labengine_vllm.requests import RequestObserver
@@ -30,29 +30,6 @@ SECONDS_BETWEEN_KEYFRAMES = 1.0
 
 SECONDS_BETWEEN_CHECKS = 30.0
 """At most, while steps are taken: a reader holds its fold against each keyframe."""
-
-
-class Sender(Protocol):
-    """What a tap sends its messages to: files, or viewers on sockets. Nothing here waits."""
-
-    error: Exception | None
-
-    @property
-    def has_audience(self) -> bool:
-        """True while somebody wants the events."""
-
-    @property
-    def wants_keyframe(self) -> bool:
-        """True if the engine is asked for a keyframe."""
-
-    def put(self, message: dict[str, Any], num_events: int) -> bool:
-        """Queue a message. Returns False, and does nothing, when too many events wait."""
-
-    def has_room(self) -> bool:
-        """Return False while too many events wait."""
-
-    def close(self, seconds: float = 2.0) -> None:
-        """Send what waits, for so many seconds at most."""
 
 
 class Tap:

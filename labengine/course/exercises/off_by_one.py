@@ -35,7 +35,7 @@ course_exercise(
 
 course_exercise(
     "off-by-one/first-wrong",
-    broken=bug("nano-vllm-71").column("PR 71").parts,
+    broken=bug("nano-vllm-71").column("PR 71").all_parts,
     play=plays((range(6), 6), RUN),
     mistakes=[nth_event(BlockAllocated, 2)],
     num_blocks=12,
@@ -48,7 +48,7 @@ course_exercise(
     truth=lambda step: next(event.runs[0][0] for event in step.of_kind(SlotsWritten) if event.request_id == 1),
     about="block",
     mistakes=[1, 2],
-    parts=bug("nano-vllm-71").column("PR 71").parts,
+    parts=bug("nano-vllm-71").column("PR 71").all_parts,
     num_blocks=8,
 )
 

@@ -59,7 +59,7 @@ def _settings() -> dict[str, Any]:
 
 def _interleaved() -> Any:
     """Return the parts of the old order: one group after the other."""
-    return bug("vllm-44409").column("interleaved").parts
+    return bug("vllm-44409").column("interleaved").all_parts
 
 
 course_exercise(

@@ -8,6 +8,7 @@ from labengine_vllm import tap
 from labengine_vllm.encoding import plain
 from labengine_vllm.engine import Engine
 from labengine_vllm.header import header
+from labengine_vllm.outbox import Sender
 from labengine_vllm.tap import Tap
 
 tap.SECONDS_BETWEEN_KEYFRAMES = 0.0  # after what no event expresses, the next step begins with the state
@@ -15,27 +16,19 @@ tap.SECONDS_BETWEEN_KEYFRAMES = 0.0  # after what no event expresses, the next s
 _headers: dict[str, dict[str, Any]] = {}
 
 
-class MessageList:
+class MessageList(Sender):
     """Keeps what the tap sends."""
 
-    error: Exception | None = None
     has_audience = True
-    wants_keyframe = False
 
     def __init__(self) -> None:
+        super().__init__()
         self.messages: list[dict[str, Any]] = []
 
     def put(self, message: dict[str, Any], num_events: int) -> bool:
         """Keep a message."""
         self.messages.append(plain(message))
         return True
-
-    def has_room(self) -> bool:
-        """Return True: the list is short."""
-        return True
-
-    def close(self, seconds: float = 0.0) -> None:
-        """Do nothing."""
 
 
 class Events:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Callable
+from json import dumps
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -9,12 +12,13 @@ from labengine.config import ConfigError, checked_int
 from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.record.wording import spelled
 from labengine.session.settings import refuse_unknown
+from labengine.system.ending_signals import EndingSignals
+from labengine.vllm.cache_events.document import TokensText, numbers_text
 from labengine.vllm.cache_events.kv_files import RecordedEvents
 from labengine.vllm.cache_events.live import LivePrefixes
 from labengine.vllm.cache_events.places import file_of, publishers
 from labengine.vllm.cache_events.prefixes import CachedPrefixes
 from labengine.vllm.cache_events.stream import MAX_BLOCKS, EventStream
-from labengine.vllm.cache_events.words import TokensText, numbers_text
 from labengine.vllm.stream.token_texts import token_text_of
 
 MAX_SECONDS = 600.0
@@ -64,3 +68,27 @@ def _text_of(tokenizer: str | PathLike[str] | None) -> TokensText:
         return numbers_text
     token_text = token_text_of(tokenizer)
     return lambda token_ids: spelled(map(token_text, token_ids))
+
+
+Say = Callable[[str], object]
+
+
+def kv_command(options: Namespace, say: Say) -> None:
+    """Run the command. options: place, replay, record, html, tokenizer, seconds, json."""
+    with (
+        kv_events(options.place, replay=options.replay, record=options.record, tokenizer=options.tokenizer) as prefixes,
+        EndingSignals() as signals,
+    ):
+        if isinstance(prefixes, LivePrefixes):
+            _follow(prefixes, signals, options, say)
+        if options.html is not None:
+            prefixes.export_html(options.html)
+        say(dumps(prefixes.to_dict()) if options.json else str(prefixes))
+
+
+def _follow(prefixes: LivePrefixes, signals: EndingSignals, options: Namespace, say: Say) -> None:
+    """Wait until Ctrl-C or another signal, or until so many seconds have passed. With JSON nothing else is said."""
+    if not options.json:
+        limit = "" if options.seconds is None else f", or for {options.seconds:g} s"
+        say(f"{prefixes.title}\nfollowing until Ctrl-C{limit}")
+    signals.wait(options.seconds, prefixes.wait)

@@ -8,12 +8,12 @@ from threading import Event, Thread, current_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
+from labengine.vllm.cache_events.document import TokensText
 from labengine.vllm.cache_events.kv_files import EventRecorder
 from labengine.vllm.cache_events.places import PublisherPlace
 from labengine.vllm.cache_events.prefixes import CachedPrefixes
 from labengine.vllm.cache_events.stream import EventStream
 from labengine.vllm.cache_events.subscriber import Subscriber
-from labengine.vllm.cache_events.words import TokensText
 
 if TYPE_CHECKING:
     from ipywidgets import HTML

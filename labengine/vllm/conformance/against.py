@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any, cast
@@ -17,6 +17,7 @@ from labengine.isolation.board import Board, NoAnswer
 from labengine.isolation.limits import can_fork
 from labengine.record.figures import counted
 from labengine.record.fold import Fold, surviving
+from labengine.record.table import Table
 from labengine.session.patch.override import parts_with
 from labengine.vllm.conformance.edition_run import arrivals_of, salts_of
 from labengine.vllm.conformance.recorded import Recorded
@@ -58,15 +59,9 @@ class Against:
     """Why the recording ends before the traffic does; empty if it does not."""
 
     def __repr__(self) -> str:
-        rows = [
-            (name.replace("_", " "), f"{value:,}", f"{getattr(self.other, name):,}")
-            for name, value in _pairs(self.recorded)
-        ]
-        rows.insert(0, ("", *self.names))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
-        cut = [f"The recording is cut: {self.why_incomplete}."] if self.why_incomplete else []
-        return "\n".join([f"{self.title}: {self.num_requests:,} requests", *lines, *cut])
+        figures = map(_figures, (self.recorded, self.other))
+        table = Table(f"{self.title}: {self.num_requests:,} requests", dict(zip(self.names, figures, strict=True)))
+        return f"{table}\nThe recording is cut: {self.why_incomplete}." if self.why_incomplete else f"{table}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -75,8 +70,8 @@ class Against:
         return {**counts, **sides, "why_incomplete": self.why_incomplete}
 
 
-def _pairs(figures: TrafficCost) -> Iterable[tuple[str, int]]:
-    return asdict(figures).items()
+def _figures(cost: TrafficCost) -> dict[str, int]:
+    return {name.replace("_", " "): value for name, value in asdict(cost).items()}
 
 
 def against(recorded: Recorded, other: object) -> Against:

@@ -34,7 +34,6 @@ from labengine.vllm.conformance.settings import (
     refuse_what_no_edition_has,
 )
 from labengine.vllm.stream.files import is_saved
-from labengine.vllm.stream.methods import code_of
 
 IN_NO_EDITION: tuple[type[ev.Event], ...] = (ev.BlockPinned, *(kind for kind in ev.EVENT_KINDS if not kind.decided_by))
 """Events of features that conform refuses, as pins are: without them a scheduler that does so is broken."""
@@ -106,7 +105,7 @@ def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstD
     if judged.parting is None:
         return _unexpressed_difference(recorded, parts, judged)
     number, events = judged.parting.moments[0], (judged.parting.recorded, judged.parting.expected)
-    code, state = code_of(recorded.header.methods, recorded.header.engine), recorded.piece.timeline.state(number)
+    code, state = recorded.header.code, recorded.piece.timeline.state(number)
     side, request = side_of_recording(recorded.name, *events, code), request_of(events, recorded.names)
     if isinstance(events[0], ev.BlockUnpinned) and (entries := entries_of(state, events[0].block_id)):
         side, request = freed_in_use(side, events[0].block_id, entries[0]), name_of(entries[0][0], recorded.names)
@@ -120,34 +119,26 @@ def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstD
     )
 
 
-def _first_without_edition(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
-    """Return the first event of the call that broke off that no edition has: it came before what no event expresses."""
-    for number, event in enumerate(recorded.piece.timeline.events(judged.end, recorded.piece.timeline.end), judged.end):
-        if isinstance(event, IN_NO_EDITION):
-            code = code_of(recorded.header.methods, recorded.header.engine)
-            return FirstDifference(
-                number=number,
-                shown_at=(number + 1, judged.expected.end),
-                step=recorded.piece.timeline.state(number).step,
-                request=name_of(recorded.loss.request_id if recorded.loss else None, recorded.names),
-                recorded=side_of_recording(recorded.name, event, None, code),
-                expected=side_of_edition(parts, None),
-            )
-    return None
-
-
 def _unexpressed_difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
-    """Return what the engine did that no event expresses, if it did and all before it conforms."""
-    loss = recorded.loss
+    """Return what the engine did in the call that broke off and no edition does, if all before it conforms.
+
+    That is the first event of a kind that no edition has, or else what no event expresses.
+    """
+    loss, timeline = recorded.loss, recorded.piece.timeline
     if loss is None or not loss.by or judged.why_unjudged:
         return None
-    if (pinned := _first_without_edition(recorded, parts, judged)) is not None:
-        return pinned
+    following = enumerate(timeline.events(judged.end, timeline.end), judged.end)
+    number, event = next((pair for pair in following if isinstance(pair[1], IN_NO_EDITION)), (judged.end, None))
+    if event is None:
+        side, step = unexpressed(recorded.name, loss.why, loss.by), recorded.piece.fold.step
+    else:
+        side = side_of_recording(recorded.name, event, None, recorded.header.code)
+        step = timeline.state(number).step
     return FirstDifference(
-        number=judged.end,
-        shown_at=(judged.end, judged.expected.end),
-        step=recorded.piece.fold.step,
+        number=number,
+        shown_at=(number + (event is not None), judged.expected.end),
+        step=step,
         request=name_of(loss.request_id, recorded.names),
-        recorded=unexpressed(recorded.name, loss.why, loss.by),
+        recorded=side,
         expected=side_of_edition(parts, None),
     )

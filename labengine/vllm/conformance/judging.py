@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from typing import Any
 
 from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig
@@ -14,7 +15,6 @@ from labengine.core.request import Request
 from labengine.record.files.parsing import INT, TEXT
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
-from labengine.vllm.conformance.acts import Act, acts_of
 from labengine.vllm.conformance.edition_run import Rerun, arrivals_of, ends_of, order_by_names, salts_of, unread_of
 from labengine.vllm.conformance.known_hashes import KnownHashes, known_at_start
 from labengine.vllm.conformance.resuming import late_start_of, restore_pool, restore_queues, restore_request
@@ -24,6 +24,48 @@ from labengine.vllm.stream.pieces import Piece
 
 REASONS = ("stop", "length", "repetition", "abort")
 """Reasons for a request's end that an edition can be given."""
+
+
+MARKS = (ev.EngineStarted, ev.StepStarted, ev.StepEnded)
+"""Events that no part decides: both sides have them at the same place."""
+
+FACTS = ("salt", "arrival", "unread", "links")
+"""Inputs that call nothing: they say something of a request."""
+
+
+@dataclass(slots=True)
+class Act:
+    """One call from outside, and the events up to the next one. start: the number of the first of them.
+
+    words: add, schedule, update, abort, reset; mark (an event of MARKS); earlier and unusual as in
+    pieces.RecordedInput.
+    """
+
+    word: str
+    values: tuple[Any, ...]
+    start: int
+    events: list[ev.Event] = field(default_factory=list)
+
+
+def acts_of(piece: Piece) -> Iterator[Act]:
+    """Yield the acts of a piece in order. Events that answer no call come as an act with the word `unasked`."""
+    waiting, act = deque(one for one in piece.inputs if one.word not in FACTS), Act("unasked", (), 0)
+    for number, event in enumerate(piece.timeline.events(), piece.timeline.num_dropped):
+        while waiting and waiting[0].moment <= number:
+            yield act
+            called = waiting.popleft()
+            act = Act(called.word, called.values, number)
+        if isinstance(event, ev.RequestAdded):
+            yield act
+            act = Act("add", (event,), number)
+        elif isinstance(event, MARKS):
+            yield act
+            yield Act("mark", (event,), number)
+            act = Act("unasked", (), number + 1)
+        else:
+            act.events.append(event)
+    yield act
+    yield from (Act(called.word, called.values, called.moment) for called in waiting)
 
 
 @dataclass(frozen=True, slots=True)

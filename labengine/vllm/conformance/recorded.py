@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 
 from labengine.record.files.file_access import Limits
 from labengine.record.files.parsing import TraceError
 from labengine.record.wording import readable
-from labengine.vllm.stream.files import lines_of, stream_files
 from labengine.vllm.stream.header import StreamHeader
 from labengine.vllm.stream.pieces import Loss, Piece
 from labengine.vllm.stream.reader import StreamReader
@@ -21,30 +20,39 @@ SHUT_DOWN = "the engine was shut down"
 class Recorded:
     """A stream that was read.
 
-    piece: its first stretch without a gap, the only one that an edition can follow: cached content is known in it.
+    pieces: its stretches without a gap, in order.
     """
 
     header: StreamHeader
-    piece: Piece
+    pieces: tuple[Piece, ...]
     names: dict[int, str]
     """The engine's own names of the requests."""
-    num_events: int
-    """Events of all pieces."""
     why_incomplete: str
     """Why the stream goes on after this piece, or has no end and was never idle; empty if neither."""
     note: str
     """Where a stream without an end is judged up to, in a sentence; empty for one with an end."""
     is_cut: bool
     """True for a stream without an end."""
-    loss: Loss | None
-    """Why the tap could not go on at the piece's end, in the middle of a call; None where it could."""
-    pieces: tuple[Piece, ...]
-    """All pieces, in order."""
-    title: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        model = readable(self.header.model.rstrip("/").rpartition("/")[2])
-        object.__setattr__(self, "title", f"{self.name} · rank {self.header.rank} · {model}")
+    @property
+    def piece(self) -> Piece:
+        """The first stretch without a gap, the only one that an edition can follow: cached content is known in it."""
+        return self.pieces[0]
+
+    @property
+    def num_events(self) -> int:
+        """Events of all pieces."""
+        return sum(piece.timeline.end for piece in self.pieces)
+
+    @property
+    def loss(self) -> Loss | None:
+        """Why the tap could not go on at the piece's end, in the middle of a call; None where it could."""
+        return self.piece.loss
+
+    @property
+    def title(self) -> str:
+        """One line: engine, rank and model."""
+        return f"{self.name} · rank {self.header.rank} · {self.header.model_name}"
 
     @property
     def name(self) -> str:
@@ -68,7 +76,7 @@ def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorde
     reader = StreamReader(limits, max_events)
     ending = ""
     try:
-        is_complete = _take_all(reader, place)
+        is_complete = reader.take_files(place)
     except TraceError as error:
         if not reader.pieces:
             raise
@@ -87,7 +95,6 @@ def recorded_by(
     if reader.header is None or not reader.pieces:
         raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
     pieces = reader.pieces
-    num_events = sum(piece.timeline.end for piece in pieces)
     why, note = ending or _why_incomplete(reader, is_complete), ""
     if not ending and reader.end is None and len(pieces) == 1 and reader.gap is None and pieces[0].idle_at is not None:
         cut = "" if is_complete else " in the middle of a line"
@@ -96,27 +103,7 @@ def recorded_by(
             f"ends). After event {pieces[0].idle_at:,} all requests were done: up to there it is judged."
         )
         why = ""
-    return Recorded(
-        reader.header,
-        pieces[0],
-        reader.names,
-        num_events,
-        why,
-        note,
-        reader.end is None,
-        pieces[0].loss,
-        tuple(pieces),
-    )
-
-
-def _take_all(reader: StreamReader, place: str | PathLike[str]) -> bool:
-    """Read all complete lines; return whether the last one is complete."""
-    is_complete = True
-    for file in stream_files(place):
-        for line, is_complete in lines_of(file):
-            if is_complete:
-                reader.take(line)
-    return is_complete
+    return Recorded(reader.header, tuple(pieces), reader.names, why, note, is_cut=reader.end is None)
 
 
 def _why_incomplete(reader: StreamReader, is_complete: bool) -> str:

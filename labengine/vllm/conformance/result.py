@@ -11,13 +11,18 @@ from labengine.config import ConfigError
 from labengine.core.part_methods import definers
 from labengine.core.parts import Parts
 from labengine.core.seams import Decider, decider, decider_among
+from labengine.record.files.file import packed, run_of
+from labengine.record.files.file_access import Limits
 from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
 from labengine.record.wording import block_name, entry_name, readable, request_name
 from labengine.session.compare.comparison import Comparison
+from labengine.session.reasons import seams_of
+from labengine.session.saved.trace import Trace
 from labengine.vllm.conformance.against import Against, against
-from labengine.vllm.conformance.comparing import comparison_of
 from labengine.vllm.conformance.recorded import Recorded
+from labengine.vllm.conformance.settings import edition_for
+from labengine.vllm.stream.description import STEPS_ARE_OF_VLLM
 from labengine_widgets.words.phrases import phrase
 
 CONFORMS, DIFFERS, UNJUDGED = 0, 1, 2
@@ -242,3 +247,24 @@ def name_of(request_id: int | None, names: dict[int, str]) -> str:
 
 def _nothing(name: str) -> SideEvent:
     return SideEvent(name, None, "nothing of the kind happens.", "")
+
+
+RIGHT_NOTE = "This is what the edition does with the recorded inputs: there is no engine here to step."
+
+
+def comparison_of(recorded: Recorded, expected: Timeline, ends: tuple[int, int] | None) -> Comparison:
+    """Return recording and edition side by side. ends: the last moments that are shown; None for all."""
+    header, timeline = recorded.header, recorded.piece.timeline
+    if ends is not None:
+        timeline, expected = timeline.until(ends[0]), expected.until(ends[1])
+    code = header.code
+    parts = edition_for(header)
+    left = _trace(recorded, timeline, recorded.name, STEPS_ARE_OF_VLLM, code)
+    right = _trace(recorded, expected, f"edition {parts.name}", RIGHT_NOTE, seams_of(parts, None))
+    return Comparison(left, right, names=(recorded.name, f"edition {parts.name}"), title=recorded.title)
+
+
+def _trace(recorded: Recorded, timeline: Timeline, title: str, note: str, code: dict[str, Any]) -> Trace:
+    names = {str(i): readable(name) for i, name in recorded.names.items() if i in timeline.state().requests}
+    facts = {"title": title, "edition": title, "note": note, "stream": {}, "request_names": names, "code": code}
+    return Trace(run_of(packed(timeline, facts, lambda token_id: f"<#{token_id}>"), Limits(title)))

@@ -50,7 +50,7 @@ def _recorded(timeline: Timeline, facts: dict[str, Any], stream: dict[str, Any],
     why = f"a gap ({gap})" if gap else "" if ending in ("", SHUT_DOWN) else ending
     note = "" if ending or gap else "The recording was ended while vLLM ran: up to there it is judged."
     names = {int(number): TEXT(name) for number, name in FACTS(facts["request_names"]).items()}
-    return Recorded(header, piece, names, piece.timeline.end, why, note, not ending, piece.loss, (piece,))
+    return Recorded(header, (piece,), names, why, note, is_cut=not ending)
 
 
 def _piece(timeline: Timeline, said: dict[str, Any], checkpoint_alignment: int | None) -> Piece:

@@ -30,7 +30,7 @@ CHECKPOINTS = "checkpoints of states inside a chunk"
 
 def edition_for(header: StreamHeader) -> Parts:
     """Return the edition that takes this scheduler's decisions."""
-    return by_policy(VLLM_ASYNC if _is_async(header) else VLLM, header)
+    return by_policy(VLLM_ASYNC if header.settings.get("is_async") is True else VLLM, header)
 
 
 def by_policy(parts: Parts, header: StreamHeader) -> Parts:
@@ -42,21 +42,12 @@ def by_policy(parts: Parts, header: StreamHeader) -> Parts:
 
 def has_priorities(header: StreamHeader) -> bool:
     """Return True if the scheduler orders waiting requests by priority."""
-    return _has(PRIORITY, header)
+    return PRIORITY in (header.features or ())
 
 
 def has_drafts(header: StreamHeader) -> bool:
     """Return True if the scheduler judges drafts."""
-    return _has(SPECULATION, header)
-
-
-def _has(feature: str, header: StreamHeader) -> bool:
-    features = header.settings.get("features")
-    return isinstance(features, list) and feature in features
-
-
-def _is_async(header: StreamHeader) -> bool:
-    return header.settings.get("is_async") is True
+    return SPECULATION in (header.features or ())
 
 
 def refuse_what_no_edition_has(header: StreamHeader) -> None:
@@ -69,13 +60,12 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
         raise CannotJudgeError(
             "its token ids were left out, and prefix hits depend on them: record it without LABENGINE_TAP_TOKENS=0"
         )
-    features = header.settings.get("features")
-    if not isinstance(features, list):
+    if header.features is None:
         raise CannotJudgeError("its header does not say how the scheduler was set: record it with this release's tap")
     known_features = [PRIORITY, SPECULATION]
     if header.checkpoint_alignment is not None and not has_drafts(header):
         known_features.append(CHECKPOINTS)
-    others = [name for name in map(str, features) if name not in known_features]
+    others = [name for name in header.features if name not in known_features]
     if others:
         raise CannotJudgeError(f"the engine runs with {readable(', '.join(others), 300)}")
     if has_drafts(header):

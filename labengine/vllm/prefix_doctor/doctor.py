@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 
-from labengine.config import checked_int
+from labengine import events as ev
+from labengine.config import ConfigError, checked_int
 from labengine.lab import Lab
 from labengine.record.files.file_access import MAX_BYTES, Limits
-from labengine.record.wording import readable
+from labengine.record.wording import counted, readable
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
+from labengine.system.ending_signals import EndingSignals
 from labengine.vllm.prefix_doctor.alike import groups_of
 from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
 from labengine.vllm.prefix_doctor.examine import Examination, examine
 from labengine.vllm.prefix_doctor.prefixes import LostPrefix, lost_prefixes, merged
 from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
-from labengine.vllm.prefix_doctor.scheduling_notes import notes_of
 from labengine.vllm.prefix_doctor.sentences import Sentences
 from labengine.vllm.prefix_doctor.sources import recordings_of
 from labengine.vllm.prefix_doctor.sums import Sums
+from labengine.vllm.stream.attach import MAX_EVENTS
+from labengine.vllm.stream.endpoints import is_live
+from labengine.vllm.stream.files import places_in
+from labengine.vllm.stream.ranks import attach_ranks
 
 MAX_SECONDS = 3600.0
 """Seconds that reading a stream may take by default."""
@@ -82,3 +90,80 @@ def _note(recording: RecordedEngine) -> str:
         return ""
     why = readable(recording.why_late or "the engine had run before", 300)
     return f"What was cached and evicted before the recording's first event is not known: {why}."
+
+
+def notes_of(pieces: Iterable[Sequence[ev.Event]]) -> Iterator[str]:
+    """Yield a sentence on drafts and one on priorities, as far as a recording has any."""
+    num_judged = num_accepted = num_drafts = 0
+    overtaken: set[int] = set()
+    for events in pieces:
+        judged = [event for event in events if isinstance(event, ev.DraftsJudged)]
+        num_judged += len(judged)
+        num_accepted += sum(event.num_accepted for event in judged)
+        num_drafts += sum(event.num_accepted + event.num_rejected for event in judged)
+        overtaken |= _overtaken(events)
+    if num_drafts:
+        yield (
+            f"Of {counted(num_drafts, 'draft')} that were computed, padding included, the model accepted "
+            f"{num_accepted:,} ({num_accepted / num_drafts:.1%}): {1 + num_accepted / num_judged:.2f} tokens of a "
+            "request per step."
+        )
+    if overtaken:
+        yield f"{counted(len(overtaken), 'request')} waited while more urgent ones that came later were admitted."
+
+
+def _overtaken(events: Sequence[ev.Event]) -> set[int]:
+    """Return the requests that waited when a more urgent one was admitted that had come later."""
+    waiting: dict[int, int] = {}
+    found: set[int] = set()
+    if not any(isinstance(event, ev.RequestAdded) and event.priority for event in events):
+        return found
+    for event in events:
+        match event:
+            case ev.RequestAdded(request_id):
+                waiting[request_id] = event.priority
+            case ev.PrefixHit(request_id):
+                priority = waiting.pop(request_id, None)
+                if priority is not None:
+                    found.update(i for i, other in waiting.items() if i < request_id and other > priority)
+            case ev.RequestFinished(request_id):
+                waiting.pop(request_id, None)
+    return found
+
+
+Say = Callable[[str], object]
+
+
+def doctor_command(options: Namespace, say: Say) -> None:
+    """Run the command. options: place, json, tokenizer, top, twice, seconds."""
+    if is_live(options.place):
+        _follow(options, say)
+        return
+    if options.seconds is not None:
+        raise ConfigError("--seconds is for a running vLLM: a recording is examined whole")
+    for number, place in enumerate(places_in(options.place)):
+        _print(doctor(place, tokenizer=options.tokenizer, top=options.top), number, options, say)
+
+
+def _follow(options: Namespace, say: Say) -> None:
+    """Follow all engines of a place until Ctrl-C or another signal, or their end; then examine what came of each."""
+    if options.twice:
+        raise ConfigError("--twice runs the requests of a file again: let the tap write one (LABENGINE_TAP=file:DIR)")
+    with (
+        attach_ranks(options.place, tokenizer=options.tokenizer, max_events=MAX_EVENTS) as ranks,
+        EndingSignals() as signals,
+    ):
+        if not options.json:
+            say("\n".join(stream.title for stream in ranks.streams))
+            say("following until Ctrl-C, or until vLLM ends; then why each request hit or missed the prefix cache\n")
+        signals.wait(options.seconds, lambda period: all(stream.wait(period) for stream in ranks.streams))
+        for number, stream in enumerate(ranks.streams):
+            _print(doctor(stream, top=options.top), number, options, say)
+
+
+def _print(found: Diagnosis, number: int, options: Namespace, say: Say) -> None:
+    pools = found.with_pools() if options.twice else None
+    if options.json:
+        say(json.dumps({**found.to_dict(), "pools": None if pools is None else pools.to_dict()}))
+    else:
+        say("\n" * (number > 0) + (str(found) if pools is None else f"{found}\n\n{pools}"))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from typing import Any
 
 from labengine import events as ev
 from labengine.config import ConfigError
+from labengine.record.table import Table
 from labengine.record.wording import counted
 from labengine.vllm.conformance.against import TrafficCost, cost_of
 from labengine.vllm.conformance.traffic import Traffic
 from labengine.vllm.prefix_doctor.examine import examine
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
-from labengine.vllm.prefix_doctor.repeatable import Repeatable
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeatable
 from labengine.vllm.prefix_doctor.sums import Sums
 
 
@@ -51,30 +50,16 @@ class PoolComparison:
     runs: tuple[PoolRun, ...]
 
     @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """The table: names, then a row per figure."""
-        columns = [run.figures for run in self.runs]
-        return [
-            ("", *(run.name for run in self.runs)),
-            *((name, *(f"{figures[name]:,}" for figures in columns)) for name in columns[0]),
-        ]
+    def table(self) -> Table:
+        """The figures of the runs, side by side."""
+        title = f"{self.title}: {counted(self.num_requests, 'request')}"
+        return Table(title, {run.name: run.figures for run in self.runs})
 
     def __repr__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in self.rows]
-        return "\n".join([f"{self.title}: {counted(self.num_requests, 'request')}", *lines])
+        return repr(self.table)
 
     def _repr_html_(self) -> str:
-        head, *rows = self.rows
-        cells = "".join(f'<th style="text-align:right">{escape(name)}</th>' for name in head[1:])
-        body = "".join(
-            f'<tr><td style="text-align:left">{escape(row[0])}</td>'
-            + "".join(f'<td style="text-align:right">{escape(value)}</td>' for value in row[1:])
-            + "</tr>"
-            for row in rows
-        )
-        title = f"<p><b>{escape(self.title)}</b>: {counted(self.num_requests, 'request')}</p>"
-        return f"{title}<table><thead><tr><th></th>{cells}</tr></thead><tbody>{body}</tbody></table>"
+        return self.table._repr_html_()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""

@@ -6,12 +6,27 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labengine import events as ev
+from labengine.config import EngineConfig
+from labengine.core.parts import Parts
+from labengine.core.request import ExtraKeys
 from labengine.record.fold import Fold, surviving
 from labengine.record.timeline import Timeline
 from labengine.record.wording import request_name
-from labengine.vllm.prefix_doctor.repeatable import Repeatable
 
 TokenText = Callable[[int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeatable:
+    """The scheduler's settings. longest: tokens at which it ends each request; None for no such limit. places: of
+    requests in the order of arrival, where that is another one than their numbers'.
+    """
+
+    config: EngineConfig
+    parts: Parts
+    salts: Mapping[int, ExtraKeys] = field(default_factory=dict)
+    longest: int | None = None
+    places: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

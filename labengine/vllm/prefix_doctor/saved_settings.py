@@ -20,8 +20,7 @@ from labengine.vllm.conformance.settings import (
     longest_of,
     refuse_what_no_edition_has,
 )
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
-from labengine.vllm.prefix_doctor.repeatable import Repeatable
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeatable
 
 HAS_STATES = "the file does not say whether the model's layers leave states inside chunks"
 

@@ -22,8 +22,7 @@ from labengine.vllm.conformance.edition_run import salts_of
 from labengine.vllm.conformance.recorded import read
 from labengine.vllm.conformance.saved import recorded_in
 from labengine.vllm.conformance.settings import drops_last_block
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_events
-from labengine.vllm.prefix_doctor.repeatable import Repeatable
+from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeatable, kept_events
 from labengine.vllm.prefix_doctor.saved_settings import (
     HAS_TIER,
     salts_in,

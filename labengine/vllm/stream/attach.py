@@ -12,9 +12,8 @@ from labengine.session.saved.trace import Trace
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
 from labengine.vllm.cache_events.places import is_kv_place
-from labengine.vllm.stream.description import STEPS_ARE_OF_VLLM, facts_of, newest_number, note_of, piece_of
+from labengine.vllm.stream.description import STEPS_ARE_OF_VLLM, facts_of, note_of
 from labengine.vllm.stream.endpoints import endpoints, is_live
-from labengine.vllm.stream.files import lines_of, stream_files
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.reader import StreamReader
 from labengine.vllm.stream.token_texts import TokenText, token_text_of
@@ -65,24 +64,14 @@ def _opened(
     place: str | PathLike[str], reader: StreamReader, piece: int | None, token_text: TokenText, limits: Limits
 ) -> Trace:
     """Open the files of a stream."""
-    is_cut = _read(reader, place)
+    is_cut = not reader.take_files(place)
     if not reader.pieces:
         raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
-    newest = newest_number(reader)
+    newest = reader.newest
     number = newest if piece is None else checked_int("piece", piece, 1, newest)
     cut = " in the middle of a line" if is_cut else ""
     ended = f"The stream ends{cut} without an end: the engine still runs, or it or its recorder was killed."
     first = f"{ended} {STEPS_ARE_OF_VLLM}" if reader.end is None and reader.gap is None else STEPS_ARE_OF_VLLM
     note = note_of(reader, number, end="", first=first)
-    timeline = piece_of(reader, number).timeline
+    timeline = reader.piece(number).timeline
     return Trace(run_of(packed(timeline, facts_of(reader, number, note), token_text), limits))
-
-
-def _read(reader: StreamReader, place: str | PathLike[str]) -> bool:
-    """Read all complete lines; return whether the stream ends in the middle of one."""
-    is_complete = True
-    for file in stream_files(place):
-        for line, is_complete in lines_of(file):
-            if is_complete:
-                reader.take(line)
-    return not is_complete

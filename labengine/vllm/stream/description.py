@@ -8,8 +8,6 @@ from typing import Any
 from labengine import events as ev
 from labengine.record.gap import Gap
 from labengine.record.wording import readable
-from labengine.vllm.stream.header import StreamHeader
-from labengine.vllm.stream.methods import code_of
 from labengine.vllm.stream.pieces import EDITION, Piece
 from labengine.vllm.stream.reader import StreamReader
 
@@ -18,19 +16,9 @@ NO_TOKENS = "Token ids were left out (LABENGINE_TAP_TOKENS=0): only their number
 IS_LIVE = "Live from a vLLM scheduler: the views follow it, and it cannot be stepped here."
 
 
-def piece_of(reader: StreamReader, number: int) -> Piece:
-    """Return a piece by its number, from 1."""
-    return reader.pieces[number - 1 - reader.num_forgotten]
-
-
-def newest_number(reader: StreamReader) -> int:
-    """Return the number of the newest piece."""
-    return reader.num_forgotten + len(reader.pieces)
-
-
 def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
     """Return the facts that a file of one piece has, in JSON types."""
-    header, piece = reader.header, piece_of(reader, number)
+    header, piece = reader.header, reader.piece(number)
     assert header is not None
     return {
         "title": title_of(reader, number),
@@ -38,7 +26,7 @@ def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
         "note": note,
         "num_steps": piece.fold.step,
         "num_violations": len(piece.contradictions[:1]),
-        "code": code_of(header.methods, header.engine),
+        "code": header.code,
         "stream": {
             "engine": readable(header.engine),
             "scheduler": readable(header.scheduler),
@@ -66,15 +54,15 @@ def judged_by(reader: StreamReader, number: int) -> dict[str, Any]:
 
     inputs: None where they were dropped.
     """
-    header, piece = reader.header, piece_of(reader, number)
+    header, piece = reader.header, reader.piece(number)
     assert header is not None
-    is_newest = number == newest_number(reader)
+    is_newest = number == reader.newest
     return {
         "header": header.document,
         "start": None if piece.start is None else dict(piece.start.document),
         "inputs": piece.inputs if piece.has_inputs else None,
         "loss": piece.loss,
-        "gap": (reader.gap or "") if is_newest else piece_of(reader, number + 1).gap,
+        "gap": (reader.gap or "") if is_newest else reader.piece(number + 1).gap,
     }
 
 
@@ -85,25 +73,19 @@ def fact_of(gap: Gap | None) -> dict[str, Any] | None:
 
 def title_of(reader: StreamReader, number: int) -> str:
     """Return one line, which a narrow view cuts: engine, rank, model, scheduler, pool, and which piece it is."""
-    header, piece = reader.header, piece_of(reader, number)
+    header, piece = reader.header, reader.piece(number)
     assert header is not None
     sizes = ", ".join(str(group.block_size) for group in piece.fold.groups)
     parts = [
         readable(header.engine),
         f"rank {header.rank}",
-        readable(header.model.rstrip("/").rpartition("/")[2]),
-        ", ".join(map(readable, (header.scheduler, *_features(header)))),
+        header.model_name,
+        ", ".join(map(readable, (header.scheduler, *(header.features or ())))),
         f"{len(piece.fold.ref_counts)} blocks of {sizes}",
     ]
-    if newest_number(reader) > 1:
-        parts.append(f"piece {number} of {newest_number(reader)}")
+    if reader.newest > 1:
+        parts.append(f"piece {number} of {reader.newest}")
     return " · ".join(parts)
-
-
-def _features(header: StreamHeader) -> list[str]:
-    """Return the names of what bears on the scheduler's decisions, such as "policy priority"; untrusted."""
-    features = header.settings.get("features")
-    return [one for one in features if isinstance(one, str)] if isinstance(features, list) else []
 
 
 def note_of(reader: StreamReader, number: int, *, end: str, first: str = STEPS_ARE_OF_VLLM) -> str:
@@ -111,14 +93,14 @@ def note_of(reader: StreamReader, number: int, *, end: str, first: str = STEPS_A
 
     end: how it ends if the stream does not say so. first: the first sentence.
     """
-    piece, notes = piece_of(reader, number), [first]
+    piece, notes = reader.piece(number), [first]
     if reader.header is not None and not reader.header.has_tokens:
         notes.append(NO_TOKENS)
     if piece.gap:
         after = ", after a gap" if number > 1 else ""
         notes.append(f"It begins before step {piece.first_step}{after}: {readable(piece.gap, 400)}.")
-    if number < newest_number(reader):
-        following = piece_of(reader, number + 1)
+    if number < reader.newest:
+        following = reader.piece(number + 1)
         notes.append(f"It ends at a gap: {readable(following.gap, 400)}. Piece {number + 1} goes on after it.")
     elif reader.gap is not None:
         notes.append(f"It ends at a gap: {readable(reader.gap, 400)}; no keyframe followed.")

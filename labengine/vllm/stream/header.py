@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from labengine.events import EVENT_KINDS
 from labengine.record.files.codec import Row, renumbering
 from labengine.record.files.parsing import INT, TEXT, TraceError
 from labengine.record.files.shapes import shape_of
+from labengine.record.wording import readable
 
 FORMAT, VERSION = "labengine stream", 1
 
@@ -38,10 +40,57 @@ class StreamHeader:
     """All of it, as it came."""
 
     @property
+    def code(self) -> dict[str, Any]:
+        """facts["code"] of a stream: the seam of each kind of event. What is not well formed is left out."""
+        known = {kind: place for kind, place in self.methods.items() if kind in REASONS and _is_place(place)}
+        return {kind: _seam(kind, place, self.engine) for kind, place in known.items()}
+
+    @property
+    def features(self) -> list[str] | None:
+        """Names of what bears on the scheduler's decisions, as "policy priority"; None where they are not said."""
+        found = self.settings.get("features")
+        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else None
+
+    @property
+    def model_name(self) -> str:
+        """The last part of the model's path."""
+        return readable(self.model.rstrip("/").rpartition("/")[2])
+
+    @property
     def checkpoint_alignment(self) -> int | None:
         """A chunk can leave a state at multiples of so many tokens behind its start; None for no such states."""
         found = self.settings.get("checkpoint_alignment")
         return found if type(found) is int and found > 0 else None
+
+
+REASONS = {
+    f"{kind.__name__}:{variant}".rstrip(":"): one.reason
+    for kind in EVENT_KINDS
+    for variant, one in kind.in_vllm.items()
+}
+"""What each method decides, in labengine's words."""
+
+
+def _is_place(place: Any) -> bool:
+    types = {"class": str, "method": str, "module": str, "line": int}
+    return isinstance(place, dict) and all(type(place.get(name)) is kind for name, kind in types.items())
+
+
+def _seam(kind: str, place: dict[str, Any], engine: str) -> dict[str, Any]:
+    owner, method = readable(place["class"]), readable(place["method"])
+    where = f"{readable(place['module']).replace('.', '/')}.py, line {place['line']}, {readable(engine)}"
+    return {
+        "seam": f"{owner}.{method}",
+        "class": owner,
+        "module": readable(place["module"]),
+        "line": place["line"],
+        "reason": REASONS[kind],
+        "place": where,
+        "source": f"# {where}",
+        "base": None,
+        "is_custom": False,
+        "methods": [],
+    }
 
 
 def header_of(document: dict[str, Any], where: str) -> StreamHeader:

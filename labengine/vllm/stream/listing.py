@@ -71,6 +71,6 @@ def _headers(connections: Sequence[Connection]) -> Iterator[tuple[Connection, St
 
 
 def _line(place: str, header: StreamHeader) -> str:
-    model = readable(header.model.rstrip("/").rpartition("/")[2])
+    model = header.model_name
     parts = (f"rank {header.rank}", readable(header.engine), readable(header.scheduler), model, f"process {header.pid}")
     return f"{place}  {' · '.join(parts)}"

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from os import PathLike
 from threading import RLock, Thread, current_thread
 from time import monotonic
+from typing import Any
 
 from labengine.config import ConfigError, checked_int
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.record.files.file import packed, run_of, save
 from labengine.record.files.file_access import Limits
 from labengine.record.files.parsing import TraceError
+from labengine.record.fold import Fold
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.session.reasons import Seam
 from labengine.session.saved.trace import Trace, checked_seams
 from labengine.session.saved.viewed_recording import ViewedRecording
+from labengine.session.view_source import refused
 from labengine.system.atomic_write import only_for_the_user
 from labengine.vllm.stream.connection import Connection
-from labengine.vllm.stream.description import IS_LIVE, facts_of, newest_number, note_of, piece_of, title_of
+from labengine.vllm.stream.description import IS_LIVE, facts_of, note_of, title_of
 from labengine.vllm.stream.endpoints import Endpoint
 from labengine.vllm.stream.listing import one_of
-from labengine.vllm.stream.live_reader import LiveReader
-from labengine.vllm.stream.live_view_source import LiveViewSource
+from labengine.vllm.stream.reader import LiveReader
 from labengine.vllm.stream.token_texts import TokenText
 
 SECONDS_FOR_KEYFRAME = 30.0
@@ -33,6 +38,64 @@ SECONDS_OF_A_RUN = 1.0
 """An engine without an event for so long is idle: the views then tell its last step."""
 
 LOST = "The connection ended without an end of the stream: vLLM was killed, or a tunnel was closed."
+
+
+REFUSAL = "this is vLLM's own scheduler, which steps by itself: only its requests move it"
+
+
+class LiveViewSource:
+    """A labengine_widgets.ViewSource for a LiveStream."""
+
+    phase: str | None = None
+    stopped: str | None = None
+    asked: dict[str, Any] | None = None
+    request_options: tuple[str, ...] = ()
+
+    def __init__(self, stream: LiveStream, lab: str) -> None:
+        self.lab = lab
+        self.hooks: Hooks | None = stream.reader.hooks
+        self.timeline: Timeline | None = stream.timeline
+        self._stream = stream
+
+    @property
+    def title(self) -> str:
+        """Engine, rank, model and pool; and the piece, after a gap."""
+        return self._stream.title
+
+    @property
+    def note(self) -> str:
+        """Text in place of the controls: that it is live, and where it begins or ends."""
+        return self._stream.note
+
+    @property
+    def is_live(self) -> bool:
+        """True while the stream may bring events."""
+        return self._stream.is_connected
+
+    @property
+    def is_running(self) -> bool:
+        """True while events come."""
+        return self._stream.is_running
+
+    def fold(self) -> Fold:
+        """Return a copy of the present state."""
+        return self._stream.fold()
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token as readable text."""
+        return self._stream.token_text(token_id)
+
+    def engine_id(self, request_id: int) -> str:
+        """Return vLLM's own id of a request."""
+        return self._stream.engine_id(request_id)
+
+    def seams(self) -> dict[str, Seam]:
+        """Return vLLM's method that decides each kind of event."""
+        return self._stream.seams
+
+    def post(self, action: str, **arguments: Any) -> Future[Any]:
+        """Refuse the command: the Future carries the error."""
+        return refused(action, REFUSAL)
 
 
 class LiveStream(ViewedRecording):
@@ -91,7 +154,7 @@ class LiveStream(ViewedRecording):
     @property
     def pieces(self) -> range:
         """The numbers of the pieces that are kept: a gap, or a contradiction, ends one. The last one still grows."""
-        return range(self.reader.num_forgotten + 1, newest_number(self.reader) + 1)
+        return range(self.reader.num_forgotten + 1, self.reader.newest + 1)
 
     def piece(self, number: int) -> Trace:
         """Return a piece as it is now, as a recording that has ended. Raises ConfigError for one that is not kept."""
@@ -99,7 +162,7 @@ class LiveStream(ViewedRecording):
         limits = Limits(self._connection.place)
         with self._held_still():
             note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
-            raw = packed(piece_of(self.reader, number).timeline, facts_of(self.reader, number, note), self.token_text)
+            raw = packed(self.reader.piece(number).timeline, facts_of(self.reader, number, note), self.token_text)
         return Trace(run_of(raw, limits))
 
     @property
@@ -123,7 +186,7 @@ class LiveStream(ViewedRecording):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the newest piece as it is now to a file for labengine.open. TraceError when it cannot be written."""
         with self._held_still():
-            number = newest_number(self.reader)
+            number = self.reader.newest
             note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
             with only_for_the_user():
                 save(path, self.timeline, facts_of(self.reader, number, note), self.token_text)
@@ -157,9 +220,9 @@ class LiveStream(ViewedRecording):
             for line in self._lines:
                 with self._guard:
                     self._newest_event = monotonic()
-                    known = newest_number(self.reader), self.reader.gap
+                    known = self.reader.newest, self.reader.gap
                     self.reader.take(line)
-                    if known != (newest_number(self.reader), self.reader.gap):
+                    if known != (self.reader.newest, self.reader.gap):
                         self._describe()
         except (TraceError, ConfigError, OSError, MemoryError) as error:
             self._end_note = self._end_note or f"Reading it ended: {error}."
@@ -174,7 +237,7 @@ class LiveStream(ViewedRecording):
             self._describe()
 
     def _describe(self) -> None:
-        number = newest_number(self.reader)
+        number = self.reader.newest
         self.title = title_of(self.reader, number)
         first = {"first": IS_LIVE} if self.is_connected else {}
         self.note = note_of(self.reader, number, end=self._end_note, **first)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
-from labengine.record.files.file_access import Limits
+from labengine.record.files.file_access import MAX_ALLOWED_SECONDS, Limits
 from labengine.record.files.keyframe import checked_fold
 from labengine.record.files.parsing import FACTS, INT, SECONDS, TEXT, TraceError, parsed
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
+from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
 from labengine.vllm.stream.contradictions import contradictions
+from labengine.vllm.stream.files import lines_of, stream_files
 from labengine.vllm.stream.header import StreamHeader, header_of
 from labengine.vllm.stream.late_start import late_start_of
 from labengine.vllm.stream.pieces import Loss, Piece
@@ -37,6 +40,24 @@ class StreamReader:
         """Number of the next message."""
         self.gap: str | None = None
         """Why the newest events could not be recorded, with no keyframe since; None if they were."""
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest piece, from 1; 0 without one."""
+        return self.num_forgotten + len(self.pieces)
+
+    def piece(self, number: int) -> Piece:
+        """Return a piece by its number, from 1."""
+        return self.pieces[number - 1 - self.num_forgotten]
+
+    def take_files(self, place: str | PathLike[str]) -> bool:
+        """Read all complete lines of a stream's files; return whether the last one is complete."""
+        is_complete = True
+        for file in stream_files(place):
+            for line, is_complete in lines_of(file):
+                if is_complete:
+                    self.take(line)
+        return is_complete
 
     def take(self, line: bytes) -> None:
         """Read one line."""
@@ -156,3 +177,35 @@ def _loss(lost: Any) -> Loss:
 
 def _late(state: Fold) -> str:
     return "vLLM had run before, and what its free cached blocks hold is not known" if state.step else ""
+
+
+MAX_PIECES = 8
+"""Pieces that are kept: a viewer that is too slow gets a new one every second."""
+
+MAX_FINISHED = 1000
+"""Finished requests that are kept in the state."""
+
+
+class LiveReader(StreamReader):
+    """A StreamReader whose newest piece is always in the same timeline; hooks get its events."""
+
+    def __init__(self, place: str, max_events: int, max_bytes: int) -> None:
+        super().__init__(Limits(place, max_bytes, MAX_ALLOWED_SECONDS / 10), max_events)
+        self.timeline = Timeline(max_events)
+        self.hooks = Hooks()
+
+    def take(self, line: bytes) -> None:
+        """Read one line."""
+        super().take(line)
+        known = self.pieces[-1].fold.requests if self.pieces else {}
+        if not (self.pieces and self.pieces[-1].has_inputs) and len(self.names) > 2 * len(known) + MAX_FINISHED:
+            self.names = {number: name for number, name in self.names.items() if number in known}
+
+    def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
+        if self.pieces:  # what was recorded until now is kept beside the timeline, which starts over
+            self.pieces[-1].timeline = self.timeline.until(self.timeline.end)
+            self.pieces[-1].timeline.gap_after = gap_before
+        while len(self.pieces) >= MAX_PIECES:
+            self.pieces.pop(0)
+            self.num_forgotten += 1
+        return Piece(state, gap, self.timeline, self.hooks, MAX_FINISHED, gap_before, self._checkpoint_alignment)

@@ -8,7 +8,6 @@ from typing import Any
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_hit_tokens, num_misread_blocks, num_preemptions
 from labengine.scenarios.scenario import symptom
-from labengine.scenarios.verdict import Table
 from labengine.scenarios.vllm_44409_columns import (
     COLUMNS,
     HybridExperiment,
@@ -100,28 +99,17 @@ class Preempted(HybridExperiment):
     head of the free queue, and the tier has kept the others.
     """
 
+    figures = {
+        "preemptions": num_preemptions,
+        "blocks in two tables": num_doubled,
+        "blocks misread": num_misread_blocks,
+    }
+
     def play(self, lab: Lab) -> None:
         """Run two prompts at once."""
         lab.add(token_ids=prompt(108, 8, 15), max_tokens=10)
         lab.add(token_ids=prompt(500, 8, 15), max_tokens=6)
         lab.run()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count preemptions, blocks in two tables, and misreads."""
-        return {
-            "preemptions": num_preemptions(lab),
-            "blocks in two tables": num_doubled(lab),
-            "blocks misread": num_misread_blocks(lab),
-        }
-
-    def answer(self, table: Table) -> str:
-        """State that neither a second engine nor a prepared queue is needed."""
-        broken, fixed = table["interleaved"], table["two-phase"]
-        return (
-            f"{len(self.settings['groups'])} groups, preempted and taken up again: {broken['blocks in two tables']} "
-            f"blocks in two tables and {broken['blocks misread']} misread in the old order, "
-            f"{fixed['blocks in two tables']} and {fixed['blocks misread']} in two phases."
-        )
 
 
 class PreemptedThreeGroups(Preempted):
