@@ -20,7 +20,7 @@ import { offerSliders } from "./stage/sliders.ts";
 import { Stage } from "./stage/stage.ts";
 import type { Source, WireBuffer } from "./stage/wire.ts";
 import { bytesOf } from "./stage/wire.ts";
-import { sprite } from "./views/canvas.ts";
+import { Ink, sprite } from "./views/canvas.ts";
 import { axisLabel, scaleOf } from "./views/charts/kinds.ts";
 import { VIEWS } from "./views/index.ts";
 import { painterFor } from "./views/pool/grid.ts";
@@ -43,6 +43,7 @@ export const internals = {
   PLAY_STATES,
   ASK_STATES,
   storyOf,
+  Ink,
   sprite,
   painterFor,
   scaleOf,
@@ -96,10 +97,10 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }) {
   const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
   lay(stage, root, arrangement);
   const showPicture = hidePicture(model.get("picture"));
-  const onConnection = () => stage.resync(true);
+  const onConnection = () => stage.inbox.resync(true);
   model.on("comm_live_update", onConnection);
   beginAll(stage, model.get("saved") || []);
-  stage.resync();
+  stage.inbox.resync();
   return () => {
     model.off("comm_live_update", onConnection);
     stage.close();
@@ -127,10 +128,10 @@ export async function mount(
 export async function serve(el: HTMLElement) {
   const page = new ServedPage(new URL("messages", location.href), Number(el.dataset.number)),
     stages = await Promise.all(page.sources.map((source) => mount(el, [], DASHBOARD, source)));
-  for (const stage of stages) stage.resync();
+  for (const stage of stages) stage.inbox.resync();
   if (stages.length === 1) stages[0].root.focus({ preventScroll: true });
   try {
-    await page.follow(() => stages.forEach((stage) => stage.resync(true)));
+    await page.follow(() => stages.forEach((stage) => stage.inbox.resync(true)));
     for (const stage of stages) stage.emit("gone");
   } catch (error) {
     for (const stage of stages) stage.close();

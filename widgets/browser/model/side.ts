@@ -7,7 +7,6 @@ import type { Scene } from "./scene.ts";
 
 export class Side {
   judged = { said: new Set<number>(), truth: new Set<number>() }; // blocks of a judged prediction
-  index: number;
   recording!: Recording; // from `begin` on, and so is the scene
   scene!: Scene;
   reference: Scene | null = null;
@@ -15,9 +14,7 @@ export class Side {
   status: Status = { title: "", running: false, phase: null };
   texts = new Map<number, string>();
 
-  constructor(index: number) {
-    this.index = index;
-  }
+  constructor(readonly index: number) {}
 
   get hasRecording() {
     return this.recording !== undefined;

@@ -6,36 +6,37 @@ import type { Stage } from "./stage.ts";
 
 const PATIENCE_MS = 400;
 
-function field(label: string, input: HTMLElement) {
-  const made = element("label", "le-field");
-  made.append(element("span", "", label), input);
-  return made;
-}
-
-function input(type: string, value: string | number, title: string, className = "") {
-  const made = element("input", className);
-  Object.assign(made, { type, value, title });
-  return made;
+function number(value: number, min: number, max: number, title: string, className = "") {
+  const bounds = { min: String(min), max: String(max), step: "1" };
+  return element("input", `le-input ${className}`, { type: "number", value: String(value), title, ...bounds });
 }
 
 export class Controls {
-  stage: Stage;
   pending: string[] = [];
-  prompt = input("text", "", "the prompt's text", "le-prompt");
-  copies = input("number", 1, "how many equal requests");
-  maxTokens = input("number", 16, "at most so many new tokens each");
+  prompt = element("input", "le-input le-prompt", {
+    type: "text",
+    title: "the prompt's text",
+    placeholder: "a prompt, such as: Once upon a time",
+    maxLength: 200000,
+  });
+  copies = number(1, 1, 64, "how many equal requests");
+  maxTokens = number(16, 1, 100000, "at most so many new tokens each");
   options: Record<RequestOption, HTMLInputElement> = {
-    n: input("number", 1, "so many answers to the prompt, which share its blocks", "le-option"),
-    beams: input("number", 1, "a search for the likeliest text, with so many beams; 1: none", "le-option"),
-    priority: input("number", 0, "smaller is more urgent, also below 0", "le-option"),
+    n: number(1, 1, 16, "so many answers to the prompt, which share its blocks", "le-option"),
+    beams: number(1, 1, 16, "a search for the likeliest text, with so many beams; 1: none", "le-option"),
+    priority: number(0, -1000, 1000, "smaller is more urgent, also below 0", "le-option"),
   };
-  step = button("Step", "One step: schedule, forward, sample, update (key s)", "le-primary");
-  phase = button("Phase", "One phase of a step (key p)");
-  run = button("Run", "Step by itself, or pause (space)");
-  reset = button("Reset", "Empty the engine");
+  step = button("Step", "One step: schedule, forward, sample, update (key s)", () => this.goOn("step"), "le-primary");
+  phase = button("Phase", "One phase of a step (key p)", () => this.goOn("phase"));
+  run = button("Run", "Step by itself, or pause (space)", () =>
+    this.isRunning ? this.command("pause") : this.goOn("start"),
+  );
+  reset = button("Reset", "Empty the engine", () => this.command("reset"));
   submit = button("Add", "Add the requests to the waiting line");
-  message = element("div", "le-message");
-  element = element("div", "le-controls");
+  message = element("div", "le-message le-clip", { role: "status" });
+  form = element("form", "le-form");
+  buttons = element("div", "le-buttons", {}, this.step, this.phase, this.run, this.reset);
+  element = element("div", "le-controls", {}, this.form, this.buttons);
   error = "";
   advice = ""; // for a step that had nothing to do
   note?: string;
@@ -46,44 +47,17 @@ export class Controls {
   absence?: string;
   hint?: string;
 
-  constructor(stage: Stage) {
-    this.stage = stage;
-    this.prompt.placeholder = "a prompt, such as: Once upon a time";
-    this.prompt.maxLength = 200000;
-    Object.assign(this.copies, { min: 1, max: 64, step: 1 });
-    Object.assign(this.maxTokens, { min: 1, max: 100000, step: 1 });
-    for (const several of [this.options.n, this.options.beams]) Object.assign(several, { min: 1, max: 16, step: 1 });
-    Object.assign(this.options.priority, { min: -1000, max: 1000, step: 1 });
-    this.message.setAttribute("role", "status");
-    this.build();
-    this.listen();
-  }
-
-  build() {
-    const form = element("form", "le-form"),
-      buttons = element("div", "le-buttons");
+  constructor(readonly stage: Stage) {
+    const fields = { Prompt: this.prompt, copies: this.copies, "max tokens": this.maxTokens, ...this.options };
+    for (const [label, input] of Object.entries(fields))
+      this.form.append(element("label", "le-field", {}, element("span", "", label), input));
     this.submit.type = "submit";
-    form.append(
-      field("Prompt", this.prompt),
-      field("copies", this.copies),
-      field("max tokens", this.maxTokens),
-      ...Object.entries(this.options).map(([name, one]) => field(name, one)),
-      this.submit,
-    );
-    form.addEventListener("submit", (event) => {
+    this.form.append(this.submit);
+    this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.add();
     });
     this.prompt.addEventListener("input", () => this.onPrompt());
-    for (const action of ["step", "phase"] as const) this[action].addEventListener("click", () => this.goOn(action));
-    this.reset.addEventListener("click", () => this.command("reset"));
-    this.run.addEventListener("click", () => (this.isRunning ? this.command("pause") : this.goOn("start")));
-    buttons.append(this.step, this.phase, this.run, this.reset);
-    this.element.append(form, buttons);
-  }
-
-  listen() {
-    const { stage } = this;
     stage.on("status", () => this.showStatus());
     stage.on("answer", (answer) => this.showAnswer(answer));
     stage.on("silence", () => this.showSilence());
@@ -208,11 +182,10 @@ export class Controls {
 
 // The message of a view without controls: its kernel is gone or does not answer, or a callback has raised.
 export class Notice {
-  element = element("div", "le-notice le-error");
+  element = element("div", "le-notice le-error", { role: "status" });
   words = { absence: "", failure: "", listener: "" };
 
   constructor(stage: Stage) {
-    this.element.setAttribute("role", "status");
     const say = (kind: keyof Notice["words"], text: string) => this.say(kind, text);
     stage.on("gone", () => say("absence", stage.wire.absence.gone));
     stage.on("silence", () => say("absence", stage.wire.absence.silence));

@@ -5,19 +5,14 @@ import type { Recording } from "../model/recording.ts";
 const WIDTH = "24px"; // not to scale: a gap may be longer than what is known
 
 function piece(side: "before" | "after") {
-  const made = element("span", `le-gap le-gap-${side}`);
-  made.setAttribute("role", "img");
-  made.hidden = true;
-  return made;
+  return element("span", `le-gap le-gap-${side}`, { role: "img", hidden: true });
 }
 
 export class Gaps {
-  slide: HTMLElement;
   before = piece("before");
   after = piece("after");
 
-  constructor(slide: HTMLElement) {
-    this.slide = slide;
+  constructor(readonly slide: HTMLElement) {
     slide.append(this.before, this.after);
   }
 
@@ -30,7 +25,7 @@ export class Gaps {
   show(piece: HTMLElement, name: string, words?: string | null) {
     if (piece.title === (words ?? "")) return;
     put(piece, "title", words ?? "");
-    piece.setAttribute("aria-label", words ?? "");
+    piece.ariaLabel = words ?? "";
     piece.hidden = !words;
     this.slide.style.setProperty(name, words ? WIDTH : "0px");
   }

@@ -20,16 +20,13 @@ export interface Span {
 }
 
 export class SoloTrack {
-  side: Side;
   captions = new Captions();
   opening: [moment: number, sentence: Sentence] | null = null; // said of the moment at which the lab came to rest
   readonly isAboutSlots = false;
   readonly guide: string[] = []; // one recording has no guide, and nothing in which it differs
   readonly whyDifferent: Answer | null = null;
 
-  constructor(side: Side) {
-    this.side = side;
-  }
+  constructor(readonly side: Side) {}
 
   get first() {
     return this.side.recording.start;

@@ -66,7 +66,6 @@ export interface ViewHost {
   repaint(): void;
   ask(type: string, fields?: Record<string, unknown>): Promise<unknown>;
   askOlder(): void;
-  text(side: Side | number, tokenId: number): string;
 }
 
 export interface View {

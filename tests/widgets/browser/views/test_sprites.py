@@ -145,7 +145,7 @@ CARDS = """
   const theme = { ...colors, ui: "sans-serif", code: "monospace" };
   const painted = (block, theme) => {
     const context = board(ratio);
-    painter(context, rect, 3, block, { theme, groups: [], text: String });
+    painter(new Ink(context, theme), rect, 3, block, { groups: [], text: String });
     return pixelsOf(context);
   };
   const shared = blocks.map((block) => painted(block, theme));
