@@ -4,6 +4,7 @@
 #   PIP_FLAGS="..."          handed to pip and uv, as --find-links (pip's own settings are used in any case)
 #   PYTEST_FLAGS="-k merge"  handed to pytest
 #   TESTS=tests/session      what make test and make test-all run: files or folders, by default all
+#   CHOICE="not sweep and not journey"  which tests make test and make costs choose, by their marks
 #   WORKERS=3                processes that the tests are spread over; by default one more than there are cores
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
@@ -19,7 +20,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch site slides wheels gpu-cache runs model models browser emulators lab demo test test-all test-fast pictures lint lock clean
+.PHONY: help setup bundle watch site slides wheels gpu-cache runs model models browser emulators lab demo test test-all test-fast costs pictures lint lock clean
 
 PYTHON ?= python3
 # The headless build needs a fifth less processor time than the whole browser for the same pages.
@@ -33,6 +34,7 @@ NODE_MODULES := node_modules/.package-lock.json
 SITE := site
 SLIDES := slides.html
 WHEELS := dist
+CHOICE ?= not sweep
 WORKERS := auto
 # Whole files go to the workers, in order: those with a browser come last in each (see tests/conftest.py).
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_FLAGS)
@@ -63,6 +65,7 @@ help:
 	@echo "                make test TESTS=tests/session runs a part"
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
+	@echo "  make costs    tests/costs.txt anew: what each test costs, and so which are too dear for make test (TESTS=... a part)"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
 	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes; the first time 200 MB)"
 	@echo "  make slides   slides.html: the lecturers' slides, one file that opens from disk (docs/lecturers.md)"
@@ -154,10 +157,13 @@ demo: setup model
 	@$(PY) -m labengine demo
 
 test: setup models browser
-	@$(PYTEST) -m "not sweep" $(TESTS)
+	@$(PYTEST) -m "$(CHOICE)" $(TESTS)
 
 test-all: setup models browser emulators
 	@EVERY_SEED=1 PICTURES=1 $(PYTEST) $(TESTS)
+
+costs: setup models browser
+	@$(PYTEST) -m "$(CHOICE)" --costs $(TESTS)
 
 test-fast: setup
 	@$(PY) -m pytest -n $(WORKERS) -m "not sweep" $(PYTEST_FLAGS) tests/core tests/check tests/widgets/words tests/widgets/why

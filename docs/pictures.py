@@ -118,7 +118,7 @@ def kept(picture: Image.Image, name: str) -> None:
 
 def story(comparison: Comparison) -> list[bytes]:
     """Both sides and their words."""
-    return pair_payloads(comparison.view_source(), comparison.title)
+    return pair_payloads(comparison, comparison.title)
 
 
 # -- the pictures ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
 from labengine.session.compare.comparison import Comparison
-from labengine.session.compare.sides import RecordedSide
+from labengine.session.compare.sides import LiveSide
 from labengine.session.hand_over import hand_over_between
 from labengine.session.history.breakpoints import Breakpoint, BreakpointHit
 from labengine.session.history.crash import Crash
@@ -30,7 +30,6 @@ from labengine.session.history.inputs import Input
 from labengine.session.looking import Looking
 from labengine.session.outputs import RequestOutput
 from labengine.session.patch.rerun_beside import rerun_beside
-from labengine.session.recording_views import RecordingViews
 from labengine.session.requests import options_of
 from labengine.session.saved.assertion import Asserting
 from labengine.session.saved.code import to_code
@@ -42,14 +41,13 @@ from labengine.session.stats import LabStats
 from labengine.session.superseded import follow
 from labengine.session.view_source import LabViewSource
 from labengine.session.xray import xray
-from labengine.system.closing import Closing
 from labengine.system.threads import weakly
 
 if TYPE_CHECKING:  # torch is loaded for real models only, pandas and widgets for views only
     import torch
 
 
-class Lab(Looking, Closing):
+class Lab(LiveSide):
     """A real engine to step, inspect and question.
 
     lab = Lab(); lab.add("Once upon a time"); lab.step(); and `lab` at the end of a cell is its dashboard. lab.goto(1)
@@ -84,7 +82,7 @@ class Lab(Looking, Closing):
 
     One fair lock serves all threads. A step left open by phases() is finished by the next call that steps, adds or
     aborts. A lab delegates to its parts: `session` (session/session.py) has the engine, requests, runs and outputs;
-    session/history/ forks and rewinds it; session/recording_views.py has the views.
+    session/history/ forks and rewinds it; session/looking.py has the views.
     """
 
     @parameters_of(LabSettings)
@@ -101,7 +99,7 @@ class Lab(Looking, Closing):
 
     def _take(self, session: Session) -> None:
         """Build the lab on a session."""
-        self.session = session
+        self.session: Session = session
         """The parts: stepper, requests, runs, outputs, breakpoints, inputs, model ..."""
         self.settings: LabSettings = session.settings
         """The keywords that the lab was made with."""
@@ -114,21 +112,10 @@ class Lab(Looking, Closing):
         """The recording; None with record=False."""
         self.external: Connector | None = session.external
         self._history = History(session)
-        self._views = RecordingViews(
-            session.timeline,
-            self.view_source,
-            crash=lambda: self.crash,
-            held_still=session.stepper.reading,
-            xray=partial(xray, session, weakly(self._select_block)),
-        )
-        session.breakpoints.on_hit = weakly(self._views.show_hit)  # the session outlives a lab that was dropped
+        self._begin_looking(session.stepper.reading, partial(xray, session, weakly(self._select_block)))
+        session.breakpoints.on_hit = weakly(self._show_hit)  # the session outlives a lab that was dropped
         follow(self)
         weakref.finalize(self, weakly(session.runs.background.orphan)).atexit = False
-
-    @property
-    def views(self) -> RecordingViews:
-        """The widgets of this lab that were made so far."""
-        return self._views
 
     @property
     def model(self) -> str | PathLike[str]:
@@ -410,7 +397,7 @@ class Lab(Looking, Closing):
         """Begin anew on the same model: no requests, an empty pool, a new timeline. Listeners stay."""
         self.session.reset()
 
-    def compare(self, other: RecordedSide, **settings: Any) -> Comparison:
+    def compare(self, other: Looking, **settings: Any) -> Comparison:
         """Return this lab and another one, or an opened trace, side by side in lockstep; see labengine.compare."""
         return Comparison(self, other, **settings)
 
@@ -494,7 +481,7 @@ class Lab(Looking, Closing):
         """
         with interrupts_deferred():
             self.session.stop()
-            self._views.settle()
+            self._settle()
             self.session.release()
 
     def __repr__(self) -> str:
@@ -503,4 +490,4 @@ class Lab(Looking, Closing):
         return f"{self.title}\n{block_map(self.snapshot(), self.timeline)}"
 
     def _select_block(self, block_id: int) -> None:
-        self._views.select(("block", block_id))
+        self.selection = "block", block_id

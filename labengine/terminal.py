@@ -122,8 +122,7 @@ def find(options: Namespace) -> int:
 )
 def find_engine(options: Namespace) -> int:
     """Search as `find` does on an engine's own scheduler; see docs/engine_bugs.md."""
-    from labengine.finder.engines.find_engine_command import find_in_engine_command
-    from labengine.finder.find_command import exit_code_of
+    from labengine.finder.find_command import exit_code_of, find_in_engine_command
 
     search = find_in_engine_command(options)
     print(search)

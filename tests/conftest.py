@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checkout import ROOT
-from costs import Costs
+from costs import Costs, recorded
 from ctrl_c import python_handles_sigint
 from labengine.engine import endless
 from labengine_vllm.outbox import Outbox
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --costs."""
-    parser.addoption("--costs", type=Path, metavar="FILE", help="write each test's processor seconds to this file")
+    parser.addoption("--costs", action="store_true", help="measure the tests' processor seconds, for tests/costs.txt")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measure the costs if asked."""
-    if path := config.getoption("--costs"):
-        config.pluginmanager.register(Costs(path))
+    if config.getoption("--costs"):
+        config.pluginmanager.register(Costs())
 
 
 @pytest.fixture(scope="session")
@@ -143,8 +143,15 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The browser tests go last: playwright keeps an event loop on the main thread from the first of them on."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The browser tests go last: playwright keeps an event loop on the main thread from the first of them on.
+
+    A test that is too dear for every change is a sweep, unless it is a journey; all are when they are measured.
+    """
+    dear = {} if config.getoption("--costs") else recorded()
+    for item in items:
+        if item.nodeid in dear and not item.get_closest_marker("journey"):
+            item.add_marker(pytest.mark.sweep)
     browser = Path(__file__).parent / "browser"
     for item in items:
         if item.path.is_relative_to(browser):

@@ -2,7 +2,6 @@
 
     python benchmarks/gpu --first [--budget SECONDS] [--out DIR] [--only "STAGE;STAGE"]
     python benchmarks/gpu --peers [--budget SECONDS] [--out DIR] [--only "ENGINE;PROFILE"] [--rounds 3]
-                          [--vllm PYTHON]
     both:                 [--brought .gpu] [--nano CHECKOUT] [--fa3 LIBRARY]
 
 --first: correctness stages side by side (kernels, sampler, labs and graphs, wide tables, memcheck of a part), then
@@ -19,7 +18,7 @@ a budget, limits are ten times as long. Exits with 1 if something failed.
 
 Nothing has to be installed but torch, Triton and the tests' packages, and no network is needed: --brought names a
 folder of what the machine lacks (brought.py says what may be in it; docs/gpu.md how to fill it). CHECKOUT: the folder
-of nano-vLLM's sources. PYTHON: an interpreter that has vLLM. --fa3: where flash-attn cannot be built, vLLM's kernels
+of nano-vLLM's sources. --fa3: where flash-attn cannot be built, vLLM's kernels
 (_vllm_fa3_C.abi3.so, or .xz of it) serve FA3 to us, and flash_attn's calls to nano-vLLM.
 """
 
@@ -50,18 +49,13 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--brought", type=Path, default=ROOT / ".gpu")
     parser.add_argument("--nano", default=os.environ.get("LABENGINE_NANO_VLLM"))
-    parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
     parser.add_argument("--fa3", default=os.environ.get("LABENGINE_FA3_LIBRARY"))
     selected = parser.parse_args(arguments)
     selected.only = {name.strip() for name in selected.only.split(";") if name.strip()}
-    known = first.names() if selected.first else peers.names(participants(selected, Path("nano")))
+    known = first.names() if selected.first else peers.names()
     if unknown := selected.only - {*known}:
         parser.error(f"--only knows {'; '.join(known)}, not {'; '.join(sorted(unknown))}")
     return selected
-
-
-def participants(selected: argparse.Namespace, nano: Path | None) -> peers.Peers:
-    return peers.Peers(nano, selected.vllm)
 
 
 def main() -> None:
@@ -74,7 +68,7 @@ def main() -> None:
         if selected.first:
             first.run_first(run, brought, selected.only)
         else:
-            peers.run_peers(run, brought, participants(selected, brought.nano), selected.rounds, selected.only)
+            peers.run_peers(run, brought, selected.rounds, selected.only)
     finally:
         print(f"\n{run.journal.report()}\n", flush=True)
         run.journal.say(f"the end; all of it is in {run.journal.folder}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from processes import end_group, start_group
+from stages import end_group, start_group
 
 SCRIPT = Path(__file__).with_name("engines.py")
 LEAVING_SECONDS = 15

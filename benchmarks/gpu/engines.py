@@ -114,41 +114,7 @@ class Nano:
         self.llm.scheduler.block_manager.hash_to_block_id.clear()
 
 
-class Vllm:
-    """vLLM, of whatever version the interpreter has; without prefix caching, for rounds repeat prompts."""
-
-    def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
-        import vllm
-
-        self._vllm = vllm
-        self.llm = vllm.LLM(
-            model_dir,
-            skip_tokenizer_init=True,
-            max_model_len=MAX_MODEL_LEN,
-            max_num_batched_tokens=MAX_BATCHED_TOKENS,
-            max_num_seqs=MAX_NUM_SEQS,
-            enable_prefix_caching=False,
-        )
-        self.about = f"vLLM {vllm.__version__}, its defaults"
-
-    def warm_up(self) -> None:
-        self.run(Workload([[7] * 300, [9] * 20], [20, 20]))
-
-    def run(self, workload: Workload) -> int:
-        sampling = [
-            self._vllm.SamplingParams(temperature=TEMPERATURE, ignore_eos=True, max_tokens=n, detokenize=False)
-            for n in workload.num_outputs
-        ]
-        prompts = [{"prompt_token_ids": prompt} for prompt in workload.prompts]
-        outputs = self.llm.generate(prompts, sampling, use_tqdm=False)
-        return sum(len(output.outputs[0].token_ids) for output in outputs)
-
-
-ENGINES: dict[str, type[Engine]] = {
-    "ours": Ours,
-    "nano": Nano,
-    "vllm": Vllm,
-}
+ENGINES: dict[str, type[Engine]] = {"ours": Ours, "nano": Nano}
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
-from labengine.engine.sources.cache import cached_dir, write_manifest
+from labengine.engine.sources.cache import cached_dir
 from labengine.engine.sources.catalogue import KNOWN_MODELS
 
 LARGEST_LOGIT = 30.0
@@ -36,7 +36,6 @@ def put_into_cache(name: str, files: Path) -> Path:
         with TemporaryDirectory(prefix=f".making-{name}-", dir=target.parent) as work:
             made = Path(work) / "model"
             save_random(files, made)
-            write_manifest(made, source="random weights")
             os.rename(made, target)
     return target
 
@@ -52,8 +51,7 @@ def save_random(files: Path, directory: Path) -> None:
         scale_logits(model)
     model.save_pretrained(directory, max_shard_size="20GB")
     for file in files.iterdir():
-        if file.name != "manifest.json":
-            shutil.copy(file, directory / file.name)
+        shutil.copy(file, directory / file.name)
 
 
 @torch.no_grad()

@@ -7,20 +7,20 @@ fails, or does not answer within its limit, is left out from then on, and the ot
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from brought import Brought
 from engine_process import EngineError, EngineProcess, Entry
 from preparation import prepare, qwen3
-from report import most_tokens_per_second, profile_table, speed_table
 from stages import Outcome, Run, Stage, answer_of, python
-from workload import nano_vllm_workload
+from workload import Workload, nano_vllm_workload
 
+EMBEDDING_BYTES = 151936 * 1024 * 2
 OURS = "labengine, blocks of 16"
 ROUND_SECONDS = 150
 """Limit of an engine's start and two answers."""
@@ -32,25 +32,15 @@ PROFILES = ((256, 16), (1, 16), (256, 256))
 """Batch and block size of each profile; the first is taken after the first round, one more after each other round."""
 
 
-@dataclass(frozen=True)
-class Peers:
-    """Where the optional engines are: nano-vLLM's checkout, and an interpreter that has vLLM."""
-
-    nano: Path | None = None
-    vllm: str | None = None
-
-    def entries(self, size: Mapping[str, int] = SIZE) -> list[Entry]:
-        """Those that take part, ours first; the peers come second, before our other settings."""
-        found = [Entry(OURS, "ours", {**size, "block_size": 16})]
-        if self.nano is not None:
-            found.append(Entry("nano-vLLM", "nano", {**size, "checkout": str(self.nano)}))
-        if self.vllm is not None:
-            found.append(Entry("vLLM", "vllm", {**size}, self.vllm))
-        return [
-            *found,
-            Entry(f"{OURS}, Triton", "ours", {**size, "block_size": 16, "attention": "triton"}),
-            Entry("labengine, blocks of 256", "ours", {**size, "block_size": 256}),
-        ]
+def entries(nano: Path | None) -> list[Entry]:
+    """Return the engines that take part, ours first; nano-vLLM, if its checkout is there, before our other settings."""
+    theirs = [] if nano is None else [Entry("nano-vLLM", "nano", {**SIZE, "checkout": str(nano)})]
+    return [
+        Entry(OURS, "ours", {**SIZE, "block_size": 16}),
+        *theirs,
+        Entry(f"{OURS}, Triton", "ours", {**SIZE, "block_size": 16, "attention": "triton"}),
+        Entry("labengine, blocks of 256", "ours", {**SIZE, "block_size": 256}),
+    ]
 
 
 def in_order(entries: Sequence[Entry], number: int) -> list[Entry]:
@@ -122,9 +112,7 @@ def measured(entry: Entry, model_dir: Path, run: Run) -> tuple[float, str]:
     """
     log = run.work / "logs" / f"{entry.engine}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    # Another interpreter has packages of its own.
-    own = {} if entry.python == sys.executable else {"PYTHONPATH": ""}
-    process = EngineProcess(entry, model_dir, log, {**run.environment, **own}, run.budget.limit(ROUND_SECONDS))
+    process = EngineProcess(entry, model_dir, log, run.environment, run.budget.limit(ROUND_SECONDS))
     try:
         answers = [process.run() for _ in range(2)]
         process.leave()
@@ -154,19 +142,19 @@ def take_profile(run: Run, model_dir: Path, batch: int, block_size: int) -> None
         print(profile_table(answer), flush=True)
 
 
-def names(peers: Peers) -> list[str]:
+def names() -> list[str]:
     """All engines and profiles that --only can pick."""
-    return [*(entry.name for entry in peers.entries()), *(profile_name(*profile) for profile in PROFILES)]
+    return [*(entry.name for entry in entries(Path("nano"))), *(profile_name(*profile) for profile in PROFILES)]
 
 
-def run_peers(run: Run, brought: Brought, peers: Peers, rounds: int, only: Collection[str] = ()) -> None:
+def run_peers(run: Run, brought: Brought, rounds: int, only: Collection[str] = ()) -> None:
     """Prepare, measure the GPU's limits, and take rounds and profiles in turn while the budget lasts."""
     model_dir = brought.work / "qwen3-shape"
     usable = prepare(run, brought, qwen3(model_dir))
     run.environment = {**run.environment, **usable.fa3_environment()}
     limits = answer_of(run.alone(Stage("limits", python("gpu_limits.py"), 40, is_shown=True)))
-    entries = [entry for entry in peers.entries() if not only or entry.name in only]
-    comparison = Comparison(run, entries, model_dir, limits)
+    picked = [entry for entry in entries(brought.nano) if not only or entry.name in only]
+    comparison = Comparison(run, picked, model_dir, limits)
     if limits is not None and (weights := model_dir / "model.safetensors").exists():
         comparison.most = most_tokens_per_second(nano_vllm_workload(**SIZE), weights.stat().st_size, limits)
     try:
@@ -185,3 +173,54 @@ def parts(rounds: int, only: Collection[str] = ()) -> Iterator[tuple[int, list[t
         following = left[:1] if number < rounds else left
         left = left[len(following) :]
         yield number, following
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def most_tokens_per_second(workload: Workload, weight_bytes: int, limits: Mapping[str, Any]) -> float:
+    """Output tokens per second that no engine can exceed which runs all requests together."""
+    parameters = (weight_bytes - EMBEDDING_BYTES) / 2
+    prompts = 2 * parameters * workload.num_prompt_tokens / limits["matmul_flops_per_second"]
+    decodes = workload.floor_seconds(weight_bytes, limits["copied_bytes_per_second"])
+    return workload.num_output_tokens / (prompts + decodes)
+
+
+def speed_table(speeds: Mapping[str, Sequence[float]], about: Mapping[str, str], ours: str, most: float | None) -> str:
+    """Markdown, then a line about each engine. Ratios are medians of the rounds' ratios.
+
+    speeds: output tokens per second of each round. ours: the engine that the others are compared with.
+    """
+    lines = [
+        f"| | output tok/s | lowest to highest | {ours} is | of the limit |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, found in speeds.items():
+        if not found:
+            words = about.get(name, "did not run").splitlines()
+            reason = ": ".join(line[:120].replace("|", "/") for line in dict.fromkeys((words[0], words[-1])))
+            lines.append(f"| {name} | {reason} | | | |")
+            continue
+        ratios = [mine / theirs for mine, theirs in zip(speeds.get(ours, ()), found, strict=False)]
+        ratio = f"{median(ratios):.2f} x" if ratios else ""
+        share = f"{median(found) / most:.0%}" if most else ""
+        lines.append(f"| {name} | {median(found):,.0f} | {min(found):,.0f} to {max(found):,.0f} | {ratio} | {share} |")
+    lines += ["", f"limit: {most:,.0f} output tok/s" if most else "the limit is not known"]
+    return "\n".join([*lines, *(f"* {name}: {words}" for name, words in about.items())])
+
+
+def profile_table(result: Mapping[str, Any]) -> str:
+    """Phases in one line, then kernels."""
+    phases = ", ".join(f"{phase} {ms:.3f}" for phase, ms in result["phases_ms"].items())
+    recording = result["recording"]
+    lines = [
+        f"{result['batch']} decodes, context {result['context']}, blocks of {result['block_size']}: "
+        f"{recording['silent_ms']:.3f} ms a step, {result['gpu_ms']:.3f} of it on the GPU; "
+        f"with recording {recording['ratio']:.4f} of that",
+        f"ms per phase, the GPU waited for behind each: {phases}",
+        "",
+        "| kernel | calls a step | ms a step |",
+        "|---|---:|---:|",
+        *(f"| `{row['kernel']}` | {row['calls']} | {row['ms']:.3f} |" for row in result["kernels"]),
+    ]
+    return "\n".join(lines)

@@ -27,10 +27,11 @@ def preparation(brought: Brought) -> list[Stage]:
     """Independent of each other; what was not brought along has no stage."""
     found = [Stage("probe", python("probe.py"), 90, is_shown=True)]
     if brought.fa3 is not None:
-        command = python("load_fa3.py", brought.fa3, str(brought.fa3_library))
+        command = python("unpack.py", "fa3", brought.fa3, str(brought.fa3_library))
         found.append(Stage(FA3, command, 60, brought.fa3_environment()))
     if brought.triton_cache is not None:
-        found.append(Stage("prepare: kernels", python("unpack.py", brought.triton_cache, TRITON_CACHE.parent), 60))
+        command = python("unpack.py", "cache", brought.triton_cache, TRITON_CACHE.parent)
+        found.append(Stage("prepare: kernels", command, 60))
     return found
 
 

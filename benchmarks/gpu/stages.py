@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import IO, Any
 
 from brought import ROOT
-from processes import end_group, start_group
 
 LEFT_OUT = "left out: "
 """Begins the last line of a check that this machine cannot run; the reason follows."""
@@ -26,6 +30,24 @@ REASON = re.compile(r"^(E  |FAILED|ERROR|[\w.]*(Error|Exit|Interrupt)\b)")
 """Lines of a failed stage's output that give the reason."""
 NUM_REASONS = 4
 """First different ones that are printed, and as many last ones."""
+
+
+def start_group(
+    command: Sequence[str], environment: Mapping[str, str], output: IO[bytes], **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a command that writes its errors, and by default all else, into a file. Raises OSError.
+
+    environment: added to this process's own.
+    """
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, **options}
+    return subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, **pipes)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the process's group, the process itself included, and wait for it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 class Budget:

@@ -6,15 +6,34 @@ in Triton's cache on a machine that has no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
 
+from labengine.engine.attention.triton_tiles import Gpu
+
+GPUS = {
+    75: Gpu((7, 5), 40),
+    80: Gpu((8, 0), 108),
+    86: Gpu((8, 6), 84),
+    89: Gpu((8, 9), 128),
+    90: Gpu((9, 0), 132),
+    100: Gpu((10, 0), 148),
+    120: Gpu((12, 0), 170),
+}
+"""One of each capability."""
 SHARED_MEMORY = 232_448
 """Bytes of an sm_90's program."""
 NUMBERS = count()
@@ -97,3 +116,31 @@ def without_device(capability: int = 90) -> Iterator[None]:
     attribute = "_active" if hasattr(driver, "_active") else "active"  # Triton 3.2 has the second one only
     with patch.object(driver, attribute, StandinDriver(capability)):
         yield
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel: what was compiled for it, and its arguments and options by name."""
+
+    compiled: Any
+    arguments: Mapping[str, Any]
+
+
+Launches = dict[str, list[Launch]]
+"""By the kernel's name."""
+
+
+@contextmanager
+def compiling(capability: int) -> Iterator[Launches]:
+    """Have every launch compile its kernel and not run it; note the launches."""
+    launches: Launches = {}
+    run = JITFunction.run
+
+    def compile_only(kernel: Any, *args: Any, grid: tuple[int, ...], warmup: bool, **named: Any) -> None:
+        assert all(size > 0 for size in grid)
+        compiled = run(kernel, *args, grid=grid, warmup=True, **named)
+        arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
+        launches.setdefault(kernel.fn.__name__, []).append(Launch(compiled, arguments))
+
+    with without_device(capability), patch.object(JITFunction, "run", compile_only):
+        yield launches

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from labengine import events as ev
 from labengine.check.blame import Blamed, Suspects, override_words
-from labengine.check.covered import judge_cover
+from labengine.check.invariants import judge_cover
 from labengine.check.named import Names
 from labengine.check.oracle import Oracle
 from labengine.check.registered import REGISTERING, Omissions

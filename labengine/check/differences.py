@@ -1,12 +1,37 @@
-"""What differs between the KV that a request needs and the KV that a slot holds: tokens, position or extra keys."""
+"""Misreads, and what differs between the KV that a request needs and the KV that a slot holds."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from labengine.check.slot_memory import Identified, PrefixIdentities, changing_keys
 from labengine.core.request import ExtraKeys, images_before
+from labengine.record.violation import Violation
 
 _WORDS = {"lora": "adapter", "lora_path": "adapter path", "lora_int_id": "adapter number", "cache_salt": "cache salt"}
 """Domains of extra keys as sentences name them; any other one by its own name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misread:
+    """A read in which a token attended to a position of its own request and found other content."""
+
+    request_id: int
+    group: int
+    index: int
+    """The entry of the request's table."""
+    entry: int | None
+    """The block in that entry, or the null block; None when the table ends before."""
+    is_null: bool
+    position: int
+    finding: str
+
+    def violation(self) -> Violation:
+        """Return this as a violation of the rule `read`."""
+        where = f"position {self.position} in entry {self.index} of its table in group {self.group}"
+        text = f"request {self.request_id} reads {where}: {self.finding}"
+        block_ids = () if self.entry is None or self.is_null else (self.entry,)
+        return Violation("read", text, (self.request_id,), block_ids)
 
 
 def extra_keys_unlike(one: ExtraKeys, other: ExtraKeys) -> tuple[str, str]:

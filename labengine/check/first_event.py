@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
+from labengine.check.differences import Misread
 from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
-from labengine.check.misread import Misread
 from labengine.check.past_state import PastState
 from labengine.check.state import FoldState
 from labengine.check.stream import Stream

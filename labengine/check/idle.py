@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from labengine import events as ev
 from labengine.check.blame import Blamed
+from labengine.check.step_rules import JudgedStep
 from labengine.check.stream import Stream
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import decider_among
-from labengine.core.step_plan import StepPlan
 from labengine.record.violation import Violation
 from labengine.record.wording import counted
 
@@ -25,11 +25,9 @@ SELECTING = tuple(
 """Methods that select the running requests of a step."""
 
 
-def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Parts) -> Iterator[Blamed]:
-    """Yield running requests that get no token, though the step's budget and the free blocks have room for one.
-
-    stream: the events up to the plan.
-    """
+def serves_who_fits(step: JudgedStep) -> Iterator[Blamed]:
+    """`idle`: yield running requests that get no token, though budget and free blocks have room for one."""
+    plan, stream, scheduler = step.plan, step.stream, step.scheduler
     passed_over = stream.running.difference([part.request_id for part in plan.scheduled])
     if not passed_over:
         return
@@ -45,7 +43,7 @@ def judge_idle(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Part
         if _waits_for_a_boundary(request, num_left, scheduler) or scheduler.waits_for_modules(request, num_left):
             continue
         if request.num_computed_tokens < request.num_tokens and needed <= num_free:
-            yield _idle(request, num_left, needed, num_free, _overtaken_at(request, stream, scheduler), parts)
+            yield _idle(request, num_left, needed, num_free, _overtaken_at(request, stream, scheduler), step.parts)
 
 
 def _has_preempted_itself(stream: Stream) -> bool:

@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from labengine.check.state import Entry, FoldState, RequestView, State
 from labengine.core.block import Key
+from labengine.events import PrefixHit
 from labengine.record.fold import Fold
 from labengine.record.snapshot import BlockState, GroupState, Snapshot, map_key
 from labengine.record.violation import Violation as Violation
+from labengine.record.wording import counted
 
 
 def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violation]:
@@ -100,6 +102,26 @@ def blocks_read(spec: GroupState, position: int, end: int) -> tuple[int, int]:
         return max(0, last - 1), last
     first = 0 if spec.window is None else max(0, position - spec.window + 1)
     return (first // spec.block_size, -(-end // spec.block_size)) if first < end else (0, 0)
+
+
+def judge_cover(hit: PrefixHit, groups: Sequence[GroupState], null_block: int) -> Violation | None:
+    """`window`: return the violation of a hit that counts tokens whose KV, or whose state, it has no block for."""
+    for group, (spec, block_ids) in enumerate(zip(groups, hit.block_ids, strict=False)):
+        first, end = blocks_read(spec, hit.num_tokens, hit.num_tokens)
+        read = block_ids[first:end]
+        if len(read) < end - first or null_block in read:
+            index = first + next((i for i, block_id in enumerate(read) if block_id == null_block), len(read))
+            return _uncovered_by_hit(hit, group, spec, index, is_null=index < len(block_ids))
+    return None
+
+
+def _uncovered_by_hit(hit: PrefixHit, group: int, spec: GroupState, index: int, *, is_null: bool) -> Violation:
+    start, end = index * spec.block_size, min((index + 1) * spec.block_size, hit.num_tokens)
+    what = f"the state after {counted(end, 'token')}" if spec.keeps_states else f"tokens {start} to {end - 1}"
+    lack = "a null entry" if is_null else "no entry"
+    tokens = counted(hit.num_tokens, "token")
+    text = f"request {hit.request_id} hits {tokens}, and its hit in group {group} has {lack} for {what}"
+    return Violation("window", text, (hit.request_id,))
 
 
 def _queued_twice(snapshot: Snapshot) -> Iterator[Violation]:

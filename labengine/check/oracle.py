@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from labengine.check.differences import contents_unlike, kv_unlike
-from labengine.check.misread import Misread
+from labengine.check.differences import Misread, contents_unlike, kv_unlike
 from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory, content_of, continued
 from labengine.check.states import States
 from labengine.core.connector import BlockKV

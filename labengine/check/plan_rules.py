@@ -1,22 +1,12 @@
-"""Rules on a step before it is computed: the slots that it writes, and progress of each of its requests."""
+"""Rules on the slots that a step writes, before it is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from labengine import events as ev
-from labengine.check.blame import Blamed
 from labengine.check.state import State
-from labengine.check.stream import Stream
-from labengine.core.parts import Parts
-from labengine.core.request import RequestStatus
-from labengine.core.scheduler import Scheduler
-from labengine.core.seams import decider_among
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.record.violation import Violation
-
-BOOKING = ("Scheduler.book_computed", "Drafts.judge", "Scheduler.update")
-"""Methods that count what a step has computed."""
 
 
 def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterator[Violation]:
@@ -135,65 +125,3 @@ def _expects_the_same(state: State, entry: tuple[int, int, int], other: tuple[in
     end = (entry[2] + 1) * state.groups[entry[1]].block_size
     one, two = (state.requests[request_id].token_ids[:end] for request_id in (entry[0], other[0]))
     return entry[1:] == other[1:] and one == two
-
-
-def judge_progress(plan: StepPlan, stream: Stream) -> list[Blamed]:
-    """Return requests that the step schedules or admits without computing a token of theirs.
-
-    stream: the events up to the plan.
-    """
-    return [*_empty_shares(plan, stream), *_admitted_in_vain(plan, stream)]
-
-
-def _empty_shares(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
-    for part in plan.scheduled:
-        if not part.token_ids:
-            text = f"request {part.request_id} is scheduled, and none of its tokens is computed: its hit may cover all"
-            yield _blamed(text, part.request_id, stream)
-
-
-def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
-    """Yield admitted requests that are not scheduled, except those that wait for a load or were preempted at once."""
-    if not any(type(event) is ev.PrefixHit for event in stream.under_way()):
-        return
-    admitted: dict[int, None] = {}
-    for event in stream.under_way():
-        if isinstance(event, ev.PrefixHit):
-            admitted[event.request_id] = None
-        elif isinstance(event, (ev.RequestPreempted, ev.RequestFinished)) or (
-            isinstance(event, ev.ExternalHit) and event.is_loading
-        ):
-            admitted.pop(event.request_id, None)
-    for request_id in admitted.keys() - {part.request_id for part in plan.scheduled}:
-        text = f"request {request_id} was admitted, and the step schedules nothing for it"
-        yield _blamed(text, request_id, stream)
-
-
-def judge_booked(plan: StepPlan, stream: Stream, scheduler: Scheduler, parts: Parts) -> Iterator[Blamed]:
-    """Yield requests that count fewer tokens than the step computed, or more, or guesses that are not theirs.
-
-    Those that are not counted are computed again, perhaps for ever; those that are counted in vain have no KV. (The
-    last token of a beam has KV until its search chooses the next one.)
-
-    stream: the events of the whole step. (A step that is planned before the last one is booked counts later.)
-    """
-    if scheduler.plans_ahead:
-        return
-    requests = scheduler.requests
-    for part in plan.scheduled:
-        request = requests.get(part.request_id)
-        if request is None or not request.has_blocks or request.status is RequestStatus.FINISHED:
-            continue
-        if not part.num_known <= request.num_computed_tokens <= part.end:
-            text = f"request {part.request_id} is computed up to token {part.num_known}, and counts "
-            text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
-            yield _blamed(text, part.request_id, stream)
-        elif request.num_computed_tokens >= request.num_tokens and request.sampling.beams == 1:
-            text = f"request {part.request_id} has {request.num_tokens} tokens, the last one without KV, and counts "
-            text += f"{request.num_computed_tokens} as computed ({decider_among(parts, BOOKING)})"
-            yield _blamed(text, part.request_id, stream)
-
-
-def _blamed(text: str, request_id: int, stream: Stream) -> Blamed:
-    number = stream.newest(lambda event: getattr(event, "request_id", None) == request_id)
-    return Blamed(Violation("progress", text, (request_id,)), stream.last_number if number is None else number)

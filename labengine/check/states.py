@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from labengine.check.misread import Misread
+from labengine.check.differences import Misread
 from labengine.check.slot_memory import PrefixIdentities, SlotMemory
 from labengine.core.step_plan import ScheduledRequest
 from labengine.record.snapshot import GroupState

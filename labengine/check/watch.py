@@ -10,16 +10,23 @@ from labengine import events as ev
 from labengine.check.blame import Blamed, Suspects, all_overrides
 from labengine.check.claims import Claims, Noted
 from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
-from labengine.check.freed import judge_freed_again
-from labengine.check.granted import judge_failure, judge_granted
-from labengine.check.idle import judge_idle
+from labengine.check.idle import serves_who_fits
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
-from labengine.check.plan_rules import judge_booked, judge_progress
 from labengine.check.queues import Queues
-from labengine.check.sampled import judge_sampled
 from labengine.check.shadow import Difference, Shadow
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
+from labengine.check.step_rules import (
+    JudgedStep,
+    Rule,
+    computes_something,
+    counts_what_it_computed,
+    failed_for_want_of_blocks,
+    freed_again,
+    hands_out_what_was_sampled,
+    is_granted,
+    schedules_the_admitted,
+)
 from labengine.check.stream import CHANGE_NOTHING, Stream
 from labengine.check.tier import TierContent
 from labengine.check.watched_runner import WatchableRunner, WatchedRunner
@@ -35,6 +42,9 @@ from labengine.record.violation import Subject, Violation, gravest_first
 MAX_VIOLATIONS = 1000
 MAX_FIRST_EVENTS = 50
 """Violations traced through the recording: one walk takes about a second."""
+
+ON_A_PLAN: tuple[Rule, ...] = (computes_something, schedules_the_admitted, is_granted, serves_who_fits)
+AT_A_STEPS_END: tuple[Rule, ...] = (counts_what_it_computed, hands_out_what_was_sampled)
 
 
 class Watch:
@@ -163,23 +173,20 @@ class Watch:
         self._ask_claims(lambda claims, stream: claims.note_plan(plan))
 
     def _judge_plan(self, plan: StepPlan, stream: Stream) -> list[Blamed]:
-        """Return violations of the rules on what a schedule has to do for its requests."""
         self._plan = plan
-        assert self._engine is not None
-        scheduler, parts = self._engine.scheduler, self._engine.parts
-        granted = judge_granted(plan, stream, scheduler.manager, parts)
-        return [*judge_progress(plan, stream), *granted, *judge_idle(plan, stream, scheduler, parts)]
+        return self._judge_step(ON_A_PLAN, plan, stream)
 
     def _judge_booked(self, stream: Stream) -> list[Blamed]:
-        """Return violations of the rules on the schedule of a step that has ended."""
+        """Return violations of the rules on a step that has ended."""
         if self._plan is None:
             return self._judge_plan(StepPlan(()), stream)
-        assert self._engine is not None
-        scheduler, parts = self._engine.scheduler, self._engine.parts
-        return [
-            *judge_booked(self._plan, stream, scheduler, parts),
-            *judge_sampled(self._plan, self._sampled, scheduler, stream, parts),
-        ]
+        return self._judge_step(AT_A_STEPS_END, self._plan, stream)
+
+    def _judge_step(self, rules: Sequence[Rule], plan: StepPlan, stream: Stream) -> list[Blamed]:
+        engine = self._engine
+        assert engine is not None
+        step = JudgedStep(plan, stream, engine.scheduler, engine.parts, self._sampled, engine.failure)
+        return [blamed for rule in rules for blamed in rule(step)]
 
     def after_forward(self, plan: StepPlan) -> None:
         """Judge the reads of the forward pass."""
@@ -249,9 +256,9 @@ class Watch:
     def _judge_failed(self, stream: Stream) -> list[Blamed]:
         """Return what broke before a part raised. In a listener it shows nothing of the core."""
         assert self._engine is not None
-        error, parts = self._engine.failure, self._engine.parts
-        freed = [*judge_freed_again(error, stream, self._timeline, self._overrides)]
-        found = [*judge_failure(error, stream, parts)]
+        error = self._engine.failure
+        freed = [*freed_again(error, stream, self._timeline, self._overrides)]
+        found = self._judge_step((failed_for_want_of_blocks,), StepPlan(()), stream)
         if error is None or not is_of_listener(error):
             found += stream.look_ahead()
         return found or freed  # a reference that was never counted is freed again, too: that is the cause

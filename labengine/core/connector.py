@@ -8,12 +8,12 @@ forward.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from labengine.core.block import Key
-from labengine.core.tier_log import TierChanges, TierLog
 from labengine.events import Transfer
 
 if TYPE_CHECKING:
@@ -80,6 +80,42 @@ class KVAccess(Protocol):
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Overwrite a block with a result of `read_block`. Keeps no reference to it, does not modify it."""
         ...
+
+
+class TierChanges(NamedTuple):
+    """What a tier did since it was last asked."""
+
+    dropped: tuple[Key, ...]
+    pinned: tuple[tuple[int, bytes, int], ...]
+    """(group, block hash, number of pins)."""
+
+
+class TierLog:
+    """Changes of a tier since they were last taken. A tier's threads may write to it while the engine reads."""
+
+    def __init__(self) -> None:
+        self._noted: deque[tuple[Key, int | None]] = deque()
+        """(key, number of its pins), or (key, None) for a dropped key; oldest first."""
+
+    def note_dropped(self, key: Key) -> None:
+        """Note that a content left the tier."""
+        self._noted.append((key, None))
+
+    def note_pins(self, key: Key, count: int) -> None:
+        """Note how many transfers now keep a content from being evicted; 0 for none."""
+        self._noted.append((key, count))
+
+    def take(self) -> TierChanges:
+        """Return the changes since the last call."""
+        dropped: dict[Key, None] = {}
+        pins: dict[Key, int] = {}
+        while self._noted:
+            key, count = self._noted.popleft()
+            if count is None:
+                dropped[key] = None
+            else:
+                pins[key] = count
+        return TierChanges(tuple(dropped), tuple((*key, count) for key, count in pins.items()))
 
 
 class Connector(ABC):

@@ -33,6 +33,11 @@ class Journal(list[tuple[Any, ...]]):
     record = list.append
     """record((function, argument ...)): note how to undo the mutation that follows."""
 
+    def put(self, mapping: dict[Any, Any], key: Any, value: Any) -> None:
+        """Set an entry of a dict, or remove it if the value is None. No entry of such a dict is None."""
+        self.append((_put, mapping, key, mapping.get(key)))
+        _put(mapping, key, value)
+
     def commit(self) -> None:
         """Keep this step's mutations. Those of a next step begun ahead can still be rolled back."""
         if self._next is None:
@@ -73,3 +78,10 @@ class Journal(list[tuple[Any, ...]]):
             except Exception as error:
                 self.failures.append(error)
         self._next = None
+
+
+def _put(mapping: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from labengine.config import MAX_PRIORITY, EngineConfig, checked_int
 from labengine.core.connector import Connector
@@ -10,7 +11,6 @@ from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
-from labengine.core.siblings import Siblings
 from labengine.core.step_plan import UNSAMPLED
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import (
@@ -22,6 +22,55 @@ from labengine.events import (
     TokensComputed,
 )
 from labengine.record.hooks import Hooks
+
+
+class Siblings:
+    """Requests that continue another one's tokens, and wait until it has computed them: per leader, as they came.
+
+    They are in no queue: the leader computes for them.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._of: dict[int, tuple[Request, ...]] = {}
+        self._journal = journal
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def of(self, leader: Request) -> tuple[Request, ...]:
+        """Return the siblings of a leader."""
+        return self._of.get(leader.request_id, ())
+
+    def join(self, sibling: Request, leader: Request) -> None:
+        """Have a request wait for the leader's tokens."""
+        self._journal.put(self._of, leader.request_id, (*self.of(leader), sibling))
+
+    def take(self, leader: Request) -> tuple[Request, ...]:
+        """Return the leader's siblings; they wait no more."""
+        siblings = self.of(leader)
+        if siblings:
+            self._journal.put(self._of, leader.request_id, None)
+        return siblings
+
+    def leave(self, sibling: Request) -> bool:
+        """Remove a request; return False if it waits for no leader."""
+        for leader_id, siblings in self._of.items():
+            if sibling in siblings:
+                left = tuple(one for one in siblings if one is not sibling)
+                self._journal.put(self._of, leader_id, left or None)
+                return True
+        return False
+
+    def leader_of(self, request: Request, requests: Mapping[int, Request]) -> Request:
+        """Return the request for which this one waits, else the request itself."""
+        for leader_id, siblings in self._of.items():
+            if request in siblings:
+                return requests[leader_id]
+        return request
+
+    def num_beside(self, requests: Mapping[int, Request]) -> int:
+        """Return how many siblings wait for one of these requests."""
+        return sum(len(siblings) for leader_id, siblings in self._of.items() if leader_id in requests)
 
 
 class RequestQueues:

@@ -214,7 +214,7 @@ class StateGroup(KVCacheGroup):
         table, block_id = request.block_tables[self.index], request.block_tables[self.index][index]
         planned, into_index = self._planned[request.request_id], len(table)
         entries = tuple(into_index if entry == index else entry for entry in planned.entries)
-        self._set_planned(request, planned._replace(entries=entries))
+        self._journal.put(self._planned, request.request_id, planned._replace(entries=entries))
         self._extend_table(table, [block_id])
         self._journal.record((table.__setitem__, index, block_id))
         table[index] = self._pool.null_block
@@ -227,7 +227,7 @@ class StateGroup(KVCacheGroup):
         """
         start, table = request.next_position, request.block_tables[self.index]
         before, entries = self.state_entry(request), self.entries_of_states(request, num_tokens)
-        self._set_planned(request, PlannedStates(start, entries))
+        self._journal.put(self._planned, request.request_id, PlannedStates(start, entries))
         if not start or before == entries[0]:
             return ()
         copy = BlockCopy(self.index, table[before], table[entries[0]], request.request_id, entries[0])
@@ -308,7 +308,7 @@ class StateGroup(KVCacheGroup):
         if first >= last:
             return
         indices = [index for index in range(last - 1, first - 1, -1) if table[index] != null_block]
-        self._set_dropped(request, last)
+        self._journal.put(self._num_dropped, request.request_id, last)
         if indices:
             dropped = [table[index] for index in indices]
             self._journal.record((table.__setitem__, slice(first, last), table[first:last]))
@@ -318,28 +318,6 @@ class StateGroup(KVCacheGroup):
     def free(self, request: Request, reason: FreeReason) -> None:
         """Free the states."""
         super().free(request, reason)
-        if request.request_id in self._num_dropped:
-            self._set_dropped(request, 0)
-        if request.request_id in self._planned:
-            self._set_planned(request, None)
-
-    def _set_dropped(self, request: Request, num_entries: int) -> None:
-        before = self._num_dropped.get(request.request_id, 0)
-        self._journal.record((self._restore_dropped, request.request_id, before))
-        self._restore_dropped(request.request_id, num_entries)
-
-    def _restore_dropped(self, request_id: int, num_entries: int) -> None:
-        if num_entries:
-            self._num_dropped[request_id] = num_entries
-        else:
-            self._num_dropped.pop(request_id, None)
-
-    def _set_planned(self, request: Request, planned: PlannedStates | None) -> None:
-        self._journal.record((self._restore_planned, request.request_id, self._planned.get(request.request_id)))
-        self._restore_planned(request.request_id, planned)
-
-    def _restore_planned(self, request_id: int, planned: PlannedStates | None) -> None:
-        if planned is None:
-            self._planned.pop(request_id, None)
-        else:
-            self._planned[request_id] = planned
+        for kept in (self._num_dropped, self._planned):
+            if request.request_id in kept:
+                self._journal.put(kept, request.request_id, None)

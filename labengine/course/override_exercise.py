@@ -41,7 +41,7 @@ class WithOverride(CodeExercise):
             raise ConfigError("workloads is a list of functions that add requests to a lab and take steps; it is empty")
         for workload in workloads:
             checked_call("a workload", workload, "lab")
-        super().__init__(text, right_answer, mistakes)
+        super().__init__(text, right_answer, [(_as_answer(one, right_answer), hint) for one, hint in mistakes])
         self.workloads, self.maker = tuple(workloads), maker
         self._reference = maker.with_override(right_answer)
         self._is_sorted = False
@@ -208,6 +208,16 @@ class OverrideExercise(WithOverride):
         return difference.sentence, pictures
 
 
+def _as_answer(mistake: Any, right_answer: Any) -> Any:
+    """Return a mistake as an answer: a function stands for the solution's last method, or for the solution."""
+    if not isfunction(mistake):
+        return mistake
+    if isclass(right_answer):
+        return type("Mistake", right_answer.__mro__[1:2], {next(reversed(_overridden(right_answer))): mistake})
+    mistake.__name__ = called(right_answer)
+    return mistake
+
+
 def _recorded(lab: Lab) -> Trace:
     """Return the recording of a lab, which does not need the lab any more."""
     with TemporaryDirectory() as folder:
@@ -228,6 +238,9 @@ def _signature(function: Callable[..., Any]) -> str:
 
 def _class_signature(cls: type) -> str:
     """Return the class and the methods that it overrides, without helpers of its own."""
-    overridden = {name: value for name, value in vars(cls).items() if isfunction(value) and hasattr(cls.__base__, name)}
-    methods = [_signature(value) for value in overridden.values()]
+    methods = [_signature(value) for value in _overridden(cls).values()]
     return f"class {cls.__name__}({cls.__base__.__name__ if cls.__base__ else ''})` with `{'`, `'.join(methods)}"
+
+
+def _overridden(cls: type) -> dict[str, Any]:
+    return {name: value for name, value in vars(cls).items() if isfunction(value) and hasattr(cls.__base__, name)}

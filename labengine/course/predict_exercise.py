@@ -49,6 +49,10 @@ class RevealedStep:
             raise ConfigError(f"the step has no {kind.__name__}: the question has no answer there")
         return found[0]
 
+    def entry_of(self, block_id: int) -> str:
+        """Return the entry of the prefix map that led to a block before the step."""
+        return next(key for key, block_ids in self.before.prefix_map.items() if block_id in block_ids)
+
 
 Truth = Callable[[RevealedStep], Prediction]
 _MAX_DRAWS = 60
@@ -423,10 +427,10 @@ class PredictExercise(Exercise):
         """Return right answers up to the round in which the mistake makes a difference."""
         answers: list[Any] = []
         for step, truth in zip(self._rehearsed(), self._right_answers(), strict=True):
-            answers.append(mistake(step) if callable(mistake) else mistake)
+            made = _made(mistake, step)
+            answers.append(truth if made is None else made)
             if answers[-1] != truth:
                 return answers
-            answers[-1] = truth
         return answers
 
     def _begin_anew(self) -> None:
@@ -472,6 +476,6 @@ def _made(mistake: Any, step: RevealedStep) -> Prediction | None:
         return None
 
 
-def in_step(number: int, prediction: Prediction, truth: Truth) -> Callable[[RevealedStep], Prediction]:
+def in_step(number: int, prediction: Prediction) -> Callable[[RevealedStep], Prediction]:
     """Return a mistake that is made about one step, the lab's step `number`, and about no other."""
-    return lambda step: prediction if step.after.step == number else truth(step)
+    return lambda step: {number: prediction}[step.after.step]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,6 +20,9 @@ from labengine.session.patch.override import parts_with
 
 Workload = Callable[[Lab], object]
 """Adds requests to a lab and takes steps."""
+Act = tuple[str | Sequence[int], int] | int
+"""(prompt, max_tokens) adds a request; a number takes so many steps, RUN all of them."""
+RUN = -1
 Ending = Literal["ended", "raised", "broke a rule", "endless", "odd value"]
 
 
@@ -85,6 +88,22 @@ class Trial:
         left_out = (EngineStarted, ViolationFound, DecisionDiffered)
         events = self.lab.timeline.events() if self.ending != "endless" else []
         return (self.ending, *(event for event in events if not isinstance(event, left_out)))
+
+
+def plays(*acts: Act) -> Workload:
+    """Return the workload that does these acts in order. A prompt is a text, or token ids."""
+
+    def play(lab: Lab) -> None:
+        for act in acts:
+            match act:
+                case str() as text, max_tokens:
+                    lab.add(text, max_tokens=max_tokens, ignore_eos=True)
+                case token_ids, max_tokens:
+                    lab.add(token_ids=token_ids, max_tokens=max_tokens, ignore_eos=True)
+                case num_steps:
+                    lab.run() if num_steps == RUN else lab.step(num_steps)
+
+    return play
 
 
 @contextmanager

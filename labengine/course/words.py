@@ -9,15 +9,16 @@ from typing import Any
 
 from labengine.config import ConfigError
 from labengine.course.base import Exercise, Mistake
+from labengine.course.predict_exercise import Instance
 from labengine.words_file import WordsFile, words_file
 
 NOTEBOOKS = {
     "why-blocks": ("why_blocks",),
-    "first-light": ("first_light", "first_light_guesses"),
+    "first-light": ("first_light",),
     "paged-attention": ("paged_attention",),
     "continuous-batching": ("continuous_batching", "batching_guesses", "preemption", "preemption_guesses"),
     "prefix-caching": ("prefix_caching", "prefix_guesses"),
-    "late-merge": ("late_merge", "ref_counts"),
+    "late-merge": ("late_merge",),
     "off-by-one": ("off_by_one",),
     "two-tables": ("two_tables",),
     "two-phases": ("two_phases",),
@@ -31,22 +32,19 @@ NOTEBOOKS = {
 }
 """By the first half of exercises' names, modules in labengine.course.exercises; the words stand beside the first."""
 
-Make = Callable[..., Exercise]
-"""Makes an exercise from its code, keywords of labengine.exercise(); mistakes are without their sentences."""
-Code = Callable[[Make], Exercise]
-
 _KNOWN = ("task", "hints", "mistakes", "reason", "because")
-_codes: dict[str, Code] = {}
+_BLOCK_SIZE = 4
+"""Of the course's labs, where an exercise names neither another nor groups."""
+_codes: dict[str, dict[str, Any]] = {}
 
 
-def course_exercise(name: str) -> Callable[[Code], Code]:
-    """Have a function be the code of this exercise: it returns what it makes with the function that it is given."""
+def course_exercise(name: str, **code: Any) -> None:
+    """Keep the code of an exercise: keywords of labengine.exercise(). Its texts are in the notebook's TOML file.
 
-    def keep(code: Code) -> Code:
-        _codes[name] = code
-        return code
-
-    return keep
+    mistakes: wrong answers alone, in the order of their sentences; several with the same sentence stand in a list.
+    play: an Instance brings the task along. panels: the views of its dashboard that the notebook has introduced.
+    """
+    _codes[name] = code
 
 
 def exercise_names() -> list[str]:
@@ -54,11 +52,10 @@ def exercise_names() -> list[str]:
     return [f"{topic}/{short}" for topic in NOTEBOOKS for short in words_of(topic).tables]
 
 
-def made_of_words(name: str, make: Make) -> Exercise | None:
+def made_of_words(name: str, make: Callable[..., Exercise]) -> Exercise | None:
     """Return an exercise of the course, None for a name that it lacks. make: labengine.exercise().
 
-    Several mistakes with the same sentence stand in a list in the code. Raises ConfigError, with file and line, for
-    words that do not fit.
+    Raises ConfigError, with file and line, for words that do not fit.
     """
     topic, _, short = name.partition("/")
     if topic not in NOTEBOOKS or short not in (words := words_of(topic)).tables:
@@ -67,13 +64,16 @@ def made_of_words(name: str, make: Make) -> Exercise | None:
         import_module(f"labengine.course.exercises.{module}")
     said = dict(words.tables[short])
     words.refuse_unknown(said, _KNOWN, "text of an exercise")
-
-    def with_words(*, mistakes: Sequence[Any] = (), **code: Any) -> Exercise:
-        said["mistakes"] = _paired(words, short, mistakes, said.get("mistakes", []))
-        return make(name, **code, **said)
-
-    code = _codes.get(name) or words.refuse(short, f"{short!r} has no code")
-    return code(with_words)
+    code = dict(_codes.get(name) or words.refuse(short, f"{short!r} has no code"))
+    said["mistakes"] = _paired(words, short, code.pop("mistakes", ()), said.get("mistakes", []))
+    panels = code.pop("panels", ())
+    if isinstance(code.get("play"), Instance):
+        code.update(task=code["play"].task, play=code["play"].play)
+    if "groups" not in code:
+        code.setdefault("block_size", _BLOCK_SIZE)
+    exercise = make(name, **code, **said)
+    exercise.panels = panels
+    return exercise
 
 
 def words_of(topic: str) -> WordsFile:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from hashlib import blake2b
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, cached_property
+from hashlib import blake2b, file_digest
 from pathlib import Path
+from typing import NamedTuple
 
 from labengine.config import ConfigError, GroupSpec
-from labengine.engine.sources.digests import FileIdentity, digests_of, identity_of
+
+
+class FileIdentity(NamedTuple):
+    """Values that change with a file's content. A program cannot set ctime, as it can mtime."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
 
 
 class ModelFiles:
@@ -27,11 +37,12 @@ class ModelFiles:
     def digests(self) -> dict[str, str]:
         """SHA-256 by file name. Raises ConfigError if a file is not the one that was loaded."""
         try:
-            found = digests_of(self._paths, f"{self.directory.name}: hash weights")
+            with ThreadPoolExecutor() as pool:  # hashlib releases Python's lock
+                digests = [*pool.map(_sha256, self._paths, self._identities.values())]
         except OSError as error:
             raise ConfigError(f"{self.directory} cannot be read to its end: {error}") from error
         self.require_unchanged()
-        return {path.name: digest for path, digest in found.items()}
+        return {path.name: digest for path, digest in zip(self._paths, digests, strict=True)}
 
     @property
     def identities(self) -> tuple[tuple[Path, FileIdentity], ...]:
@@ -47,12 +58,24 @@ class ModelFiles:
 
     def _look(self) -> dict[Path, FileIdentity]:
         try:
-            return {path: identity_of(path) for path in self._paths}
+            return {path: _identity_of(path) for path in self._paths}
         except FileNotFoundError as error:
             missing = f"{error.filename} is missing: a model directory holds config.json and *.safetensors"
             raise ConfigError(missing) from None
         except OSError as error:
             raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _identity_of(path: Path) -> FileIdentity:
+    stat = path.stat()
+    return FileIdentity(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+@cache
+def _sha256(path: Path, identity: FileIdentity) -> str:
+    """Return a file's digest in hex. A process reads a file once, until its identity changes."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from labengine.config import ConfigError, EngineConfig, checked_text, checked_token_ids
 from labengine.engine.runner import Runner
 from labengine.engine.simulated import SimulatedRunner, WordTokenizer
-from labengine.engine.torch_import import load_torch, wait_for_torch
+from labengine.engine.torch_import import load_torch
 
 if TYPE_CHECKING:
     import torch
@@ -287,9 +287,9 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
     if isinstance(model, str) and model in _PROVIDED:
         return _PROVIDED[model](config, options)
     block_size = single_block_size(config)
-    from labengine.engine.sources import find_model
+    from labengine.engine.sources import model_path
 
-    directory = find_model(model, meanwhile=wait_for_torch)  # a wrong name raises before torch is imported
+    directory = model_path(model)  # a wrong name raises before torch is imported
     load_torch()
     from labengine.engine.runner_choice import choose_runner
 

@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, SamplingParams, as_int, checked_text, checked_token_ids
+from labengine.config import (
+    ConfigError,
+    EngineConfig,
+    SamplingParams,
+    checked_bool,
+    checked_int,
+    checked_text,
+    checked_token_ids,
+)
 from labengine.core.editions import edition as edition_named
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.engine.request_options import salt_of, salted
-from labengine.engine.workload import eagle_groups, group_specs
+from labengine.engine.workload import check_keys, eagle_groups, group_specs, rows
 from labengine.record.hooks import Hooks
 
 Operation = Mapping[str, Any]  # of a JSON file
@@ -37,6 +46,14 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {
 }
 """Per operation: the fields it must have, and those it may have."""
 
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    **dict.fromkeys(("req", "salt"), checked_text),
+    **dict.fromkeys(("n", "external", "lookahead"), partial(checked_int, minimum=0)),
+    **dict.fromkeys(("lookup", "delay_cache"), checked_bool),
+    "tokens": lambda _, tokens: checked_token_ids(tokens),
+}
+"""Per field what its value must be; None stands for a field that is left out."""
+
 _WORKLOAD_FIELDS = {"num_blocks", "block_size", "ops"}
 _MORE_WORKLOAD_FIELDS = {"groups", "retention_interval", "enable_caching", "eagle", "max_model_len", "seed", "kind"}
 
@@ -46,71 +63,37 @@ def checked_operations(workload: Any) -> list[Operation]:
 
     Raises ConfigError for missing or unknown fields, wrong types and unknown requests.
     """
-    _check_fields("the workload", workload, _WORKLOAD_FIELDS, _MORE_WORKLOAD_FIELDS)
-    if not isinstance(workload["ops"], list):
-        raise ConfigError(f"ops must be a list of operations, got {workload['ops']!r}")
-    known: set[str] = set()
-    return [_checked(f"op {number}", op, known, workload["num_blocks"]) for number, op in enumerate(workload["ops"])]
+    check_keys("the workload", workload, _WORKLOAD_FIELDS, _MORE_WORKLOAD_FIELDS)
+    operations, known = rows("ops", workload["ops"]), set[str]()
+    for number, op in enumerate(operations):
+        _check(f"op {number}", op, known, workload["num_blocks"])
+    return list(operations)
 
 
-def _checked(what: str, op: Any, known: set[str], num_blocks: Any) -> Operation:
+def _check(what: str, op: Any, known: set[str], num_blocks: int) -> None:
+    """Raise ConfigError for a wrong operation; note the requests that are there after it."""
     kind = op.get("op") if isinstance(op, Mapping) else None
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise ConfigError(f"{what} is {op!r}; an operation has an 'op', one of {', '.join(_FIELDS)}")
     required, optional = _FIELDS[kind]
-    _check_fields(f"{what} ({kind})", op, {"op", *required}, optional)
+    check_keys(f"{what} ({kind})", op, {"op", *required}, optional)
+    for field in op.keys() & _CHECKS.keys():
+        if op[field] is not None or field in required:
+            _CHECKS[field](f"{what}: {field}", op[field])
+    for block_id in rows(f"{what}: blocks", op.get("blocks", [])):
+        checked_int(f"{what}: a block", block_id, 0, num_blocks - 1)
     if "req" in required:
-        _check_request(what, kind, op["req"], known)
-    if "tokens" in required:
-        checked_token_ids(op["tokens"])
-        if kind == "add" and not op["tokens"]:
-            raise ConfigError(f"{what}: tokens is empty: a request needs at least one token")
-    if op.get("salt") is not None:
-        checked_text(f"{what}: salt", op["salt"])
-    for field in ("n", "external", "lookahead"):
-        if op.get(field) is not None and not _is_count(op[field]):
-            raise ConfigError(f"{what}: {field} must be a number of tokens from 0, got {op[field]!r}")
-    for field in ("lookup", "delay_cache"):
-        if op.get(field) not in (None, True, False):
-            raise ConfigError(f"{what}: {field} must be true or false, got {op[field]!r}")
-    if kind == "evict":
-        _check_blocks(what, op["blocks"], num_blocks)
-    return cast(Operation, op)
+        _check_request(what, kind, op, known)
 
 
-def _check_request(what: str, kind: str, name: Any, known: set[str]) -> None:
-    if not isinstance(name, str):
-        raise ConfigError(f"{what}: req must be a text, got {name!r}")
-    if kind == "add":
-        if name in known:
-            raise ConfigError(f"{what}: request {name!r} was added before; free it first, or choose another name")
-        known.add(name)
-    elif name not in known:
-        raise ConfigError(f"{what}: there is no request {name!r}; known are {', '.join(sorted(known)) or 'none yet'}")
-    elif kind == "free":
-        known.discard(name)
-
-
-def _check_blocks(what: str, blocks: Any, num_blocks: Any) -> None:
-    if not isinstance(blocks, list) or not all(
-        _is_count(i) and _is_count(num_blocks) and i < num_blocks for i in blocks
-    ):
-        raise ConfigError(f"{what}: blocks must be a list of ids below num_blocks={num_blocks!r}, got {blocks!r}")
-
-
-def _is_count(value: object) -> bool:
-    number = as_int(value)
-    return number is not None and number >= 0
-
-
-def _check_fields(what: str, mapping: Any, required: set[str], optional: set[str]) -> None:
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{what} must be an object with {', '.join(sorted(required))}, got {mapping!r}")
-    missing, unknown = required - set(mapping), set(mapping) - required - optional
-    if missing:
-        raise ConfigError(f"{what} lacks {', '.join(sorted(missing))}")
-    if unknown:
-        raise ConfigError(f"{what} has unknown fields {', '.join(sorted(map(str, unknown)))}")
+def _check_request(what: str, kind: str, op: Operation, known: set[str]) -> None:
+    name = op["req"]
+    if (kind == "add") == (name in known):
+        names = ", ".join(sorted(known)) or "none"
+        raise ConfigError(f"{what}: add takes a new request, others a known one: got {name!r}; there: {names}")
+    if kind == "add" and not op["tokens"]:
+        raise ConfigError(f"{what}: tokens is empty: a request needs at least one token")
+    known ^= {name} if kind in ("add", "free") else set()
 
 
 Row = dict[str, Any]  # for a JSON file
@@ -161,21 +144,11 @@ class Replay:
         self.requests: dict[str, Request] = {}
         self._ids = count()
         self._labels: dict[bytes, str] = {}
-        self._operations: dict[str, Callable[[Any], Row]] = {
-            "add": self._add,
-            "append": self._append,
-            "lookup": self._lookup,
-            "allocate": self._allocate,
-            "free": self._free,
-            "preempt": self._preempt,
-            "reset": lambda op: {"ok": self.manager.reset_prefix_cache()},
-            "evict": self._evict,
-            "step": self._step,
-        }
 
     def do(self, op: Mapping[str, Any]) -> Row:
         """Execute a checked operation; return its result and the state after it."""
-        return {**self._operations[op["op"]](op), "state": self.state()}
+        operation: Callable[[Any], Row] = getattr(self, f"_{op['op']}")
+        return {**operation(op), "state": self.state()}
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -254,6 +227,9 @@ class Replay:
         self.manager.free(request, "preempted")
         request.num_computed_tokens = 0
         return {}
+
+    def _reset(self, op: Mapping[str, Any]) -> Row:
+        return {"ok": self.manager.reset_prefix_cache()}
 
     def _evict(self, op: Mapping[str, Any]) -> Row:
         self.manager.pool.evict_cached(op["blocks"], "distrusted")

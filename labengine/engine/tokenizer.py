@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError, checked_text
 from labengine.engine.direct_tokenizer import DirectTokenizer, direct_tokenizer, names_generic_class
-from labengine.engine.heap import give_back_freed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+def give_back_freed() -> None:
+    """Return freed memory to the system. Has no effect where the C library is not glibc."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def require_messages(messages: Sequence[dict[str, str]]) -> None:

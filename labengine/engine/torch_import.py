@@ -78,11 +78,6 @@ def load_torch() -> str:
     return thread.waiting_line
 
 
-def wait_for_torch() -> None:
-    """Import torch; an error is left to load_torch."""
-    _begun().wait()
-
-
 def _begun() -> _Import:
     """Return the import that is under way or done."""
     global _newest

@@ -88,9 +88,9 @@ def _parts(edition: str | Parts, policy: str) -> Parts:
 def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, Request]]:
     """Return (step, request) in the order of joining; every request is checked before the first one joins."""
     arrivals = []
-    for request_id, wanted in enumerate(_rows("requests", workload["requests"])):
+    for request_id, wanted in enumerate(rows("requests", workload["requests"])):
         optional = {"salt", "priority", "arrival", "skip_reading_prefix_cache"}
-        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, optional)
+        check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, optional)
         if not is_single_int(wanted["step"]) or wanted["step"] < 0:
             raise ConfigError(f"request {request_id}: step must be an integer from 0, got {wanted['step']!r}")
         skips = wanted.get("skip_reading_prefix_cache", False)
@@ -103,7 +103,7 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
 
 
 def _config(workload: Mapping[str, Any], speculation: Proposer | None) -> EngineConfig:
-    _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups", "policy", *_SETTINGS})
+    check_keys("workload", workload, _WORKLOAD_KEYS, {"groups", "policy", *_SETTINGS})
     num_drafts, drafter = drafts_of(speculation)
     return EngineConfig(
         num_blocks=workload["num_blocks"],
@@ -119,7 +119,7 @@ def _config(workload: Mapping[str, Any], speculation: Proposer | None) -> Engine
 
 def group_specs(workload: Mapping[str, Any]) -> tuple[GroupSpec, ...]:
     """Return the workload's KV-cache groups (by default one of full attention), in these keys or in vLLM's."""
-    groups = _rows("groups", workload.get("groups") or [{"kind": "full"}])
+    groups = rows("groups", workload.get("groups") or [{"kind": "full"}])
     return tuple(_group_spec(f"group {index}", group, workload["block_size"]) for index, group in enumerate(groups))
 
 
@@ -134,18 +134,20 @@ def _group_spec(what: str, group: Any, block_size: int) -> GroupSpec:
         kind = {"full": "full", "swa": "sliding_window", "mamba": "state"}.get(str(group["type"]), group["type"])
         renamed = {"sliding_window": "window"}
         group = {"kind": kind, **{renamed.get(key, key): value for key, value in group.items() if key != "type"}}
-    _check_keys(what, group, {"kind"}, {"block_size", "window", "eagle", "checkpoint_alignment"})
+    check_keys(what, group, {"kind"}, {"block_size", "window", "eagle", "checkpoint_alignment"})
     size, alignment = group.get("block_size", block_size), group.get("checkpoint_alignment")
     return GroupSpec(size, group["kind"], group.get("window"), alignment)
 
 
-def _rows(name: str, rows: Any) -> Sequence[Any]:
-    if not isinstance(rows, (list, tuple)):
-        raise ConfigError(f"{name} must be a list, got {rows!r}")
-    return rows
+def rows(name: str, value: Any) -> Sequence[Any]:
+    """Return a list. Raises ConfigError for anything else."""
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(f"{name} must be a list, got {shown(value)}")
+    return value
 
 
-def _check_keys(what: str, mapping: Any, required: set[str], optional: set[str]) -> None:
+def check_keys(what: str, mapping: Any, required: set[str], optional: set[str]) -> None:
+    """Raise ConfigError unless a mapping has the required keys, and besides only optional ones."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{what} must be a mapping with the keys {sorted(required)}, got {mapping!r}")
     unknown, missing = set(mapping) - required - optional, required - set(mapping)

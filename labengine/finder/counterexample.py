@@ -10,7 +10,6 @@ from typing import Any
 
 from labengine.config import ConfigError
 from labengine.finder.as_notebook import Story, checked_name, notebook
-from labengine.finder.as_scenario import scenario_of
 from labengine.finder.found_workload import MORE_STEPS, FoundWorkload, name_of
 from labengine.finder.judged_alone import EXIT, LOST
 from labengine.finder.judgement import GRAVE
@@ -20,7 +19,8 @@ from labengine.finder.suspects import base_of, changed_in_place
 from labengine.lab import Lab
 from labengine.record.files.file_access import replace_file
 from labengine.record.wording import listed
-from labengine.scenarios.by_hand import HandMadeScenario
+from labengine.scenarios.by_hand import HandMadeScenario, hand_made
+from labengine.scenarios.scenario import Column
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.assertion import Asserting, Assertion, assertion_of
 from labengine.session.saved.code import to_code, to_definitions
@@ -28,6 +28,10 @@ from labengine.session.saved.definitions import External
 from labengine.session.saved.facts import facts_of
 from labengine.session.saved.regression import NO_RULE, RegressionTest
 from labengine.session.saved.tier import base_connector, maker_text
+
+_ELSEWHERE = "repeats that lead elsewhere"
+_ENDINGS = "ends of the process"
+"""Figures of its scenario."""
 
 
 class Counterexample(FoundWorkload):
@@ -51,8 +55,28 @@ class Counterexample(FoundWorkload):
     # -- taking it home ------------------------------------------------------------------------------------------------
 
     def scenario(self) -> HandMadeScenario:
-        """Return it as a scenario: broken and reference columns, a table, a verdict."""
-        return scenario_of(self)
+        """Return it as a scenario whose broken column has the parts and whose fixed one the reference."""
+        name = self.reference.name
+        columns = (
+            Column("yours", self.parts, "The parts that go wrong."),
+            Column(name, self.reference, "The edition that they are held against.", tier=self.reference_tier),
+        )
+        roles = ("what you gave", "what it is held against")
+        scenario = hand_made("found", self.headline.rstrip("."), self.message, columns, roles)
+        scenario.acts, scenario.lab_settings = self.acts, self.lab_settings
+        if self.ends_process:
+            scenario.more_figures = lambda lab: {_ENDINGS: self.num_endings(lab)}
+            scenario.wrong = lambda measured: measured[_ENDINGS] > 0
+        elif self.rule == "repeat":
+            scenario.more_figures = lambda lab: {_ELSEWHERE: self.num_elsewhere(lab)}
+            scenario.wrong = lambda measured: measured[_ELSEWHERE] > 0
+        elif self.kind == "liveness":
+            scenario.wrong = lambda measured: measured["requests not finished"] > 0
+        elif self.kind in ("worse", "differs"):
+            scenario.wrong = lambda measured: dict(measured) != scenario.measured(name)
+        scenario.note_rules()
+        scenario.find_common()
+        return scenario
 
     def to_code(self) -> str:
         """Return a script that plays it."""

@@ -1,8 +1,10 @@
-"""find() for the command line: a class from a file, and what is found as a test."""
+"""Searches from the command line: a class from a file, or another engine, and what is found in files."""
 
 from __future__ import annotations
 
+import os
 import sys
+from argparse import Namespace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -11,10 +13,14 @@ from labengine.core.editions import EDITIONS
 from labengine.finder.as_notebook import checked_name
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.engines.finding import EngineSearch
+from labengine.finder.engines.search import find_in_engine
 from labengine.finder.find import find
 from labengine.finder.report import SearchReport
 from labengine.isolation.endings import UserInterrupt, interrupts_named, named
 from labengine.record.files.file_access import replace_file
+
+VARIABLE = "LABENGINE_VLLM_PYTHON"
+"""Environment variable that names the interpreter of an environment with vLLM."""
 
 
 def find_from_file(
@@ -32,6 +38,40 @@ def find_from_file(
     if notebook is not None and isinstance(found, Counterexample):
         found.to_notebook(notebook)
     return found
+
+
+def find_in_engine_command(options: Namespace) -> EngineSearch:
+    """Search as the options say; write scripts of what is found. Raises ConfigError for options that do not fit."""
+    python = options.python or (os.environ.get(VARIABLE) if options.engine == "vllm" else sys.executable)
+    if not python:
+        raise ConfigError(f"name the engine's interpreter: --python vllm/bin/python, or {VARIABLE}")
+    found = find_in_engine(
+        options.engine,
+        python,
+        seconds=options.seconds if options.hours is None else options.hours * 3600,
+        seed=options.seed,
+        max_findings=options.findings,
+        patch=options.patch,
+        checkout=options.checkout,
+        with_connector=not options.no_connector,
+        show=_show if sys.stderr.isatty() else lambda line: None,
+    )
+    if options.scripts is not None:
+        _write_scripts(found, Path(options.scripts))
+    return found
+
+
+def _show(line: str) -> None:
+    print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
+
+
+def _write_scripts(found: EngineSearch, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
+    for number, finding in enumerate(found.findings, 1):
+        finding.save_script(folder / f"finding_{number}.py")
 
 
 def exit_code_of(found: Counterexample | SearchReport | EngineSearch) -> int:

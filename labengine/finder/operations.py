@@ -92,13 +92,11 @@ class TakeStep:
 
     what: ClassVar[str] = "steps"
 
-    def do(self, engine: Engine) -> None:
+    def do(self, engine: Engine | Lab) -> None:
         """Take the step."""
         engine.step()
 
-    def play(self, lab: Lab) -> None:
-        """Do the same in a lab."""
-        lab.step()
+    play = do
 
     def __str__(self) -> str:
         return "lab.step()"
@@ -183,13 +181,11 @@ class Abort:
     what: ClassVar[str] = "aborts"
     request_id: int
 
-    def do(self, engine: Engine) -> None:
+    def do(self, engine: Engine | Lab) -> None:
         """Abort the request."""
         engine.abort(self.request_id)
 
-    def play(self, lab: Lab) -> None:
-        """Do the same in a lab."""
-        lab.abort(self.request_id)
+    play = do
 
     def __str__(self) -> str:
         return f"lab.abort({self.request_id})"
@@ -205,13 +201,11 @@ class Branch:
     what: ClassVar[str] = "branches"
     request_id: int
 
-    def do(self, engine: Engine) -> None:
+    def do(self, engine: Engine | Lab) -> None:
         """Queue the branch. Raises ConfigError where there are no forks."""
         engine.branch(self.request_id, seed=1)
 
-    def play(self, lab: Lab) -> None:
-        """Do the same in a lab."""
-        lab.branch(self.request_id, seed=1)
+    play = do
 
     def __str__(self) -> str:
         return f"lab.branch({self.request_id}, seed=1)"
@@ -223,13 +217,11 @@ class Reset:
 
     what: ClassVar[str] = "resets of the prefix cache"
 
-    def do(self, engine: Engine) -> None:
+    def do(self, engine: Engine | Lab) -> None:
         """Reset the prefix cache."""
         engine.reset_prefix_cache()
 
-    def play(self, lab: Lab) -> None:
-        """Do the same in a lab."""
-        lab.reset_prefix_cache()
+    play = do
 
     def __str__(self) -> str:
         return "lab.reset_prefix_cache()"

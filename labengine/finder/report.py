@@ -12,7 +12,7 @@ from labengine.finder.sandbox import Kind
 from labengine.finder.search import SearchCounts, Unfinished
 from labengine.finder.suspects import Suspects
 from labengine.record.wording import counted, listed
-from labengine.session.overrides_in_use import merged, override_notes
+from labengine.session.overrides_in_use import override_notes
 
 
 @dataclass(frozen=True)
@@ -49,22 +49,22 @@ class SearchReport:
         cls, suspects: Suspects, kinds: tuple[Kind, ...], counts: Sequence[SearchCounts], seconds: float, seed: int
     ) -> SearchReport:
         """Return the report of searchers that counted this."""
-        tried = {what for one in counts for what in one.operations}
+        all_ = reduce(SearchCounts.plus, counts)
         return cls(
             suspects.parts.name,
             suspects.reference.name,
             kinds,
-            sum(one.generated for one in counts),
-            sum(one.distinct for one in counts),
-            sum(one.num_workloads for one in counts),
-            tuple(dict.fromkeys(name for one in counts for name in one.exhausted)),
+            all_.generated,
+            all_.distinct,
+            all_.num_workloads,
+            tuple(dict.fromkeys(all_.exhausted)),
             seconds,
             seed,
-            tuple(dict.fromkeys(scope for one in counts for scope in one.unfinished)),
-            tuple(what for what in WHAT if what in tried),
-            tuple(override_notes(reduce(merged, (one.overrides for one in counts), {}), "nothing went wrong by it")),
-            tuple(dict.fromkeys(remark for one in counts for remark in one.remarks)),
-            any(one.is_cut for one in counts),
+            tuple(dict.fromkeys(all_.unfinished)),
+            tuple(what for what in WHAT if what in all_.operations),
+            tuple(override_notes(all_.overrides, "nothing went wrong by it")),
+            tuple(dict.fromkeys(all_.remarks)),
+            all_.is_cut,
         )
 
     def __bool__(self) -> bool:

@@ -67,20 +67,20 @@ class SearchCounts:
         self.remarks.append(remark)
         self.is_cut = True
 
-    def after(self, before: SearchCounts) -> SearchCounts:
-        """Return the counts of a searcher that began anew after these."""
+    def plus(self, later: SearchCounts) -> SearchCounts:
+        """Return these counts and those of another search, whose depth and queue are the newest."""
         return SearchCounts(
-            before.generated + self.generated,
-            before.distinct + self.distinct,
-            self.queue_left,
-            self.depth,
-            before.num_workloads + self.num_workloads,
-            [*before.exhausted, *self.exhausted],
-            [*before.unfinished, *self.unfinished],
-            before.operations | self.operations,
-            merged(before.overrides, self.overrides),
-            [*before.remarks, *self.remarks],
-            before.is_cut or self.is_cut,
+            self.generated + later.generated,
+            self.distinct + later.distinct,
+            later.queue_left,
+            later.depth,
+            self.num_workloads + later.num_workloads,
+            [*self.exhausted, *later.exhausted],
+            [*self.unfinished, *later.unfinished],
+            self.operations | later.operations,
+            merged(self.overrides, later.overrides),
+            [*self.remarks, *later.remarks],
+            self.is_cut or later.is_cut,
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from mmap import mmap
 from multiprocessing.connection import wait
 from time import monotonic
@@ -23,10 +24,10 @@ from labengine.finder.limits import AFTER_S
 from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
 from labengine.finder.search import Found, SearchCounts, Task, search
-from labengine.isolation.alone import begin_copy, end_copy, exit_of, forked
+from labengine.isolation.alone import Copy, exit_of
+from labengine.isolation.board import Board
 from labengine.isolation.channel import Receiver, Sender
 from labengine.isolation.limits import SearchEndedError, can_fork, operations_end
-from labengine.isolation.output import redirect_output
 
 SILENCE_S = 15.0
 """Seconds without a message after which a searcher's workload is played alone; in a short search, a third of it."""
@@ -139,11 +140,11 @@ def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
             searchers.append(_Searcher(number, task, deadline, patience))
         has_found = False
         while (open_ones := [one for one in searchers if one.is_open]) and monotonic() < deadline + ENDING_S:
-            receivers: list[Any] = [one.receiver for one in open_ones]
+            receivers: list[Any] = [one.messages for one in open_ones]
             ready: list[Any] = wait(receivers, timeout=min(0.5, patience))
             for one in open_ones:
                 messages: Iterator[Message] = iter(())
-                if one.receiver in ready:
+                if one.messages in ready:
                     messages = one.received()
                 elif one.is_silent and not has_found and monotonic() < deadline:
                     messages = one.asked()
@@ -178,26 +179,28 @@ class _Searcher:
         self._num_lives += 1
         self._note = mmap(-1, _NOTE_BYTES)
         self._heard_at = monotonic()
-        self.receiver = Receiver()
-        seconds = max(0.0, self._deadline - monotonic())
-        self._process = forked(_work, task, seconds, self.receiver, self._note)
-        self.receiver.sender.close()
+        self._copy = Copy(partial(_work, task, max(0.0, self._deadline - monotonic()), self._note))
         self.is_open = True
+
+    @property
+    def messages(self) -> Receiver:
+        """What it sends."""
+        return self._copy.messages
 
     @property
     def is_silent(self) -> bool:
         """True when it has not been heard of for long: it hangs, or the machine gives it no time."""
-        return monotonic() - self._heard_at > self._patience and not self.receiver.is_ready(0)
+        return monotonic() - self._heard_at > self._patience and not self.messages.is_ready(0)
 
     @property
     def newest(self) -> Message:
         """Its newest counts."""
-        return self._number, self._counts.after(self._before)
+        return self._number, self._before.plus(self._counts)
 
     def received(self) -> Iterator[Message]:
         """Yield the messages that are there."""
         self._heard_at = monotonic()
-        for message in self.receiver.received():
+        for message in self.messages.received():
             if isinstance(message, Ended):
                 if message.error is not None:
                     raise message.error
@@ -214,7 +217,7 @@ class _Searcher:
             else:
                 yield from self._begin_anew("its memory was full")
                 return
-        if self.receiver.is_at_end:
+        if self.messages.is_at_end:
             yield from self._lost()
 
     def asked(self) -> Iterator[Message]:
@@ -226,8 +229,8 @@ class _Searcher:
 
     def _lost(self) -> Iterator[Message]:
         """Yield why the process has ended, or has closed its pipe, without a word."""
-        self._process.join(1)
-        code = self._process.exitcode
+        self._copy.process.join(1)
+        code = self._copy.process.exitcode
         found = self._judged_alone()
         if found is None and -(code or 0) not in FROM_OUTSIDE and (case := self._noted()) is not None:
             message = f"the process of a searcher ends ({exit_of(code)}), and not by the last workload alone"
@@ -242,7 +245,7 @@ class _Searcher:
         """Go on with random workloads in another process, unless this has happened too often."""
         self.stop()
         self._counts.remarks.append(f"One searcher was lost, by no fault of its last workload: {what}.")
-        self._before = self._counts.after(self._before)
+        self._before = self._before.plus(self._counts)
         self._counts = SearchCounts(is_cut=self._num_lives >= MAX_LIVES)
         yield self.newest
         if self._num_lives < MAX_LIVES and monotonic() < self._deadline:
@@ -274,15 +277,11 @@ class _Searcher:
         """End the process. Twice is harmless."""
         if self.is_open:
             self.is_open = False
-            end_copy(self._process)
-            self.receiver.close()
+            self._copy.end()
 
 
-def _work(task: Task, seconds: float, receiver: Receiver, note: mmap) -> None:
+def _work(task: Task, seconds: float, note: mmap, sender: Sender, board: Board) -> None:
     """Search in this process, send what is found, and then that the search has ended."""
-    sender = receiver.sender
-    begin_copy(sender, receiver)
-    redirect_output(None)
     task.judgement.notes.append(_Notes(note, sender).keep)
     ended = Ended()
     with operations_end(), suppress(OSError):  # nobody listens any more, or a part has closed the pipe
@@ -295,7 +294,6 @@ def _work(task: Task, seconds: float, receiver: Receiver, note: mmap) -> None:
         except BaseException as error:
             ended = Ended(f"it was ended by {type(error).__name__}")
         sender.send(ended)
-    os._exit(0)
 
 
 def _failure(error: Exception) -> Exception:

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -67,84 +68,105 @@ def _is_killed(found: Any) -> bool:
     return isinstance(found, NoAnswer) and found.why == "killed"
 
 
-class _Call:
-    """One process that does one call."""
+class Copy:
+    """A copy of this process at work: the messages that it sends, and its board, which outlives it."""
+
+    def __init__(self, work: Callable[[Sender, Board], object], *, is_heard: bool = False, is_bounded: bool = True):
+        """work: done in the copy, which then ends. is_heard: what it prints is sent, too, as ("stdout", text).
+
+        is_bounded: False has it take memory, and print, as it likes.
+        """
+        self.board, self.messages = Board(), Receiver()
+        sender = self.messages.sender
+        self.process = forked(_work, work, sender, self.messages, self.board, is_heard, is_bounded)
+        sender.close()
+
+    def end(self) -> None:
+        """End the copy, and the processes that it has started. Twice is harmless."""
+        end_session(self.process.pid)
+        self.process.kill()
+        self.process.join()
+        self.messages.close()
+
+
+def _work(
+    work: Callable[[Sender, Board], object],
+    sender: Sender,
+    receiver: Receiver,
+    board: Board,
+    is_heard: bool,
+    is_bounded: bool,
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the process that was copied, and will end this one
+    receiver.close()
+    sender.own()
+    refuse_copies()
+    confine()
+    if is_bounded:
+        limit_memory()
+    redirect_output((lambda name, text: sender.send((name, text))) if is_heard else None, is_bounded=is_bounded)
+    work(sender, board)
+    os._exit(0)
+
+
+class _Call(Copy):
+    """A copy that does one call."""
 
     def __init__(
         self, function: Callable[[Board], Any], output: Print | None, is_bounded: bool, is_traced: bool
     ) -> None:
-        self._board, self._output = Board(), output
-        self._num_asleep, self._computed, self._computed_before = 0, 0.0, 0.0
-        self._begun, self._is_bounded = 0, is_bounded
-        self._receiver = Receiver()
-        sender = self._receiver.sender
-        self._process = forked(
-            _answer, function, self._receiver, self._board, output is not None, is_bounded, is_traced
-        )
-        sender.close()
+        self._output, self._is_bounded = output, is_bounded
+        self._num_asleep, self._computed, self._computed_before, self._begun = 0, 0.0, 0.0, 0
+        work = partial(_answer, function, is_traced)
+        super().__init__(work, is_heard=output is not None, is_bounded=is_bounded)
 
     def answer(self, deadline: float) -> Any:
         """Return what the process says, or what it shows by its silence."""
         is_listening = True
         while True:
-            has_ended = self._process.exitcode is not None
+            has_ended = self.process.exitcode is not None
             if not is_listening:
-                self._process.join(looks.LOOK_S)
-            elif self._receiver.is_ready(looks.LOOK_S):
-                for kind, message in self._receiver.received():
+                self.process.join(looks.LOOK_S)
+            elif self.messages.is_ready(looks.LOOK_S):
+                for kind, message in self.messages.received():
                     if kind == "answer":
                         return message
                     if self._output is not None:
                         self._output(kind, message)
-                is_listening = not self._receiver.is_at_end
-            if has_ended or (not is_listening and self._board.is_finished):
+                is_listening = not self.messages.is_at_end
+            if has_ended or (not is_listening and self.board.is_finished):
                 return self._ended()
             if self._is_bounded and (silence := self._why_silent()) is not None:
                 return silence
             if monotonic() > deadline:
-                return self._board.no_answer("late", "it had not come back in time")
-
-    def end(self) -> None:
-        """End the process."""
-        end_copy(self._process)
-        self._receiver.close()
+                return self.board.no_answer("late", "it had not come back in time")
 
     def _ended(self) -> NoAnswer:
         """Return how a process ended that has not answered: a part ended it, or has closed its pipe."""
-        if self._board.is_finished:
-            return NoAnswer("exit", "it closes files of the process that it has not opened", self._board.begun)
-        code = self._process.exitcode
+        if self.board.is_finished:
+            return NoAnswer("exit", "it closes files of the process that it has not opened", self.board.begun)
+        code = self.process.exitcode
         why: Why = "killed" if code == -signal.SIGKILL else "exit"  # the system's own way out of a shortage of memory
-        where = f", in {self._board.place}" if self._board.place else ""
-        return self._board.no_answer(why, f"it ends the process ({exit_of(code)}){where}")
+        where = f", in {self.board.place}" if self.board.place else ""
+        return self.board.no_answer(why, f"it ends the process ({exit_of(code)}){where}")
 
     def _why_silent(self) -> NoAnswer | None:
         """Return why the process will never answer; None while it may."""
-        begun, before = self._board.begun, self._computed
-        state, self._computed = _state_and_seconds(self._process.pid)
+        begun, before = self.board.begun, self._computed
+        state, self._computed = _state_and_seconds(self.process.pid)
         if begun != self._begun:
             self._begun, self._num_asleep, self._computed_before = begun, 0, before
         if self._computed - self._computed_before > COMPUTING_S:
             reason = f"it had not come back after {COMPUTING_S:g} s of processor time"
-            return self._board.no_answer("endless", reason)
+            return self.board.no_answer("endless", reason)
         is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
         if self._num_asleep > looks.NUM_ASLEEP + _LOOKS_AHEAD:
-            return self._board.no_answer("asleep", "it waits for something that never comes")
+            return self.board.no_answer("asleep", "it waits for something that never comes")
         return None
 
 
-def _answer(
-    function: Callable[[Board], Any],
-    receiver: Receiver,
-    board: Board,
-    is_heard: bool,
-    is_bounded: bool,
-    is_traced: bool,
-) -> None:
-    sender = receiver.sender
-    begin_copy(sender, receiver, is_bounded=is_bounded)
-    redirect_output((lambda name, text: sender.send((name, text))) if is_heard else None, is_bounded=is_bounded)
+def _answer(function: Callable[[Board], Any], is_traced: bool, sender: Sender, board: Board) -> None:
     if is_traced:
         sys.setprofile(board.note_place)
     try:
@@ -159,7 +181,6 @@ def _answer(
     sys.setprofile(None)
     board.finish()
     _send_answer(sender, answer, board)
-    os._exit(0)
 
 
 def _send_answer(sender: Sender, answer: Any, board: Board) -> None:
@@ -196,27 +217,6 @@ def exit_of(code: int | None) -> str:
     if code is None:
         return "it is still there"
     return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def begin_copy(sender: Sender, receiver: Receiver, *, is_bounded: bool = True) -> None:
-    """Have this process, a fresh copy, be bounded: a Ctrl-C is for the process that was copied, and will end this one.
-
-    is_bounded: False has it take memory as it likes.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    receiver.close()
-    sender.own()
-    refuse_copies()
-    confine()
-    if is_bounded:
-        limit_memory()
-
-
-def end_copy(process: Any) -> None:
-    """End a copy, and the processes that it has started."""
-    end_session(process.pid)
-    process.kill()
-    process.join()
 
 
 def forked(target: Any, *arguments: Any) -> Any:

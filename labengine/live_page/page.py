@@ -7,20 +7,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from labengine.config import ConfigError
 from labengine.engine.wasm.memory import Kernels
 from labengine.engine.wasm.model import load_in_page
 from labengine.lab import Lab
 from labengine.live_page.page_view import PageView, Send
 from labengine.live_page.permalink import permalink_of
-from labengine.live_page.session import OpenSession, open_session
-from labengine.live_page.sliders import SessionSliders
+from labengine.live_page.session import OpenSession, SessionSliders, open_session, sliders_of
 from labengine.record.files.codec import dumps
 from labengine.record.wording import readable
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import COMPARE, DASHBOARD
-from labengine_widgets.compare.link import FOLLOW_UP, PairLink
-from labengine_widgets.compare.varied import checked_changes, send_run, varied_message
+from labengine_widgets.compare.link import FOLLOW_UP, PairLink, checked_changes, send_run, varied_message
 from labengine_widgets.feed.feed import Feed, feed_of
 
 MAX_REFUSAL = 4_000
@@ -50,8 +47,8 @@ class LivePage:
         self._session = session
         self._view = _view_of(session, self._send)
         kind = DASHBOARD if isinstance(session.shown, Lab) else COMPARE
-        self._say("opened", {"arrangement": kind, "query": session.permalink().query()})
-        self._offer_sliders()
+        arrangement = {**kind, "varied": self._sliders_anew(session)}
+        self._say("opened", {"arrangement": arrangement, "query": session.permalink().query()})
 
     def load_model(self, kernels: Kernels, at: int, num_bytes: int, name: str, digest: str) -> str:
         """Load a model whose GGUF lies in the kernels' memory; return why that is impossible, or an empty text."""
@@ -106,16 +103,17 @@ class LivePage:
         self._say_link()
 
     def _offer_sliders(self) -> None:
-        """Have the page show sliders over the workload of the session, as it is now."""
-        if self._session is None or (self._sliders is not None and self._sliders.is_of(self._session)):
-            return
-        if self._sliders is not None and self._sliders.of is not self._session:
+        """Have the page show sliders over the workload of the session, if they are about what it was before."""
+        session = self._session
+        if session is not None and not (self._sliders is not None and self._sliders.is_of(session)):
+            self._send(varied_message(self._sliders_anew(session)), [])
+
+    def _sliders_anew(self, session: OpenSession) -> dict[str, Any] | None:
+        """Make sliders over the workload of the session, as it is now; None if it has none that can be run again."""
+        if self._sliders is not None and self._sliders.of is not session:
             self._sliders.of.shown.close()
-        try:
-            self._sliders = SessionSliders(self._session)
-        except ConfigError:  # there is no workload, or none that can be run again
-            self._sliders = None
-        self._send(varied_message(None if self._sliders is None else self._sliders.to_dict()), [])
+        self._sliders = sliders_of(session)
+        return None if self._sliders is None else self._sliders.to_dict()
 
     def _say_link(self) -> None:
         if self._session is not None:
@@ -132,10 +130,9 @@ class PagePair(PairLink, PageView):
     """The view of a comparison."""
 
     def __init__(self, session: OpenSession, comparison: Comparison, send: Send) -> None:
-        source = comparison.view_source()
         self._session = session
-        self.follow(source)
-        super().__init__([feed_of(side) for side in source.view_sources], send)
+        self.follow(comparison)
+        super().__init__([feed_of(side) for side in comparison.view_sources], send)
         comparison.show_in(self)
 
     def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 from urllib.parse import parse_qsl, quote_plus
 
 from labengine.config import ConfigError, shown
@@ -28,26 +27,11 @@ NUM_BLOCKS, BLOCK_SIZE = 24, 4
 DEFAULT_COPIES, DEFAULT_TOKENS = 1, 16
 
 
-class Playable(Protocol):
-    """A lab, or a comparison, in which acts are done."""
-
-    def add(self, prompt: str, *, max_tokens: int, **sampling: Any) -> Any:
-        """Queue a request, or several for one prompt."""
-
-    def chat(self, messages: Sequence[dict[str, str]], *, max_tokens: int, **sampling: Any) -> Any:
-        """Queue a conversation through the model's chat template."""
-
-    def abort(self, request_id: int) -> object:
-        """End a request."""
-
-    def step(self) -> object:
-        """Take one step."""
-
-
 @dataclass(frozen=True, slots=True)
 class PromptAct:
-    """Equal requests, added at once. n: answers to each, which fork; beams: of a search for each; 1 for none.
+    """Equal requests, added at once to a lab or a comparison.
 
+    n: answers to each, which fork; beams: of a search for each; 1 for none.
     is_chat: the text is a user's message, which the model's chat template wraps.
     """
 
@@ -59,16 +43,14 @@ class PromptAct:
     priority: int = 0
     is_chat: bool = False
 
-    def play(self, lab: Playable) -> None:
+    def play(self, lab: Any) -> None:
         """Add them."""
-        several: dict[str, int] = {name: getattr(self, name) for name in ("n", "beams") if getattr(self, name) > 1}
-        urgency = {"priority": self.priority} if self.priority else {}
+        options = {name: value for name, value in self._changed() if name != "copies"} | {"max_tokens": self.max_tokens}
         for _ in range(self.copies):
             if self.is_chat:
-                message = {"role": "user", "content": self.text}
-                lab.chat([message], max_tokens=self.max_tokens, **several, **urgency)
+                lab.chat([{"role": "user", "content": self.text}], **options)
             else:
-                lab.add(self.text, max_tokens=self.max_tokens, **several, **urgency)
+                lab.add(self.text, **options)
 
     @property
     def num_requests(self) -> int:
@@ -78,13 +60,13 @@ class PromptAct:
     def pairs(self) -> Iterator[tuple[str, object]]:
         """Yield the names and values of the address."""
         yield ("chat" if self.is_chat else "prompt"), self.text
-        if self.copies != DEFAULT_COPIES:
-            yield "copies", self.copies
-        if self.max_tokens != DEFAULT_TOKENS:
-            yield "max_tokens", self.max_tokens
-        for name, default in (("n", 1), ("beams", 1), ("priority", 0)):
-            if getattr(self, name) != default:
-                yield name, getattr(self, name)
+        yield from self._changed()
+
+    def _changed(self) -> Iterator[tuple[str, int]]:
+        """Yield what an address may say of a prompt, where that is not the default."""
+        for known in fields(self):
+            if known.name in _OF_PROMPT and getattr(self, known.name) != known.default:
+                yield known.name, getattr(self, known.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +75,7 @@ class StepsAct:
 
     count: int
 
-    def play(self, lab: Playable) -> None:
+    def play(self, lab: Any) -> None:
         """Take them."""
         for _ in range(self.count):
             lab.step()
@@ -109,7 +91,7 @@ class AbortAct:
 
     request_id: int
 
-    def play(self, lab: Playable) -> None:
+    def play(self, lab: Any) -> None:
         """End it."""
         lab.abort(self.request_id)
 
@@ -161,10 +143,9 @@ class Permalink:
                 yield "block_size", self.block_size
             if self.policy != "fcfs":
                 yield "policy", self.policy
-            if self.num_drafts:
-                yield "drafts", self.num_drafts
-            if self.state_size:
-                yield "states", self.state_size
+            for name, (of_link, _) in _SETTINGS.items():
+                if getattr(self, of_link):
+                    yield name, getattr(self, of_link)
         for act in self.acts:
             yield from act.pairs()
 
@@ -176,10 +157,7 @@ def permalink_of(query: str) -> Permalink:
     """
     reader = _LinkReader()
     for name, value in parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=1_000):
-        read = _READ.get(name)
-        if read is not None:
-            reader.names.add(name)
-            read(reader, value)
+        reader.read(name, value)
     return reader.permalink()
 
 
@@ -232,34 +210,38 @@ class _LinkReader:
         if self.follow_up and self.changes:
             raise ConfigError("a scenario with other figures has no later cost: leave out follow_up, or the figures")
 
-    def read_model(self, value: str) -> None:
-        """Read the model's name."""
-        if value not in (SIMULATED, *REAL_MODELS):
-            known = ", ".join((SIMULATED, *REAL_MODELS))
-            raise ConfigError(f"model in a link must be one of {known}, got {shown(value)}")
-        self.model = value
+    def read(self, name: str, value: str) -> None:
+        """Read one name of an address; an unknown one is left out."""
+        self.names.add(name)
+        match name:
+            case "bug":
+                self.bug = _name(value)
+            case "model":
+                self.model = _one_of(name, value, (SIMULATED, *REAL_MODELS))
+            case "edition" | "compare":
+                self.editions = tuple(map(_name, value.split(",")))
+                if len(self.editions) > 2:
+                    raise ConfigError(f"two editions can be compared, got {shown(value)}")
+            case "policy":
+                self.settings["policy"] = _one_of(name, value, ("fcfs", "priority"))
+            case "follow_up":
+                self.follow_up = value == "1"
+            case "prompt" | "chat":
+                self.acts.append(PromptAct(_prompt(value), is_chat=name == "chat"))
+            case "step":
+                self.acts.append(StepsAct(_number(name, value, 1, MAX_STEPS)))
+            case "abort":
+                self.acts.append(AbortAct(_number(name, value, 0, 10**6)))
+            case _ if name in _OF_PROMPT:
+                self._change_prompt(name, _number(name, value, *_OF_PROMPT[name]))
+            case _ if name in _POOL:
+                of_link, most = _POOL[name]
+                self.changes[of_link] = _number(name, value, 1, most)
+            case _ if name in _SETTINGS:
+                of_link, most = _SETTINGS[name]
+                self.settings[of_link] = _number(name, value, 1, most)
 
-    def read_editions(self, value: str) -> None:
-        """Read the names of one edition, or of two to compare."""
-        self.editions = tuple(map(_name, value.split(",")))
-        if len(self.editions) > 2:
-            raise ConfigError(f"two editions can be compared, got {shown(value)}")
-
-    def read_policy(self, value: str) -> None:
-        """Read the order of the waiting queue."""
-        if value not in ("fcfs", "priority"):
-            raise ConfigError(f"policy in a link must be fcfs or priority, got {shown(value)}")
-        self.settings["policy"] = value
-
-    def read_prompt(self, value: str, *, is_chat: bool = False) -> None:
-        """Begin a prompt."""
-        if not value.strip():
-            raise ConfigError("the link has an empty prompt")
-        if len(value) > MAX_PROMPT:
-            raise ConfigError(f"a link's prompt has at most {MAX_PROMPT:,} characters, this one {len(value):,}")
-        self.acts.append(PromptAct(value, is_chat=is_chat))
-
-    def change_prompt(self, name: str, number: int) -> None:
+    def _change_prompt(self, name: str, number: int) -> None:
         """Change the prompt that was read last."""
         last = self.acts[-1] if self.acts else None
         if last is None and self.bug and name == "copies":
@@ -289,35 +271,29 @@ def _number(name: str, value: str, least: int, most: int) -> int:
     return int(value)
 
 
-def _of_prompt(name: str, least: int, most: int) -> Callable[[_LinkReader, str], object]:
-    return lambda reader, value: reader.change_prompt(name, _number(name, value, least, most))
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ConfigError(f"{name} in a link must be one of {', '.join(known)}, got {shown(value)}")
+    return value
 
 
-def _setting(field_name: str, name: str, most: int) -> Callable[[_LinkReader, str], object]:
-    return lambda reader, value: reader.settings.update({field_name: _number(name, value, 1, most)})
+def _prompt(text: str) -> str:
+    if not text.strip():
+        raise ConfigError("the link has an empty prompt")
+    if len(text) > MAX_PROMPT:
+        raise ConfigError(f"a link's prompt has at most {MAX_PROMPT:,} characters, this one {len(text):,}")
+    return text
 
 
-_READ: dict[str, Callable[[_LinkReader, str], object]] = {
-    "bug": lambda reader, value: setattr(reader, "bug", _name(value)),
-    "model": _LinkReader.read_model,
-    "edition": _LinkReader.read_editions,
-    "compare": _LinkReader.read_editions,
-    "blocks": lambda reader, value: reader.changes.update(num_blocks=_number("blocks", value, 1, MAX_BLOCKS)),
-    "block_size": lambda reader, value: reader.changes.update(
-        block_size=_number("block_size", value, 1, MAX_BLOCK_SIZE)
-    ),
-    "policy": _LinkReader.read_policy,
-    "drafts": _setting("num_drafts", "drafts", MAX_DRAFTS),
-    "states": _setting("state_size", "states", MAX_STATE_SIZE),
-    "follow_up": lambda reader, value: setattr(reader, "follow_up", value == "1"),
-    "prompt": _LinkReader.read_prompt,
-    "chat": partial(_LinkReader.read_prompt, is_chat=True),
-    "copies": _of_prompt("copies", 1, MAX_COPIES),
-    "max_tokens": _of_prompt("max_tokens", 1, MAX_TOKENS),
-    "n": _of_prompt("n", 1, MAX_ANSWERS),
-    "beams": _of_prompt("beams", 1, MAX_ANSWERS),
-    "priority": _of_prompt("priority", -MAX_PRIORITY, MAX_PRIORITY),
-    "step": lambda reader, value: reader.acts.append(StepsAct(_number("step", value, 1, MAX_STEPS))),
-    "abort": lambda reader, value: reader.acts.append(AbortAct(_number("abort", value, 0, 10**6))),
+_OF_PROMPT = {
+    "copies": (1, MAX_COPIES),
+    "max_tokens": (1, MAX_TOKENS),
+    "n": (1, MAX_ANSWERS),
+    "beams": (1, MAX_ANSWERS),
+    "priority": (-MAX_PRIORITY, MAX_PRIORITY),
 }
-"""What each name of an address means."""
+"""Names of an address that change the prompt before them: fields of PromptAct, with their least and largest values."""
+
+_POOL = {"blocks": ("num_blocks", MAX_BLOCKS), "block_size": ("block_size", MAX_BLOCK_SIZE)}
+_SETTINGS = {"drafts": ("num_drafts", MAX_DRAFTS), "states": ("state_size", MAX_STATE_SIZE)}
+"""Names of an address that are numbers from 1: the field of Permalink, and the largest value."""

@@ -12,7 +12,17 @@ from labengine.core.proposer import NGram
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.wasm.bpe_tokenizer import BPETokenizer, question_in
 from labengine.lab import Lab
-from labengine.live_page.permalink import MAX_COPIES, SIMULATED, AbortAct, Permalink, PromptAct, SessionAct, StepsAct
+from labengine.live_page.permalink import (
+    MAX_BLOCK_SIZE,
+    MAX_BLOCKS,
+    MAX_COPIES,
+    SIMULATED,
+    AbortAct,
+    Permalink,
+    PromptAct,
+    SessionAct,
+    StepsAct,
+)
 from labengine.scenarios import bug
 from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
@@ -156,3 +166,65 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
     is_chat = question is not None
     max_tokens, priority = one.options.sampling.max_tokens, one.options.priority
     return PromptAct(text if question is None else question, 1, max_tokens, n, beams, priority, is_chat)
+
+
+# -- sliders: the workload of a session, run again with other figures --------------------------------------------------
+
+
+_MOST = {"num_blocks": MAX_BLOCKS, "block_size": MAX_BLOCK_SIZE, "copies": MAX_COPIES}
+"""A link names no more."""
+
+
+class SessionSliders:
+    """The workload of a session at this moment. ConfigError for one that cannot be run again.
+
+    A real model computes each run anew, since the reader may go on stepping it.
+    """
+
+    def __init__(self, session: OpenSession) -> None:
+        self.of = session
+        self._variation = Variation(session.shown, on_weights=True)
+        self._variation.note_outcome(session.shown)
+        self._link = session.permalink()
+        self._follow(session)
+
+    def is_of(self, session: OpenSession) -> bool:
+        """True if nothing was added to the session, and no step taken, since the sliders led to it."""
+        return self._reached == _reached(session)
+
+    def changed(self, changes: dict[str, int]) -> OpenSession:
+        """Return a session with these figures. Raises ConfigError for figures that are impossible."""
+        if self._link.bug:
+            values = self._variation.values | changes
+            session = open_session(replace(self._link, changes=values))
+            self._variation.values = values
+            self._variation.note_outcome(session.shown)
+        else:
+            done = self._variation.changed(changes)
+            blocks, size = self._variation.values["num_blocks"], self._variation.values["block_size"]
+            session = OpenSession(replace(self.of.origin, num_blocks=blocks, block_size=size), done)
+        self._follow(session)
+        return session
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return figures and outcome as JSON types, for the browser."""
+        found = self._variation.to_dict()
+        for figure in found["figures"]:
+            figure["most"] = min(figure["most"], _MOST[figure["name"]])
+        return found
+
+    def _follow(self, session: OpenSession) -> None:
+        self._reached = _reached(session)
+
+
+def sliders_of(session: OpenSession) -> SessionSliders | None:
+    """Return the sliders of a session; None where there is no workload, or none that can be run again."""
+    try:
+        return SessionSliders(session)
+    except ConfigError:
+        return None
+
+
+def _reached(session: OpenSession) -> tuple[str, int, int]:
+    lab = session.lab
+    return lab.lab_id, len(lab.inputs), lab.session.stepper.engine.num_finished_steps

@@ -1,4 +1,4 @@
-"""%lab bugs and %lab bug: the list of upstream reports, and one judged by running it, broken beside fixed."""
+"""%lab bugs, bug and exercise: upstream reports, one of them run, broken beside fixed; the course's exercises."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from IPython.core.error import UsageError
 
 from labengine.commands import argument, command
+from labengine.course.exercise import known_exercise
+from labengine.course.progress import progress
+from labengine.course.words import NOTEBOOKS, exercise_names
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.words import acting_on, display
 from labengine.scenarios import SCENARIOS, bugs_named, engines, listing
@@ -71,3 +74,18 @@ def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) 
     display(scenario.show(lab))
     print(acting_on("bug_lab", f"is the engine {column}", current))
     display(scenario.verdict())
+
+
+VARIABLE = "exercise"
+
+
+@command(argument("name", nargs="?", metavar="NAME", offers=tuple(NOTEBOOKS), help="why-blocks/slot, say"))
+def exercise(current: CurrentLab, name: str | None = None) -> None:
+    """Show an exercise of the course, as the variable `exercise`; without a name, the list and your progress."""
+    if name is None or name in NOTEBOOKS:
+        print(*(one for one in exercise_names() if one.startswith(f"{name or ''}")), sep="\n")
+        display(progress())
+        return
+    found = known_exercise(name)
+    current.store(VARIABLE, found)
+    display(found)

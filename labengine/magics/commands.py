@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labengine.magics import bug, examining, exercising, looking, patching, stepping, time
+from labengine.magics import bug, examining, looking, patching, stepping, time
 from labengine.magics.table import put_in_order
 
-MODULES = (stepping, looking, time, patching, examining, bug, exercising)
+MODULES = (stepping, looking, time, patching, examining, bug)
 """Importing these modules registers their commands."""
 
 put_in_order(

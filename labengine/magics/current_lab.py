@@ -109,7 +109,7 @@ class CurrentLab:
         labs = [lab for lab in (*self.labs, *beside) if _is_newest(report, lab)]
         compared = self.comparison
         is_compared = compared is not None and compared.has_view
-        return any(lab.views.has_dashboard or (is_compared and lab in self.labs) for lab in labs)
+        return any(lab.has_dashboard or (is_compared and lab in self.labs) for lab in labs)
 
     @property
     def names(self) -> Mapping[str, Any]:
@@ -129,29 +129,17 @@ class CurrentLab:
         self._forks[name] = self._shell.user_ns[name] = lab
         return lab
 
-    def open_trace(self, name: str, trace: ViewedRecording) -> ViewedRecording:
-        """Store an opened recording in a variable. A running vLLM that was attached under this name is let go."""
-        self._let_go(name)
-        self._trace = self._shell.user_ns[name] = trace
-        return trace
-
-    def open_prefixes(self, name: str, prefixes: CachedPrefixes) -> CachedPrefixes:
-        """Store what KV events tell in a variable, as `open_trace` does."""
-        self._let_go(name)
-        self._shell.user_ns[name] = prefixes
-        return prefixes
-
-    def open_ranks(self, name: str, ranks: Ranks) -> Ranks:
-        """Store the streams of a deployment's engines in a variable; other commands look at the first one."""
-        self._let_go(name)
-        self._trace = ranks.streams[0]
-        self._shell.user_ns[name] = ranks
-        return ranks
-
-    def _let_go(self, name: str) -> None:
+    def store(self, name: str, value: Any) -> None:
+        """Put a value into a variable of the notebook. A running vLLM that was attached under this name is let go."""
         former = self._shell.user_ns.get(name)
         if isinstance(former, LiveStream | Ranks | CachedPrefixes):
             former.close()
+        self._shell.user_ns[name] = value
+
+    def look_at(self, name: str, recording: ViewedRecording) -> None:
+        """Store a recording in a variable; without a lab the commands look at it."""
+        self.store(name, recording)
+        self._trace = recording
 
     def start(self, settings: dict[str, Any]) -> Lab:
         """Close what was started or opened before, make a lab, and store it as `lab`. Wrong settings close nothing."""
@@ -175,10 +163,6 @@ class CurrentLab:
         self._opened, self._beside = opened, self._own_lab
         self._shell.user_ns[name] = opened
         return opened
-
-    def store(self, name: str, value: object) -> None:
-        """Put a value into a variable of the notebook."""
-        self._shell.user_ns[name] = value
 
     def close(self) -> str:
         """Close the object that the commands act on; return a sentence on the next one."""

@@ -135,7 +135,7 @@ def save(current: CurrentLab, path: str) -> None:
 )
 def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     """Open a file that `save` wrote, call it `trace`, and show it; there is no engine in it to step."""
-    trace = current.open_trace(name, traces.open(path))
+    current.look_at(name, trace := traces.open(path))
     print(f"{name}: {trace.summary()}")
     display(trace.show())
 
@@ -170,7 +170,7 @@ def attach(
     if is_kv_place(place):
         if piece is not None or rank is not None or ranks:
             raise UsageError("--piece and --rank are for the tap; KV events of all ranks are shown together")
-        prefixes = current.open_prefixes(name, kv_events(place, replay=replay, tokenizer=tokenizer))
+        current.store(name, prefixes := kv_events(place, replay=replay, tokenizer=tokenizer))
         print(f"{name}: {prefixes.title}")
         display(prefixes)
         return
@@ -179,11 +179,13 @@ def attach(
     if ranks:
         if piece is not None or rank is not None:
             raise UsageError("--ranks shows all engines that run: without --piece and --rank")
-        opened = current.open_ranks(name, attach_ranks(place, tokenizer=tokenizer))
+        opened = attach_ranks(place, tokenizer=tokenizer)
+        current.look_at(name, opened.streams[0])
+        current.store(name, opened)
         print(f"{name}.streams:\n{opened}")
         display(opened.show())
         return
-    trace = current.open_trace(name, streams.attach(place, piece=piece, rank=rank, tokenizer=tokenizer))
+    current.look_at(name, trace := streams.attach(place, piece=piece, rank=rank, tokenizer=tokenizer))
     print(f"{name}: {trace.summary()}\n{trace.note}")
     display(trace.show())
 

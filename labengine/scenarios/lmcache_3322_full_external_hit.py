@@ -1,4 +1,8 @@
-"""LMCache pull request 3322: the external tier holds a complete prompt, and offers all of it."""
+"""LMCache pull request 3322: the external tier holds a complete prompt, and offers all of it.
+
+Both columns load within the step. vLLM asserts for such loads alone that a token is left to compute; LMCache's MP
+connector loads asynchronously, and then vLLM takes the last token back by itself.
+"""
 
 from __future__ import annotations
 

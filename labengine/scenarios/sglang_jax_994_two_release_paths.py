@@ -1,8 +1,8 @@
 """sglang-jax pull request 994 (a port of 982): a finished request's last decode slot is freed by two paths.
 
-The prefix cache freed a request's slots up to a length that it inferred. The processor of outputs freed the slot of the
-last decode step as well, as one that had been allocated for nothing. It was the same slot. The fix is a single release,
-which knows what was committed and what was allocated beyond it.
+The prefix cache freed a request's slots up to a length that it inferred, and the output processor freed the slot of the
+step in flight. The thread says that one slot was in both; this scenario plays that. The fix is a single release, which
+knows what was committed and what was allocated beyond it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 compare/       two sides in lockstep: Comparison
 saved/         files, frames, scripts; an opened file: Trace
-recording_views, view_source, named_views, xray     what views read, and the widgets of one recording
+looking, view_source, named_views, xray     what views read, and the widgets of one recording
 history/history                                     fork and rewind
 session        the engine and the parts beside it:
 inspection, outputs, requests, runs, stats      each knows the stepper, and parts to its right at most

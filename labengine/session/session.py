@@ -22,7 +22,7 @@ from labengine.events import Event, ViolationFound
 from labengine.record.files.shapes import PoolSize
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
-from labengine.session.filling import Filling
+from labengine.session.elsewhere import Filling
 from labengine.session.history.breakpoints import Breakpoint, Breakpoints
 from labengine.session.history.conditions import Bounds, Condition, condition
 from labengine.session.history.crash import Crashes

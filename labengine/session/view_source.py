@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from labengine.config import ConfigError, is_single_int
 from labengine.record.fold import Fold
@@ -17,6 +17,9 @@ from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.moments import moment_of
 from labengine.session.reasons import Seam, seams_of
 from labengine.session.session import Session
+
+if TYPE_CHECKING:  # widgets are loaded for views only
+    from labengine_widgets.view_source import ViewSource
 
 At = int | tuple[int, int] | Literal["crash"]
 """A moment: the end of a step, (step, event) for after an event inside it, counted from 0, or "crash"."""
@@ -28,20 +31,6 @@ _NOTE = "This picture stays where it is: it does not follow the lab. lab.show() 
 _REFUSAL = "this picture stands at an earlier moment; lab.show() has the controls"
 
 _numbers = count(1)
-
-
-class CommandedLab(Protocol):
-    """A lab, as its views command it; see labengine.lab.Lab."""
-
-    session: Session
-
-    def step(self, num_steps: int = 1) -> Any: ...
-    def next_phase(self) -> Any: ...
-    def start(self) -> Any: ...
-    def pause(self) -> Any: ...
-    def reset(self) -> Any: ...
-    def goto(self, step: Any, event: int | None = None) -> Any: ...
-    def add(self, prompt: str, **settings: Any) -> Any: ...
 
 
 def add_copies(lab: Any, prompt: str, copies: int, max_tokens: int, n: int, beams: int, priority: int) -> list[Any]:
@@ -71,10 +60,10 @@ COMMANDS: Mapping[str, Command] = {
 class LabViewSource:
     """A lab's labengine_widgets.ViewSource. Reads are direct; commands are posted to the lab's own thread.
 
-    lab: has the methods of COMMANDS. Widget callbacks, on any thread, post calls of them.
+    lab: the session's Lab, for COMMANDS. Widget callbacks, on any thread, post calls of them.
     """
 
-    def __init__(self, session: Session, lab: CommandedLab) -> None:
+    def __init__(self, session: Session, lab: Any) -> None:
         self.title = session.inspection.title
         self.lab = session.lab_id
         self.hooks: Hooks | None = session.hooks
@@ -206,19 +195,11 @@ def refused(action: str, why: str) -> Future[Any]:
     return answer
 
 
-def picture_of(
-    timeline: Timeline,
-    title: str,
-    lab: str,
-    token_text: Callable[[int], str],
-    code: dict[str, Seam],
-    at: Any,
-    crash_moment: Callable[[], int],
-    engine_ids: Callable[[int], str] | None = None,
-) -> RecordingViewSource:
+def picture_of(timeline: Timeline, of: ViewSource, at: Any, crash_moment: Callable[[], int]) -> RecordingViewSource:
     """Return the recording up to the end of the step in which a moment lies, at that moment. It never changes.
 
-    at: see At; checked here, as callers pass what a user gave. ConfigError for a moment that is not recorded.
+    of: the whole recording's. at: see At; checked here, as callers pass what a user gave. ConfigError for a moment that
+    is not recorded.
     """
     if at == "crash":
         moment = end = crash_moment()
@@ -229,14 +210,14 @@ def picture_of(
         end = moment if event is None else timeline.step_moments(step)[1]
         where = f"at step {step}" if event is None else f"at event {event} of step {step}"
     return RecordingViewSource(
-        title=f"{title} · {where}",
-        lab=f"{lab}, picture {next(_numbers)}",
+        title=f"{of.title} · {where}",
+        lab=f"{of.lab}, picture {next(_numbers)}",
         timeline=timeline.until(end),
-        token_text=token_text,
-        code=code,
+        token_text=of.token_text,
+        code=of.seams(),
         refusal=_REFUSAL,
         moment=moment,
-        engine_ids=engine_ids,
+        engine_ids=of.engine_id,
         note=_NOTE,
     )
 

@@ -6,7 +6,6 @@ Everything that works beside its caller starts here: a lab's background, a feed'
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Protocol
@@ -54,7 +53,3 @@ def weakly(method: Callable[..., object]) -> Callable[..., None]:
             found(*arguments)
 
     return call
-
-
-cpu_seconds: Callable[[], float] = getattr(time, "thread_time", time.perf_counter)
-"""CPU seconds of this thread; a browser's Python counts none, and gives the seconds that have passed."""

@@ -173,6 +173,7 @@ def test_it_follows_scrubs_back_and_is_asked(
         keep(shown.page, artifacts / f"attached_{scheme}_{width}.png")
 
 
+@pytest.mark.journey
 def test_each_step_is_painted_and_a_gap_that_comes_is_drawn_while_the_reader_looks_back(
     browser: Browser, tmp_path: Path, artifacts: Path
 ) -> None:

@@ -54,6 +54,7 @@ def seen(lab: LabPage) -> list[dict[str, Any]]:
     return lab.page.evaluate("() => window.seen")
 
 
+@pytest.mark.journey
 def test_eight_blocks_are_seen_inside_the_step_and_five_after_it(at_first_step: LabPage) -> None:
     lab_page = at_first_step
     wait_painted(lab_page, "used", "0")

@@ -55,6 +55,13 @@ def facts(page: Page) -> dict[str, str]:
     return {name: page.locator(".labengine").get_attribute(f"data-{name}") or "" for name in names}
 
 
+CLICK_WHEN_THERE = """() => new MutationObserver((_, observer) => {
+  const [...all] = document.querySelectorAll(".labengine-dashboard button"),
+    run = all.find((one) => one.textContent === "Run");
+  if (run) [observer.disconnect(), run.click()];
+}).observe(document.body, { childList: true, subtree: true })"""
+"""Click Run as soon as there is such a button: before the engine has said anything."""
+
 UNFIT = """async () => {
   for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
   const shown = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()),
@@ -167,15 +174,18 @@ def test_the_question_is_answered_rightly_and_skipped(browser: Browser, address:
         until(page, playing="true")
 
 
+@pytest.mark.journey
 def test_a_recorded_bug_becomes_live_and_a_session_of_ones_own_has_a_link(browser: Browser, address: str) -> None:
     with opened(browser, address + BUG) as page:
         root = page.wait_for_selector("#lab .labengine-compare")
         assert root is not None
         page.set_viewport_size({"width": 1440, "height": 900})
+        place = root.bounding_box()
         assert page.evaluate(ROWS_OF_THE_HEAD) == [1, 0], "one row, of which nothing sticks out"
         assert page.locator(".le-guide-words").inner_text() == bug("nano-vllm-219").sentences[0]
         until_live(page)
-        assert root.is_visible() and page.locator(".labengine").count() == 1, "the picture itself has become live"
+        assert root.bounding_box() == place, "the picture itself has become live, and nothing has moved it"
+        assert page.locator(".labengine").count() == 1
         assert page.locator(".le-guide-words").inner_text() == bug("nano-vllm-219").sentences[0], "nothing has played"
         page.locator(".labengine").press("End")
         until(page, used="8 5", step="1 1")
@@ -306,9 +316,8 @@ def test_scenario_and_edition_are_selected_in_the_page(browser: Browser, address
         until_live(page)
         page.get_by_role("button", name="Step both").click()
         page.wait_for_url("**/?bug=nano-vllm-219&step=1")
+        page.evaluate(CLICK_WHEN_THERE)
         page.get_by_label("Edition").select_option("vllm")
-        page.locator(".labengine-dashboard").wait_for()
-        page.get_by_role("button", name="Run", exact=True).click()
         page.wait_for_url("**/?edition=vllm&**&step=16")
         page.get_by_label("Edition").select_option("nano-vllm")
         until(page, step="16")

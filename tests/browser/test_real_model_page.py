@@ -74,6 +74,7 @@ HEAR = """() => {
 }"""
 
 
+@pytest.mark.journey
 def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_simulated(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def wait_live(lab: LabPage, cell: int) -> None:
     lab.wait_for("the picture to give way", lambda: not picture.is_visible())
 
 
+@pytest.mark.journey
 def test_a_saved_notebook_shows_pictures_where_no_kernel_makes_them_live(
     lab_page: LabPage, jupyter_server: JupyterServer, tmp_path: Path
 ) -> None:

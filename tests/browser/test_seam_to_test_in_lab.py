@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from browser.lab_page import LabPage
@@ -58,6 +59,7 @@ PYTEST = "!{sys.executable} -m pytest -q -p no:cacheprovider --color no -W ignor
 FIND = "%lab find IndexNotLowered"
 
 
+@pytest.mark.journey
 def test_a_seam_is_overridden_and_becomes_a_red_test(lab_page: LabPage) -> None:
     runs = PYTEST % "test_skipped.py", PYTEST % "test_mended.py"
     lab_page.open_cells("%load_ext labengine\nimport sys", OVERRIDE, RUN, WHY, TEST, *runs, FIND)

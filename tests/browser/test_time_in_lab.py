@@ -58,6 +58,7 @@ def test_one_scrubs_through_steps_and_through_the_moments_of_a_step(dashboard: O
     view.until("step", "3")
 
 
+@pytest.mark.journey
 def test_back_forward_and_the_steps_by_key(dashboard: OpenView) -> None:
     view = dashboard
     end = view.data("moment")

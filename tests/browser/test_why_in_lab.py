@@ -47,6 +47,7 @@ def wait_selected(notebook: LabPage, wanted: str) -> None:
     notebook.wait_for(f"the selection {wanted}", lambda: selected(notebook) == wanted)
 
 
+@pytest.mark.journey
 def test_a_click_on_a_ref_count_shows_the_chain_and_its_links_lead_there(at_the_end: OpenView) -> None:
     view = at_the_end
     view.click_block(0, on_count=True)

@@ -39,13 +39,13 @@ def test_a_preempted_request_goes_wrong_with_a_tier_alone() -> None:
             0,
             [],
         )
-    assert "with a tier beside it" in text_of("08") and "without one nothing is loaded" in text_of("08")
+    assert "without one nothing is loaded" in text_of("08")
 
 
 def test_the_end_of_the_pull_request_is_that_of_its_scenario() -> None:
     report = bug("nano-vllm-71").report
     assert report.state == "closed, not merged"
-    assert f"was closed, and not merged (as it stood on {report.as_of})" in text_of("06")
+    assert "closed, and not merged" in text_of("06") and report.as_of in text_of("06")
 
 
 def test_the_bars_of_09_stand_on_a_ground_of_their_own() -> None:
@@ -63,5 +63,5 @@ def test_the_sums_that_09_quotes_are_what_its_lines_print(capsys: pytest.Capture
     [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code, "09", "exec"), {})
     one, other = (re.findall(r"-?\d+\.\d+", line) for line in capsys.readouterr().out.splitlines())
-    assert f"larger one, {one[0]} to {other[0]}. In parts it is the second, {other[1]} to {one[1]}." in text
+    assert f"{one[0]} to {other[0]}" in text and f"{other[1]} to {one[1]}" in text
     assert float(one[0]) > float(other[0]) and float(one[1]) < float(other[1])

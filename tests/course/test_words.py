@@ -49,8 +49,5 @@ def _halving(patch: pytest.MonkeyPatch, table: dict[str, object], mistakes: list
     patch.setattr(words, "NOTEBOOKS", {"mine": ()})
     patch.setattr(words, "_codes", {})
 
-    @words.course_exercise("mine/half")
-    def half(make: words.Make) -> Exercise:
-        return make(solution=lambda n: n // 2, cases=[(4,)], mistakes=mistakes)
-
+    words.course_exercise("mine/half", solution=lambda n: n // 2, cases=[(4,)], mistakes=mistakes)
     return labengine.exercise("mine/half")

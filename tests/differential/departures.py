@@ -176,7 +176,7 @@ DEPARTURES = (
         ("vllm-32255", "vllm-ascend-16662"),
     ),
     Departure(
-        "the end of a request that is sent",
+        "the end of a request whose KV is sent",
         "frees its blocks; no connector is asked",
         "keeps them while a connector or an encoder cache still needs them",
         lambda workload: any(_tier(workload).get(key) for key in ("send", "pinning")),
@@ -184,28 +184,28 @@ DEPARTURES = (
     Departure(
         "a step in flight, with a tier",
         "`vllm` has none; `vllm-async` refuses a tier",
-        "defers every free behind it if the connector consumes KV",
+        "defers every free until the step is done, if the connector consumes KV",
         lambda workload: bool(_tier(workload)) and bool(workload.get("async") or _tier(workload).get("defer")),
         ("vllm-45357", "vllm-47728", "vllm-49674"),
     ),
     Departure(
         "a request that the pool cannot hold",
         "`add` refuses it",
-        "it waits, and so do all behind it",
+        "it waits, and so do all requests behind it",
         _never_fits,
         ("vllm-39734",),
     ),
     Departure(
         "late loads that contend for blocks",
-        "begins each that fits, and takes one back when nothing else can move",
-        "begins one only beside what others still need, and takes none back",
+        "begins each load that fits, and takes one back if nothing else can advance",
+        "begins a load only if the other requests' needs are covered, and takes none back",
         _loads_contend,
         ("vllm-57104",),
     ),
     Departure(
         "late loads, with priorities",
         "a request whose KV has arrived waits where its priority puts it",
-        "those that hold blocks come before all others",
+        "requests that hold blocks come before all others",
         lambda workload: _has_late_loads(workload) and workload.get("policy") == "priority",
     ),
     Departure(
@@ -216,20 +216,20 @@ DEPARTURES = (
     ),
     Departure(
         "a load that fails",
-        "drops it whole; the request recomputes, and asks no more",
-        "ends the request (`fail`), or keeps what came before the failure (`recompute`)",
+        "drops it entirely; the request recomputes and does not ask again",
+        "ends the request (`fail`), or keeps the tokens before the failure (`recompute`)",
         lambda workload: "failing" in _tier(workload),
     ),
     Departure(
         "how much a tier brings",
         "complete blocks, never the last token",
-        "any number of tokens; behind a late load of all it computes the last one again",
+        "any number of tokens; after a late load of the whole prompt it recomputes the last token",
         _is_loaded_oddly,
     ),
     Departure(
-        "what is saved",
+        "which blocks are saved",
         "a block in the step that fills it, once",
-        "what the connector decides",
+        "the connector decides",
         lambda workload: bool(_tier(workload)),
         ("vllm-47235",),
         bridge="both sides save nothing",
@@ -244,8 +244,8 @@ DEPARTURES = (
     ),
     Departure(
         "late loads, with drafts",
-        "takes what a load needs",
-        "leaves the blocks of a decode with its drafts free beside a load",
+        "takes all blocks that a load needs",
+        "beside a load, leaves enough blocks free for a decode with its drafts",
         lambda workload: _has_late_loads(workload) and "speculation" in workload,
         ("vllm-57104",),
     ),
@@ -267,7 +267,7 @@ DEPARTURES = (
     Departure(
         "`max_model_len`",
         "`simulate` has none unless it is given",
-        "always has one, and ends a request there",
+        "always has one, and a request ends there",
         _is_too_long,
     ),
     Departure(

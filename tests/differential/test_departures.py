@@ -10,7 +10,7 @@ import pytest
 
 import labengine
 from checkout import ROOT
-from differential import vllm_golden, vllm_streams
+from differential import vllm_streams
 from differential.departures import DEPARTURES, departures_of
 from differential.vllm_comparison import rows_of_replay, rows_of_simulate
 from differential.vllm_tier import DEPARTING, TWO_EQUAL_LOADS, rows_with_tier, tier_workloads
@@ -45,11 +45,6 @@ def test_every_scenario_of_the_list_exists_and_is_about_vllm() -> None:
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*vllm_golden.NAMES, *vllm_golden.MIXED_NAMES, "tier"])
-def test_no_recorded_workload_asks_for_a_departure(name: str) -> None:
-    assert {one for workload, _ in vllm_golden.read(name) for one in departures_of(workload)} == set()
-
-
 def test_no_workload_of_a_stream_that_is_judged_asks_for_a_departure() -> None:
     workloads = [*map(vllm_streams.tapped_workload, range(50)), *vllm_streams.broken_workloads()]
     assert {one for workload in workloads for one in departures_of(workload)} == set()
@@ -82,7 +77,7 @@ def with_tier(**changes: Any) -> Row:
 
 ASKING: dict[str, list[Row]] = {
     "an abort during a load": [TIER | {"aborts": 1}],
-    "the end of a request that is sent": [with_tier(send=2), with_tier(pinning=1)],
+    "the end of a request whose KV is sent": [with_tier(send=2), with_tier(pinning=1)],
     "a step in flight, with a tier": [TIER | {"async": True}, with_tier(defer=True)],
     "a request that the pool cannot hold": [PLAIN | {"num_blocks": 2}, FITS_WITHOUT_DRAFTS | DRAFTS],
     "late loads that contend for blocks": [DEPARTING[0]],

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 COMMON = {
     "vocab_size": 101,
     "hidden_size": 48,
@@ -69,6 +71,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "qwen3_5_moe_text": {**COMMON, **DELTA_NETS, **SHARED},
 }
 """Models with states, by model_type, and by what else they have where that is not enough."""
+EACH_KIND = ("lfm2", "bamba", "qwen3_next")
+"""One model per kind of state: a convolution's, Mamba-2's, which a chunk can leave inside it, and a delta net's."""
+
+
+def models() -> list[Any]:
+    """Return the models as parameters, one of each kind at every change, the others with the sweeps."""
+    return [pytest.param(name, marks=[] if name in EACH_KIND else pytest.mark.sweep) for name in SETTINGS]
+
+
 WITHOUT_STATES: dict[str, dict[str, Any]] = {
     "mixtral": {**COMMON, "num_hidden_layers": 3, "num_local_experts": 5, "num_experts_per_tok": 2},
     "qwen3_moe": {**COMMON, **EXPERTS, "num_hidden_layers": 3, "head_dim": 16, "decoder_sparse_step": 2},

@@ -23,7 +23,7 @@ from disturbing import (
 )
 from driving import Drive, assert_drained, assert_sound, difference, recorded, tokens_of
 from engine.twins import BUSY_SEED, GROUNDS, CountingEngine
-from grounds import Ground
+from grounds import Ground, at_every_change
 from labengine.core.step_plan import StepPlan
 from labengine.events import Event
 from labengine.record.fold import fold
@@ -62,7 +62,7 @@ def fail_free_step(drive: Drive, events: list[Event], run: Callable[[Callable[[]
     ],
     ids=["calls", "returns", "ctrl-c"],
 )
-@pytest.mark.parametrize("ground", GROUNDS, ids=str)
+@pytest.mark.parametrize("ground", at_every_change(GROUNDS), ids=str)
 def test_a_free_step_happens_completely_or_not_at_all(
     ground: Ground, point: Point, num_points: int, act: Callable[[], None]
 ) -> None:

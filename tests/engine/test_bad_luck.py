@@ -16,7 +16,7 @@ from ctrl_c import press_ctrl_c
 from disturbing import Countdown, Disturbance, SignalPoints, core_calls_of_a_step, raise_disturbance
 from driving import Drive, LiveFold, assert_drained, assert_sound, difference, tokens_of
 from fake_tier import FakeTier, Luck, TierDown
-from grounds import TIERED, Ground
+from grounds import TIERED, Ground, at_every_change
 from labengine.record.hooks import Hooks
 from seeds import EVERY_SEED, selected
 
@@ -101,7 +101,7 @@ def assert_same_end(drive: Drive, ground: Ground, seed: int) -> None:
     assert not tier_of(drive)._loading
 
 
-@pytest.mark.parametrize("ground", TIERED, ids=str)
+@pytest.mark.parametrize("ground", at_every_change(TIERED), ids=str)
 def test_errors_and_ctrl_c_anywhere_on_top_of_it(ground: Ground) -> None:
     met: Counter[str] = Counter()
     for seed in selected(str(ground), 3):

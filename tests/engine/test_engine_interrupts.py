@@ -11,7 +11,7 @@ import pytest
 from ctrl_c import press_ctrl_c
 from disturbing import Countdown, SignalPoints, forgetting, overwritten_victims
 from driving import Drive, assert_drained, assert_sound, difference, queues, recorded, tokens_of
-from grounds import ALL_GROUNDS, FIRST_GROUNDS, Ground
+from grounds import ALL_GROUNDS, Ground, at_every_change
 from labengine.core.step_plan import StepPlan
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
@@ -81,23 +81,19 @@ def test_other_threads_are_let_be() -> None:
     assert seen == [signal.default_int_handler]
 
 
-@pytest.mark.parametrize(
-    ("ground", "is_recorded"),
-    [*((ground, True) for ground in ALL_GROUNDS), *((ground, False) for ground in FIRST_GROUNDS)],
-    ids=str,
-)
-def test_ctrl_c_at_random_moments_of_a_step(ground: Ground, is_recorded: bool) -> None:
+@pytest.mark.parametrize("ground", at_every_change(ALL_GROUNDS), ids=str)
+def test_ctrl_c_at_random_moments_of_a_step(ground: Ground) -> None:
     """Four steps out of ten are interrupted somewhere: in core, engine, tier, hooks or the context managers between."""
     outcomes = []
     for seed in ground.busy_seeds(16):
         rng, hooks = Random(seed), Hooks(strict=True)
-        events = recorded(hooks) if is_recorded else []
+        events = recorded(hooks)
         drive = ground.drive(seed, hooks)
         while not drive.is_done:
             list(drive.arrive())
             if rng.random() < 0.4:
                 outcomes.append(interrupted_step(drive, rng.randrange(300)))
-                assert not is_recorded or difference(fold(events), drive.engine.snapshot()) is None
+                assert difference(fold(events), drive.engine.snapshot()) is None
             drive.engine.step()
         assert tokens_of(drive.engine.snapshot()) == ground.undisturbed(seed)
         assert_drained(drive.engine)

@@ -3,19 +3,17 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from engine.digesting import aged, files_read, next_tick
 from labengine.config import ConfigError
-from labengine.engine import model_runner
+from labengine.engine import fingerprint, model_runner
 from labengine.engine.external import DiskStore
 from labengine.engine.model_runner import ModelRunner
 from labengine.lab import Lab
-
-__all__ = ["aged", "files_read"]
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ def test_what_changes_kv_changes_the_name(model_dir: Path, tiny_gemma: Path) -> 
 def edit(path: Path) -> None:
     """One bit of the last weight, with size and mtime as before."""
     stat = path.stat()
-    next_tick(path)
+    sleep(0.01)  # file systems tick in milliseconds
     content = bytearray(path.read_bytes())
     content[-2] ^= 1
     path.write_bytes(content)
@@ -52,7 +50,7 @@ def edit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_every_byte_counts(model_dir: Path, aged: None, name: str) -> None:
+def test_every_byte_counts(model_dir: Path, name: str) -> None:
     before = name_of(model_dir)
     if name == "config.json":
         (model_dir / name).write_text((model_dir / name).read_text().replace('"eos_token_id": 2', '"eos_token_id": 3'))
@@ -66,13 +64,28 @@ def test_a_copy_has_the_same_name(model_dir: Path, tmp_path: Path) -> None:
     assert name_of(copy) == name_of(model_dir)
 
 
-def test_without_an_external_tier_nothing_is_hashed(model_dir: Path, files_read: list[str]) -> None:
+def num_read() -> int:
+    return fingerprint._sha256.cache_info().misses
+
+
+def test_a_process_reads_a_file_once_until_it_changes(model_dir: Path) -> None:
+    counts = []
+    for _ in range(2):
+        before = num_read()
+        name_of(model_dir), name_of(model_dir)
+        counts.append(num_read() - before)
+        edit(model_dir / "model.safetensors")
+    assert counts == [2, 1]
+
+
+def test_without_an_external_tier_nothing_is_hashed(model_dir: Path) -> None:
+    before = num_read()
     with Lab(model_dir, num_blocks=8, block_size=4) as lab:
         lab.generate([3, 4, 5], max_tokens=2)
-    assert files_read == []
+    assert num_read() == before
 
 
-def test_a_name_is_that_of_the_weights_in_memory(model_dir: Path, aged: None) -> None:
+def test_a_name_is_that_of_the_weights_in_memory(model_dir: Path) -> None:
     """Asked for after the files have changed, there is none; known before, it stays, a sibling's too."""
     dtypes = ("float32", "bfloat16")  # runners of one dtype share weights, and their digests
     first, second = (ModelRunner.load(model_dir, num_blocks=8, block_size=4, device="cpu", dtype=t) for t in dtypes)
@@ -95,7 +108,7 @@ def test_weights_that_change_while_they_are_loaded(model_dir: Path, monkeypatch:
         name_of(model_dir)
 
 
-def test_a_tier_does_not_serve_the_kv_of_edited_weights(model_dir: Path, tmp_path: Path, aged: None) -> None:
+def test_a_tier_does_not_serve_the_kv_of_edited_weights(model_dir: Path, tmp_path: Path) -> None:
     prompt, answers = list(range(3, 40)), []
     for kind in ("first", "edited", "edited, without a tier"):
         if kind == "edited":

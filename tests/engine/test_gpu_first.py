@@ -8,14 +8,11 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-import torch
 
 from checkout import ROOT
 
@@ -24,13 +21,11 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 import first
 import known_models
 import preparation
-import probe
 from brought import Brought, find_brought
-from stages import Budget, Journal, Run, Stage, python
+from stages import Budget, Journal, Run, Stage
 
 from engine.reference import transformers_logits
 from labengine import model_path
-from labengine.system.extras import EXTRAS
 from stage_runs import run_in, verdicts
 
 STAGES = [*first.side_by_side(Brought()), *first.alone(Brought(), Path("out"))]
@@ -39,7 +34,7 @@ OF_TESTS = [stage for stage in STAGES if "pytest" in stage.command]
 
 def test_figures_come_last() -> None:
     names = first.names()
-    assert names[:4] == [f"kernels: {name}" for name in ("attention", "ops", "sampler", "models")]
+    assert names[:3] == [f"kernels: {name}" for name in ("attention", "ops", "models")]
     assert names[-2:] == ["figures: limits", "figures: attention"]
     assert len({*names}) == len(names)
 
@@ -91,21 +86,6 @@ def test_a_stages_tests_are_collected(name: str) -> None:
     assert done.returncode == 0, done.stdout[-2000:]
 
 
-def test_a_missing_sanitizer_and_a_missing_model_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first, "executable", lambda name: None)
-    found = {stage.name: stage.lacks for stage in first.side_by_side(Brought(models=(Path("models/smollm2"),)))}
-    assert {name: reason for name, reason in found.items() if reason} == {
-        "memcheck": "compute-sanitizer is not installed",
-        "hybrid model": "gemma3-270m was not brought along",
-    }
-
-
-def test_without_xdist_tests_run_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert first.tests("x.py", workers=4)[-3:] == ("-n", "4", "x.py")
-    monkeypatch.setattr(first, "find_spec", lambda name: None)
-    assert first.tests("x.py", workers=4) == (*first.PYTEST, "x.py")
-
-
 def test_all_stages_run_whatever_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that need the card alone come after all others."""
 
@@ -141,43 +121,6 @@ def test_the_commands_end_with_their_budget(option: str, last: str, tmp_path: Pa
     assert (tmp_path / "out" / "verdicts.jsonl").read_text().count('"not run"') > 5
 
 
-def test_the_commands_refuse_what_they_do_not_know(tmp_path: Path) -> None:
-    assert "one of the arguments --first --peers is required" in command(folder=tmp_path).stderr
-    refused = command("--first", "--only", "wide tables;kernel", folder=tmp_path)
-    assert refused.returncode == 2 and "not kernel" in refused.stderr and "wide tables" in refused.stderr
-    refused = command("--peers", "--only", "vLLM", folder=tmp_path)
-    assert "labengine, blocks of 16; nano-vLLM;" in refused.stderr and "not vLLM" in refused.stderr
-
-
-# -- the machine -------------------------------------------------------------------------------------------------------
-
-
-def test_missing_packages_are_named() -> None:
-    def version_of(package: str) -> str:
-        if package in ("gguf", "pydantic", "pytest-xdist"):
-            raise PackageNotFoundError(package)
-        return "1.0"
-
-    found = probe.versions(["torch", "gguf", "pydantic", "pytest-xdist"], version_of)
-    words = "torch 1.0; MISSING: pytest-xdist; brought along: gguf, pydantic"
-    assert probe.described(found, {"gguf", "pydantic", "numpy"}) == words
-
-
-def test_the_probe_asks_for_all_that_the_engine_needs() -> None:
-    assert {name.replace("_", "-") for name in EXTRAS["models"]} <= {*probe.NEEDED}
-
-
-def test_what_cannot_be_imported_is_named() -> None:
-    good, bad = probe.imports(["json", "no_such_module"])
-    assert good.startswith("import json: ")
-    assert bad == "import no_such_module: FAILED: ModuleNotFoundError: No module named 'no_such_module'"
-
-
-def test_the_machine_is_described_without_a_gpu() -> None:
-    lines = list(probe.machine())
-    assert lines[0].startswith("Python 3.") and "compute-sanitizer: " in lines[1]
-
-
 # -- what is brought along ---------------------------------------------------------------------------------------------
 
 
@@ -189,44 +132,6 @@ def write_wheel(folder: Path, name: str, content: str) -> None:
                    "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n", "RECORD": ""}  # fmt: skip
         for file, text in records.items():
             wheel.writestr(f"{name}-1.0.dist-info/{file}", text)
-
-
-def test_a_folder_that_is_not_there_brings_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    brought = find_brought(tmp_path / "none")
-    assert brought == Brought() and len(list(brought.missing())) == 5
-    assert [stage.name for stage in preparation.preparation(brought)] == ["probe"]
-    monkeypatch.setenv("PYTHONPATH", "earlier")
-    environment = brought.environment()
-    assert environment["PYTHONPATH"].split(os.pathsep) == [str(ROOT), str(ROOT / "widgets"), "earlier"]
-    assert not {"LABENGINE_CACHE", "PIP_NO_INDEX", "TRITON_CACHE_DIR"} & {*environment}
-    assert brought.fa3_environment() == {}
-    monkeypatch.delenv("PYTHONPATH")
-    assert environment["PYTHONPATH"].endswith("earlier") and brought.environment()["PYTHONPATH"].endswith("widgets")
-
-
-def test_parts_that_are_brought_along_are_used(tmp_path: Path) -> None:
-    write_wheel(tmp_path / "whl", "typing_inspection", "")
-    (tmp_path / "models" / "smollm2").mkdir(parents=True)
-    (tmp_path / "fa3").mkdir()
-    (tmp_path / "fa3" / "_vllm_fa3_C.abi3.so.xz").write_bytes(lzma.compress(b"library"))
-    brought = find_brought(tmp_path, work=tmp_path / "work")
-    assert brought.packages() == {"typing-inspection"} and brought.model_names() == ["smollm2"]
-    assert [line.partition(":")[0] for line in brought.missing()] == ["no nano/", "no triton_cache.tar.xz"]
-    work = tmp_path / "work"
-    site, fa3 = str(work / "site"), str(ROOT / "benchmarks" / "gpu" / "fa3")
-    environment, for_fa3 = brought.environment(), brought.fa3_environment()
-    assert environment["LABENGINE_CACHE"] == str(work / "models") and environment["PIP_NO_INDEX"] == "1"
-    assert site in environment["PYTHONPATH"].split(os.pathsep) and fa3 not in environment["PYTHONPATH"]
-    assert for_fa3["PYTHONPATH"].split(os.pathsep)[2:4] == [site, fa3]
-    assert for_fa3["LABENGINE_FA3_LIBRARY"] == str(work / "_vllm_fa3_C.abi3.so")
-
-
-def test_a_checkout_and_a_library_come_from_anywhere(tmp_path: Path) -> None:
-    library, checkout = tmp_path / "library.so", tmp_path / "checkout"
-    brought = find_brought(tmp_path / "none", str(checkout), str(library))
-    assert (brought.nano, brought.fa3_library) == (checkout, library)
-    packed = find_brought(tmp_path / "none", fa3=f"{library}.xz", work=tmp_path / "work")
-    assert packed.fa3_library == tmp_path / "work" / "_vllm_fa3_C.abi3.so"
 
 
 def test_wheels_are_installed_and_archives_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,13 +159,6 @@ def test_wheels_are_installed_and_archives_unpacked(tmp_path: Path, monkeypatch:
     assert (tmp_path / "temp" / "lab_triton_cache" / "one.cubin").read_bytes() == b"kernel"
 
 
-def test_a_broken_archive_costs_only_itself(tmp_path: Path) -> None:
-    (tmp_path / "library.so.xz").write_bytes(b"no archive")
-    target = tmp_path / "library.so"
-    stage = Stage("unpack", python("unpack.py", tmp_path / "library.so.xz", target), 100)
-    assert run_in(tmp_path).alone(stage).verdict == "failed (1)" and not target.exists()
-
-
 @pytest.mark.parametrize("name", ["smollm2", "gemma3-270m"])
 def test_a_known_model_with_random_weights(
     name: str, tiny_llama: Path, tiny_gemma: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -274,12 +172,3 @@ def test_a_known_model_with_random_weights(
     assert made == model_path(name) == known_models.put_into_cache(name, tmp_path / "files")
     logits = transformers_logits(made)(list(range(5, 69)))
     assert 0.8 * known_models.LARGEST_LOGIT < logits.abs().max() < 1.2 * known_models.LARGEST_LOGIT
-
-
-def test_norms_with_random_weights_differ(tiny_model: Callable[..., Path]) -> None:
-    import transformers
-
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model("qwen3"))
-    known_models.scale_logits(model)
-    norms = [weight for name, weight in model.named_parameters() if "norm" in name]
-    assert all(norm.std() > 0.05 for norm in norms) and not torch.equal(norms[0], norms[1])

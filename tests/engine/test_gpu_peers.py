@@ -17,10 +17,9 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 
 import engines
 import peers
-import report
 from brought import Brought
 from engine_process import EngineError, EngineProcess, Entry
-from stages import Budget, Outcome
+from stages import Budget
 from workload import MAX_BATCHED_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS, nano_vllm_workload
 
 import labengine
@@ -62,21 +61,6 @@ def started(entry: Entry, tmp_path: Path, limit: float = PATIENCE) -> EngineProc
     return EngineProcess(entry, tmp_path, tmp_path / "engine.log", {}, limit)
 
 
-def test_an_engine_answers(entry: MakeEntry, tmp_path: Path) -> None:
-    process = started(entry("good", ANSWERS), tmp_path)
-    assert process.hello == {"about": "a stand-in"}
-    assert process.run() == process.run() == {"seconds": 0.5, "num_tokens": NUM_TOKENS}
-    process.leave()
-    assert process._process.returncode == 0
-
-
-def test_an_engine_that_dies_is_quoted(entry: MakeEntry, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="it ended\nout of memory"):
-        started(entry("dying", DIES), tmp_path)
-    with pytest.raises(EngineError, match="it could not be started"):
-        started(Entry("absent", "ours", python=str(tmp_path / "no-python")), tmp_path)
-
-
 def test_an_engine_that_hangs_is_killed_with_all_that_it_started(entry: MakeEntry, tmp_path: Path) -> None:
     """It answers once, and not again until its time is over."""
     file = tmp_path / "child"
@@ -88,27 +72,16 @@ def test_an_engine_that_hangs_is_killed_with_all_that_it_started(entry: MakeEntr
     wait_until_gone(file)
 
 
-def test_an_engine_that_does_not_leave_is_killed(entry: MakeEntry, tmp_path: Path) -> None:
-    file = tmp_path / "child"
-    process = started(entry("staying", WITH_A_CHILD.format(file=str(file)) + "print('{}', flush=True); child.wait()"),
-                      tmp_path)  # fmt: skip
-    process._end = 0.0
-    process.leave()
-    process.kill()
-    wait_until_gone(file)
-
-
 # -- rounds ------------------------------------------------------------------------------------------------------------
 
 
 def test_one_round_of_each_comes_first_and_peers_come_second() -> None:
-    entries = peers.Peers(nano=Path("nano"), vllm="python").entries()
+    entries = peers.entries(Path("nano"))
     ours = ["labengine, blocks of 16, Triton", "labengine, blocks of 256"]
-    theirs = ["nano-vLLM", "vLLM"]
-    assert [entry.name for entry in entries] == [peers.OURS, *theirs, *ours]
-    assert [entry.name for entry in peers.in_order(entries, 1)] == [peers.OURS, *theirs, *ours]
-    assert [entry.name for entry in peers.in_order(entries, 2)] == [*reversed(theirs), peers.OURS, *ours]
-    assert [entry.name for entry in peers.Peers().entries()] == [peers.OURS, *ours]
+    assert [entry.name for entry in entries] == [peers.OURS, "nano-vLLM", *ours]
+    assert [entry.name for entry in peers.in_order(entries, 1)] == [peers.OURS, "nano-vLLM", *ours]
+    assert [entry.name for entry in peers.in_order(entries, 2)] == ["nano-vLLM", peers.OURS, *ours]
+    assert [entry.name for entry in peers.entries(None)] == [peers.OURS, *ours]
 
 
 def test_profiles_come_between_rounds() -> None:
@@ -158,38 +131,18 @@ def test_an_engine_that_fails_or_hangs_costs_only_itself(entry: MakeEntry, tmp_p
         peers.OURS: [speed, speed], "hanging": [], "dying": [], "short": [], "good": [speed, speed],
     }  # fmt: skip
     assert written["about"]["good"] == "a stand-in" and "out of memory" in written["about"]["dying"]
-    table = report.speed_table(comparison.speeds, comparison.about, peers.OURS, 4 * speed)
+    table = peers.speed_table(comparison.speeds, comparison.about, peers.OURS, 4 * speed)
     assert f"| good | {speed:,.0f} | {speed:,.0f} to {speed:,.0f} | 1.00 x | 25% |" in table
     assert "| dying | failed: it ended: out of memory | | | |" in table
-
-
-def test_results_are_written_after_each_engine(entry: MakeEntry, tmp_path: Path) -> None:
-    """The second engine starts only where the first one's result can be read."""
-    file = tmp_path / "out" / "workload.json"
-    reads = f"import json; assert json.load(open({str(file)!r}))['about'] == {{'first': 'a stand-in'}}"
-    entries = [entry("first", ANSWERS), entry("second", f"{reads}\n{ANSWERS}")]
-    comparison = peers.Comparison(run_in(tmp_path), entries, tmp_path)
-    comparison.take_round(1)
-    assert comparison.about == dict.fromkeys(("first", "second"), "a stand-in")
-
-
-def test_rounds_that_do_not_fit_are_not_begun(entry: MakeEntry, tmp_path: Path) -> None:
-    """An engine is expected to take as long as in its last round, or as the slowest of all."""
-    run = run_in(tmp_path, Budget(PATIENCE))
-    comparison = peers.Comparison(run, [entry("first", ANSWERS), entry("second", ANSWERS)], tmp_path)
-    comparison._seconds = {"first": 2 * PATIENCE}
-    comparison.take_round(1)
-    assert [*verdicts(run.journal.outcomes).values()] == ["not run", "not run"]
-    assert comparison.speeds == {"first": [], "second": []}
 
 
 def test_rounds_and_profiles_whatever_fails(entry: MakeEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that fail cost no round, and a profile that fails no later round."""
     monkeypatch.setattr(peers, "prepare", lambda run, brought, *models: brought)
     monkeypatch.setattr(peers, "python", lambda script, *words: (sys.executable, "-c", "raise SystemExit(1)"))
-    monkeypatch.setattr(peers.Peers, "entries", lambda self: [entry(peers.OURS, ANSWERS, "ours")])
+    monkeypatch.setattr(peers, "entries", lambda nano: [entry(peers.OURS, ANSWERS, "ours")])
     run = run_in(tmp_path)
-    peers.run_peers(run, Brought(work=tmp_path), peers.Peers(), rounds=2)
+    peers.run_peers(run, Brought(work=tmp_path), rounds=2)
     assert [outcome.stage for outcome in run.journal.outcomes] == [
         "limits",
         f"{peers.OURS}, round 1",
@@ -198,28 +151,6 @@ def test_rounds_and_profiles_whatever_fails(entry: MakeEntry, tmp_path: Path, mo
         "profile of 1, blocks of 16",
         "profile of 256, blocks of 256",
     ]
-
-
-def test_a_profile_is_printed_and_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = {
-        "batch": 256, "context": 562, "block_size": 16, "phases_ms": {"forward": 8.0}, "gpu_ms": 7.5,
-        "recording": {"silent_ms": 9.0, "recorded_ms": 9.1, "ratio": 1.01},
-        "kernels": [{"kernel": "decode", "ms": 6.0, "calls": 28}],
-    }  # fmt: skip
-    monkeypatch.setattr(
-        peers, "python", lambda script, *words: (sys.executable, "-c", f"print('''{json.dumps(found)}''')")
-    )
-    peers.take_profile(run_in(tmp_path), tmp_path, 256, 16)
-    assert json.loads((tmp_path / "out" / "profile_256_16.json").read_text()) == found
-    assert "| `decode` | 28 | 6.000 |" in capsys.readouterr().out
-
-
-def test_an_unknown_limit_leaves_the_share_out() -> None:
-    assert Outcome("a", "passed", 0, "").has_failed is False
-    table = report.speed_table({"a": [100.0]}, {"a": "words"}, "a", None)
-    assert "| a | 100 | 100 to 100 | 1.00 x |  |" in table and "the limit is not known" in table
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -244,14 +175,13 @@ def module(name: str, monkeypatch: pytest.MonkeyPatch, **content: Any) -> None:
     monkeypatch.setitem(sys.modules, name, found)
 
 
-@pytest.mark.parametrize("engine", ["ours", "nano", "vllm"])
+@pytest.mark.parametrize("engine", ["ours", "nano"])
 def test_engines_have_equal_settings(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by its own names; ours does not compute on a CPU where there is no GPU."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(labengine, "Lab", Seen)
     module("flash_attn", monkeypatch)
     module("nanovllm", monkeypatch, LLM=Seen, SamplingParams=None)
-    module("vllm", monkeypatch, LLM=Seen, __version__="1")
     engines.ENGINES[engine]("model", {"block_size": 16, "checkout": "none"})  # type: ignore[call-arg]
     names = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
     assert engine != "ours" or Seen.settings["device"] == "cuda"

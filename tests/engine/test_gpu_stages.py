@@ -6,7 +6,6 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from checkout import ROOT
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 
 import stages
-from stages import Budget, Outcome, Stage, answer_of
+from stages import Budget, Stage
 
 from stage_runs import WITH_A_CHILD, python_stage, run_in, verdicts, wait_until_gone
 
@@ -121,47 +120,3 @@ def test_nothing_starts_after_the_end_of_the_budget(tmp_path: Path) -> None:
         "one": "not run",
         "other": "not run",
     }
-
-
-def test_limits_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(stages, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    budget = Budget(60)
-    part = budget.part(0.5)
-    assert (budget.limit(40), budget.limit(100), part.limit(40)) == (40, 60, 30)
-    now[0] = 150.0
-    assert (budget.left(), budget.limit(40), part.limit(40)) == (10, 10, -20)
-    assert Budget().limit(40) == 400 and Budget().part(0.5).left() == float("inf")
-
-
-def test_reasons_are_the_first_and_the_last_ones() -> None:
-    output = "".join(f"E   error {n % 7}\nother\nFAILED test_{n}\n" for n in range(40))
-    reasons = stages.reasons_in(output)
-    assert reasons[:4] == ["E   error 0", "FAILED test_0", "E   error 1", "FAILED test_1"]
-    assert reasons[4:] == [f"FAILED test_{n}" for n in range(36, 40)]
-    assert stages.reasons_in("a\nb") == ["a", "b"] and stages.reasons_in("a.b.ConfigError: no\nx") == [
-        "a.b.ConfigError: no"
-    ]
-
-
-def test_an_answer_is_the_last_line_of_json(tmp_path: Path) -> None:
-    code = "import sys; print('{}'); print('{\"speed\": 3}', flush=True); print('a warning', file=sys.stderr)"
-    assert answer_of(run_in(tmp_path).alone(python_stage("asked", code))) == {"speed": 3}
-    assert answer_of(Outcome("asked", "failed (1)", 0, "", '{"speed": 3}')) is None
-    assert answer_of(Outcome("asked", "passed", 0, "", "words")) is None
-
-
-def test_a_stage_extends_the_path_of_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The project's modules come first, and the earlier path is kept."""
-    (tmp_path / "brought_along.py").write_text("")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    code = "import brought_along, labengine, os; print(os.path.dirname(labengine.__file__))"
-    outcome = run_in(tmp_path).alone(python_stage("imports", code))
-    assert (outcome.verdict, outcome.words) == ("passed", str(ROOT / "labengine"))
-
-
-def test_the_output_of_a_shown_stage_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[Any]) -> None:
-    shown = Stage("figures", (sys.executable, "-c", "print('a'); print('b')"), 100, is_shown=True)
-    run_in(tmp_path).side_by_side([shown, python_stage("other", "print('c'); print('d')")])
-    printed = capsys.readouterr().out
-    assert "a\nb\n" in printed and "c\n" not in printed

@@ -32,17 +32,17 @@ def test_the_command_prints_the_state_after_each_operation(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"block_size": 4, "ops": []}, "lacks num_blocks"),
-        (workload(retention_intervall=0), "unknown fields retention_intervall"),
+        ({"block_size": 4, "ops": []}, "lacks ['num_blocks']"),
+        (workload(retention_intervall=0), "unknown keys ['retention_intervall']"),
         (workload(ops="add"), "ops must be a list"),
         (workload(3), "op 0 is 3; an operation has an 'op'"),
         (workload({"op": "grow"}), "one of add, append, lookup"),
-        (workload({"op": "free", "req": "b"}), "there is no request 'b'"),
-        (workload(ADD, ADD), "was added before"),
+        (workload({"op": "free", "req": "b"}), "got 'b'; there: none"),
+        (workload(ADD, ADD), "got 'a'; there: a"),
         (workload({"op": "add", "req": "a", "tokens": []}), "at least one token"),
         (workload({"op": "add", "req": "a", "tokens": "abc"}), "must be a list of integers"),
-        (workload(ADD, {"op": "allocate", "req": "a", "n": -2}), "n must be a number of tokens"),
-        (workload({"op": "evict", "blocks": [-1]}), "ids below num_blocks=10"),
+        (workload(ADD, {"op": "allocate", "req": "a", "n": -2}), "n must be at least 0"),
+        (workload({"op": "evict", "blocks": [-1]}), "a block must be at least 0"),
         (workload(groups=[{"type": ["x"]}]), "kind must be"),
     ],
 )

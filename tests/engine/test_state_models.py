@@ -13,7 +13,7 @@ import torch
 
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from engine.reference import largest_difference, poison, transformers_logits
-from engine.state_models import SETTINGS, save_state_model
+from engine.state_models import models, save_state_model
 from engine.test_xray import eager_weights, summed
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.attention.torch_gather import TorchGather
@@ -41,7 +41,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Directory:
     return of
 
 
-@pytest.fixture(params=SETTINGS)
+@pytest.fixture(params=models())
 def model_dir(request: pytest.FixtureRequest, directory: Directory) -> Path:
     return directory(request.param)
 

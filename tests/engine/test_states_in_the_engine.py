@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import labengine
-from engine.state_models import SETTINGS, save_state_model
+from engine.state_models import models, save_state_model
 from labengine.core.step_plan import StepPlan
 from labengine.engine.model_runner import ModelRunner
 from labengine.events import BlockFreed, DraftsJudged, PrefixHit, RequestScheduled, StateAdvanced
@@ -31,7 +31,7 @@ LONG = text(1, 50)
 PROMPTS = [text(2, 20), text(3, 33), text(4, 5), LONG, [*text(2, 20), 7, 8, 9], LONG, [*LONG[:30], 5, 6]]
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
+@pytest.fixture(scope="module", params=models())
 def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_state_model(request.param, tmp_path_factory.mktemp("model"))
 

@@ -18,7 +18,7 @@ from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine import Lab, StaticRunner, StaticStep
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
-from labengine.engine.forward.graph_staging import GraphStaging
+from labengine.engine.forward.choice import GraphStaging
 from labengine.engine.forward.graphs import GraphedForward
 from labengine.engine.step_tensors import StepStaging, StepTensors, step_tensors
 from labengine.scenarios.tiny_model import tiny_model

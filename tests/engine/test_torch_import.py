@@ -87,11 +87,10 @@ print(load_torch(), load_torch())
 """
 
 REPAIRED = """
-from labengine.engine.torch_import import load_torch, wait_for_torch
+from labengine.engine.torch_import import load_torch
 
 (folder / "broken").touch()
 for _ in range(2):
-    wait_for_torch()
     try:
         load_torch()
     except OSError as error:

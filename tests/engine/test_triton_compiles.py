@@ -24,9 +24,7 @@ from sampling import sampled
 if not sys.platform.startswith("linux"):
     pytest.skip("Triton is made for Linux", allow_module_level=True)
 
-sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
-
-from compiled_launches import (
+from engine.compiled_launches import (
     BLOCK_SIZES,
     GPUS,
     MODELS,
@@ -39,13 +37,9 @@ from compiled_launches import (
     half_precision,
     kernels_of,
     ops_launches,
-    sample,
-    sampler_launches,
     specializing,
 )
-from kernel_table import attention_lines
-from ptxas_report import report_of
-
+from engine.ptxas_report import report_of
 from labengine.engine.attention import triton_kernels
 from labengine.engine.attention.triton import is_interpreted
 from labengine.engine.attention.triton_tiles import Gpu
@@ -59,11 +53,6 @@ A_FEW_BYTES = 64
 """Spilled by a thread's stores and loads: ptxas trades as much for one more program per SM. A tile spills hundreds."""
 MOST_SPILLED, LEAST_DECODES = (A_FEW_BYTES, 3) if TRITON >= (3, 7) else (160, 2)
 """Per thread, and per SM. Triton 3.2 gives heads of 256 more registers: 132 bytes on sm_80, 2 programs on sm_90."""
-MOST_IN_FLOAT64 = {"survey_kernel": 0, "weigh_kernel": 8, "choose_kernel": 220, "collect_kernel": 4, "cut_kernel": 340}
-"""Instructions of a thread, which has 16 logits. A T4 and a 4090 take 32 and 64 times as long for each as in float32.
-
-choose_kernel adds up one chunk of a row, and cut_kernel weighs a row's candidates.
-"""
 EACH_ONCE = {(75, "smollm2"), (80, "qwen3"), (89, "smollm2"), (90, "gemma3")}
 """Each GPU once, and each model."""
 
@@ -88,14 +77,13 @@ def test_registers_and_shared_memory(
 ) -> None:
     """No tile spills, and three programs of a decode share an SM in half precision: few of them hide no latency."""
     dtype = torch.float32 if precision == "float32" else half_precision(capability)
-    lines = attention_lines(capability, model, dtype, block_size, tmp_path)
-    assert {*lines} == {"prefill", "decode", "join", "write"}
-    for reports in lines.values():
-        for report in reports:
-            assert report.spilled <= MOST_SPILLED and report.programs_per_sm >= 1, report
-    if precision == "half" and capability > 75:
-        for report in lines["decode"]:
-            assert report.programs_per_sm >= LEAST_DECODES, report
+    launches = attention_launches(capability, model, dtype, block_size)
+    assert launches.keys() == kernels_of(triton_kernels)
+    for launch in (launch for found in launches.values() for launch in found):
+        report = report_of(launch.compiled, capability, tmp_path)
+        is_decode = launch.arguments.get("QUERIES") == 1  # a tile of several queries is a prompt's
+        least = LEAST_DECODES if is_decode and precision == "half" and capability > 75 else 1
+        assert report.spilled <= MOST_SPILLED and report.programs_per_sm >= least, report
 
 
 @pytest.mark.parametrize(("block_size",), sampled(product([5, 16, 256]), {(16,)}))
@@ -128,25 +116,6 @@ def test_fused_ops(capability: int, tmp_path: Path) -> None:
     assert launches.keys() == kernels_of(ops_kernels)
 
 
-@pytest.mark.parametrize(("capability",), sampled(product(capabilities()), {(75,), (90,)}))
-def test_sampler(capability: int, tmp_path: Path) -> None:
-    """Logits are loaded 16 bytes at a time, weighed and added without float64, in registers."""
-    compiled = {name: [launch.compiled for launch in found] for name, found in sampler_launches(capability).items()}
-    assert {name: len(found) for name, found in compiled.items()} == {
-        "survey_kernel": 2, "weigh_kernel": 1, "choose_kernel": 2, "collect_kernel": 1, "cut_kernel": 1,
-    }  # fmt: skip
-    for name in ("survey_kernel", "weigh_kernel", "collect_kernel"):
-        for kernel in compiled[name]:
-            assert re.search(r"ld\.global\S*\.v4", kernel.asm["ptx"])
-    for name, most in MOST_IN_FLOAT64.items():
-        found = [re.findall(r"^.*\.f64\b.*;", kernel.asm["ptx"], re.MULTILINE) for kernel in compiled[name]]
-        assert bool(most) <= max(map(len, found)) <= most, name
-    for name, kernel in ((name, kernel) for name, found in compiled.items() for kernel in found):
-        report = report_of(kernel, capability, tmp_path)
-        least = 256 if name == "cut_kernel" else 512  # it reads a few KiB once
-        assert report.spilled <= A_FEW_BYTES and report.threads * report.programs_per_sm >= least, report
-
-
 def attend_on(num_sms: int) -> Callable[[int], None]:
     """Return steps of a long context and some short ones, on a GPU of that size."""
     gpu, heads = Gpu((9, 0), num_sms), MODELS["smollm2"]
@@ -154,7 +123,6 @@ def attend_on(num_sms: int) -> Callable[[int], None]:
 
 
 OF_SOME_SIZE: dict[str, Callable[[int], None]] = {
-    "sampler": sample,
     "ops": lambda size: fuse(torch.bfloat16, size),
     "attention, whole keys": attend_on(1),
     "attention, 2 to 16 spans": attend_on(13_000),

@@ -19,6 +19,7 @@ class Untouched(BlockPool):
 """
 
 
+@pytest.mark.journey
 def test_a_class_of_a_file_is_found_and_written_as_a_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, made = tmp_path / "untouched_parts.py", tmp_path / "test_untouched.py"
     file.write_text(SOURCE)

@@ -135,14 +135,14 @@ def test_a_searcher_that_is_killed_from_outside_is_none_and_makes_the_report_no_
         """Kills each searcher as it begins."""
 
         def __init__(self) -> None:
-            self.forked = workers.forked
+            self.forked = alone.forked
 
         def __call__(self, target: Any, *arguments: Any) -> Any:
             process = self.forked(target, *arguments)
             os.kill(process.pid, 9)
             return process
 
-    monkeypatch.setattr(workers, "forked", Kills())
+    monkeypatch.setattr(alone, "forked", Kills())
     report = searched("labengine")
     assert isinstance(report, SearchReport) and report.is_cut
     assert "as far as the search has come" in repr(report) and "its process was ended" in repr(report)

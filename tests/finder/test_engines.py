@@ -25,8 +25,7 @@ from labengine.finder.engines.edition import EditionEngine, expected_states
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.engines.process import DrivenEngine, EngineLostError, EngineProcess
 from labengine.finder.engines.scopes import EngineScope, nano_scopes, vllm_scopes, wire_workload
-from labengine.finder.engines.search import find_in_engine
-from labengine.finder.engines.states import DistinctStates
+from labengine.finder.engines.search import DistinctStates, find_in_engine
 from labengine.finder.operations import Add, TakeStep
 
 Answer = dict[str, Any]

@@ -29,7 +29,7 @@ from labengine.finder.suspects import suspects_of
 from labengine.isolation import alone, limits
 from labengine.isolation.alone import called_alone
 from labengine.isolation.board import NoAnswer
-from labengine.isolation.channel import Receiver
+from labengine.isolation.channel import Sender
 
 SECONDS = (0.5, 6.0, 60.0, 3600.0)
 
@@ -61,8 +61,8 @@ class Hanging:
 
     exitcode, pid = None, 2**30
 
-    def __init__(self, target: object, task: Task, seconds: float, receiver: Receiver, note: object) -> None:
-        self._end = os.dup(receiver.sender._descriptor)
+    def __init__(self, target: object, work: object, sender: Sender, *others: object) -> None:
+        self._end = os.dup(sender._descriptor)
 
     def kill(self) -> None:
         """Close its end of the pipe."""
@@ -87,7 +87,7 @@ def hanging(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(workers, "monotonic", clock)
     monkeypatch.setattr(workers, "wait", wait)
-    monkeypatch.setattr(workers, "forked", Hanging)
+    monkeypatch.setattr(alone, "forked", Hanging)
     monkeypatch.setattr(workers, "judged_alone", judged_alone)
     monkeypatch.setattr(workers._Searcher, "_noted", lambda self: Case(TINY[0], ()))
     return deadlines

@@ -86,8 +86,8 @@ def stop_after(seconds: float, target: Any, *arguments: Any) -> None:
     target(*arguments)
 
 
-def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float, *, is_continued: bool = True) -> list[int]:
-    """Have each process that a module starts stop after so much processor time; return their ids.
+def stopping(monkeypatch: pytest.MonkeyPatch, seconds: float, *, is_continued: bool = True) -> list[int]:
+    """Have each copy of this process stop after so much processor time; return their ids.
 
     is_continued: they go on after a second.
     """
@@ -108,21 +108,21 @@ def stopping(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float, *, is
         return process
 
     forked = alone.forked
-    monkeypatch.setattr(module, "forked", start)
+    monkeypatch.setattr(alone, "forked", start)
     return stopped
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_searcher_that_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = stopping(monkeypatch, workers, 0.1)
+    stopped = stopping(monkeypatch, 0.1)
     report = searched("labengine", max_workloads=60)
     assert isinstance(report, SearchReport) and report.exhausted == ("two requests",)
-    assert len(stopped) == 2 and report.seconds > 1 and not report.remarks
+    assert len(stopped) >= 2 and report.seconds > 1 and not report.remarks
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_workload_that_is_played_alone_and_gets_no_time_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = stopping(monkeypatch, alone, 0.0)
+    stopped = stopping(monkeypatch, 0.0)
     case = Case(TINY[0], (TINY[0].adds[0], TakeStep()))
     started = time.monotonic()
     assert judged_alone(case, Judgement(suspects_of("labengine", "labengine"), GRAVE), started + 600) is None
@@ -138,8 +138,8 @@ def test_ctrl_c_while_searchers_start_leaves_none(monkeypatch: pytest.MonkeyPatc
         started.append(original(*arguments))
         return started[0]
 
-    original = workers.forked
-    monkeypatch.setattr(workers, "forked", forked)
+    original = alone.forked
+    monkeypatch.setattr(alone, "forked", forked)
     report = searched("labengine", seconds=600)
     assert isinstance(report, SearchReport) and not report.exhausted
     [process] = started
@@ -148,7 +148,7 @@ def test_ctrl_c_while_searchers_start_leaves_none(monkeypatch: pytest.MonkeyPatc
 
 def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "ENDING_S", 0.3)
-    stopping(monkeypatch, workers, 0.01, is_continued=False)  # soon: starved, it computes little in a second
+    stopping(monkeypatch, 0.01, is_continued=False)  # soon: starved, it computes little in a second
     report = searched("labengine", seconds=1)
     assert isinstance(report, SearchReport)
     assert report.remarks == ("One searcher had not come to its end at the end of the search.",)

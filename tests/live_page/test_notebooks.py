@@ -14,7 +14,7 @@ from traitlets.config import Config
 
 from labengine import Lab
 from labengine.engine import loaded_model
-from labengine.engine.wasm.floats import Floats
+from labengine.engine.wasm.runner import Floats
 from labengine.live_page import model_offer
 from labengine.live_page.model_offer import ABSENT, HERE, ModelOffer, offer_model
 from labengine.live_page.recorded_cells import RecordedCells, code_digest

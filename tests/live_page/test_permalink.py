@@ -70,7 +70,7 @@ def test_a_link_written_by_hand() -> None:
         ("step=٣", "step in a link"),
         ("prompt=a&n=17", "n in a link must be a whole number from 1 to 16, got '17'"),
         ("prompt=a&priority=--1", "priority in a link must be a whole number from -1000 to 1000"),
-        ("policy=lottery", "policy in a link must be fcfs or priority, got 'lottery'"),
+        ("policy=lottery", "policy in a link must be one of fcfs, priority, got 'lottery'"),
         ("drafts=-4", "drafts in a link must be a whole number from 1 to 16"),
         ("model=smollm2&states=8", "states in a link are for the simulated model"),
         ("step=2000&step=1", "2,000 steps: this one has more"),

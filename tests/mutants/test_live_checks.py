@@ -48,6 +48,7 @@ def test_every_change_is_one_of_the_source_as_it_is(project_root: Path) -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 60
 
 
+@pytest.mark.journey
 def test_a_sample_is_seen_and_reported_and_an_unchanged_lab_is_not_accused() -> None:
     unchanged, *wrong = seen("--labs=16", "unchanged", *SAMPLE)
     assert not is_seen(unchanged) and survived(unchanged), unchanged

@@ -11,7 +11,7 @@ import yaml
 
 from labengine.__main__ import main
 
-WORKFLOWS, FORMS = ("ci", "release"), ("bug", "engine_bug", "idea")
+WORKFLOWS, FORMS = ("ci", "nightly", "release"), ("bug", "engine_bug", "idea")
 
 
 def parsed(path: Path) -> Any:
@@ -41,7 +41,8 @@ def test_all_pythons_are_tested(project_root: Path) -> None:
     project = (project_root / "pyproject.toml").read_text(encoding="utf-8")
     named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
     jobs = parsed(project_root / ".github" / "workflows" / "ci.yml")["jobs"]
-    assert jobs["linux"]["strategy"]["matrix"]["python"] == named
+    [gate] = [step["with"] for step in jobs["gate"]["steps"] if "setup-python" in step.get("uses", "")]
+    assert {gate["python-version"], *jobs["cheap"]["strategy"]["matrix"]["python"]} == {*named}
     assert {named[0], named[-1]} == {*jobs["light"]["strategy"]["matrix"]["python"]}
 
 

@@ -42,7 +42,7 @@ SIMULATED = """
 import without_extras
 import labengine
 from labengine.core.editions import EDITIONS
-from labengine_widgets.feed.json_bytes import json_bytes
+from labengine_widgets.feed.payload import json_bytes
 
 for edition in EDITIONS:
     with labengine.Lab("simulated", num_blocks=24, block_size=4, edition=edition) as lab:

@@ -15,7 +15,7 @@ from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.external import HostStore
 from labengine.lab import Lab
-from labengine.session.saved.run_script import run_script
+from labengine.session.saved.trace import run_script
 
 
 class MergesIntoFree(LateMerge):

@@ -73,7 +73,7 @@ WAYS: dict[str, Callable[[Lab], object]] = {
     "compared": compared,
     "shown": lambda lab: (lab.show(), lab.add("x", max_tokens=3), lab.run()),
     "charted": lambda lab: (lab.view("charts"), lab.view("pool"), started(lab)),
-    "shown and closed": lambda lab: (lab.show(), lab.close(), lab._views.close()),
+    "shown and closed": lambda lab: (lab.show(), lab.close(), lab.close_views()),
 }
 
 
@@ -152,7 +152,7 @@ print(json.dumps({
     "held": dict(zip(held, closed[-len(held) - 1 : -1])),
     "newest": closed[-1],
     "error": error,
-    "shown": [len(lab.views.widgets) > 0 for lab in labs[: len(closed) - len(held) - 1]],
+    "shown": [len(lab.widgets) > 0 for lab in labs[: len(closed) - len(held) - 1]],
     "recording": labs[1].timeline.end > 5 and bool(labs[1].why(block=0)),
     "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("labengine")],
 }))
@@ -173,7 +173,7 @@ def test_labs_that_only_out_holds_give_their_memory_back_and_no_other_does(numbe
 
 
 def test_the_classes_and_modules_that_belong_to_a_lab_are_there_by_these_names() -> None:
-    homes = ("lab", "session.view_source", "session.recording_views")
+    homes = ("lab", "session.view_source", "session.looking")
     modules = [import_module(f"labengine.{name}") for name in homes]
     modules += [import_module(f"labengine_widgets.feed.{name}") for name in ("feed", "publisher", "viewers")]
     assert {*superseded._OURS_INSIDE} <= {name for module in modules for name in vars(module)}

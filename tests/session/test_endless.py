@@ -246,7 +246,7 @@ def test_a_views_pause_ends_it_too() -> None:
     switch.is_inside = False
     with pair_with_an_endless_side() as both, unchanged(both.left, both.right):  # type: ignore[arg-type]
         started(both)
-        both.view_source().post("pause").result(PATIENCE)
+        both.post_command("pause").result(PATIENCE)
         assert_interrupted(both.background_error)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
-from typing import Literal
+from typing import Any, Literal
+
+import pytest
 
 from differential.nano_upstream_2025_07 import workload_2025_07
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, UNSOUND_EDITIONS, Drive, tokens_of
@@ -127,3 +129,17 @@ FORKS = (
     Ground("vllm", has_forks=True),
 )
 ALL_GROUNDS = (*PLAIN, *HYBRID, *TIERED, *FORKS)
+
+GATE_GROUNDS = (
+    Ground("labengine"),
+    Ground("nano-vllm"),
+    Ground("vllm", True, "prompt"),
+    Ground("labengine", True, has_forks=True),
+    Ground("labengine", True, "late", has_forks=True),
+)
+"""Each edition's scheduler, several groups, both kinds of tiers, and forks."""
+
+
+def at_every_change(grounds: Iterable[Ground]) -> list[Any]:
+    """Return grounds as parameters; those outside GATE_GROUNDS are for the sweeps."""
+    return [pytest.param(ground, marks=[] if ground in GATE_GROUNDS else pytest.mark.sweep) for ground in grounds]

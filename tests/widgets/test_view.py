@@ -115,7 +115,7 @@ def compare_view(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompareView]:
     wire = Wire()
     monkeypatch.setattr(View, "send", lambda self, content, buffers=None: wire.send(content, buffers))
     with bug("nano-vllm-219").compare() as comparison:
-        view = CompareView(comparison.view_source())
+        view = CompareView(comparison)
         view.wire = wire
         yield view
         view.close()
@@ -126,7 +126,7 @@ def test_a_cancelled_command_of_a_comparison_is_answered(
 ) -> None:
     cancelled: Future[None] = Future()
     cancelled.cancel()
-    monkeypatch.setattr(type(compare_view.compared), "post", lambda self, action: cancelled)
+    monkeypatch.setattr(type(compare_view.compared), "post_command", lambda self, action: cancelled)
     assert post_command(compare_view, action="step")["error"] == "CancelledError"
 
 

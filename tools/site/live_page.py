@@ -15,9 +15,12 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from labengine.core.editions import EDITIONS
+from labengine.live_page.permalink import Permalink
+from labengine.live_page.session import open_session, sliders_of
 from labengine.scenarios import bugs
 from labengine.scenarios.scenario import Scenario
 from labengine.scenarios.tiny_model import TinyModelScenario
+from labengine.session.compare.comparison import Comparison
 from labengine_widgets.pages.export import pair_payloads
 from labengine_widgets.pages.html_page import LOOK
 from tools.site import real_model
@@ -103,16 +106,19 @@ def _package_files() -> Iterator[tuple[str, Path]]:
 
 
 def recorded(scenario: Scenario) -> bytes:
-    """Return a scenario's comparison, as it opens, for the page to show before Python is there: gzipped JSON.
+    """Return a scenario's comparison and sliders, as it opens, to show before Python is there: gzipped JSON.
 
     Its labs have the names of the first two labs of a process, as those of the page will.
     """
-    with scenario.compare() as comparison:
-        source = comparison.view_source()
-        recordings = [json.loads(payload) for payload in pair_payloads(source, source.title)]
-        for number, one in enumerate(recordings[:2], 1):
-            one["header"]["lab"] = f"lab {number}"
-    return compress(json.dumps(recordings, separators=(",", ":")).encode(), mtime=0)
+    session = open_session(Permalink(bug=scenario.id))
+    assert isinstance(session.shown, Comparison)
+    with session.shown as comparison:
+        recordings = [json.loads(payload) for payload in pair_payloads(comparison, comparison.title)]
+        sliders = sliders_of(session)
+    for number, one in enumerate(recordings[:2], 1):
+        one["header"]["lab"] = f"lab {number}"
+    picture = {"recordings": recordings, "varied": None if sliders is None else sliders.to_dict()}
+    return compress(json.dumps(picture, separators=(",", ":")).encode(), mtime=0)
 
 
 def page(scenarios: Iterable[Scenario], model_bytes: int) -> str:

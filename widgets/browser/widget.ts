@@ -55,7 +55,7 @@ export interface Arrangement {
   kind: keyof typeof LAYOUTS;
   views: string[];
   is_plain?: boolean; // in plain terms: for somebody who sees it for the first time
-  varied?: Varied; // sliders above
+  varied?: Varied | null; // sliders above
 }
 
 // The part of anywidget's model that is used here.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from labengine_widgets.browser import POOL
-from labengine_widgets.compare.varied import checked_changes, send_run, varied_message
+from labengine_widgets.compare.link import checked_changes, send_run, varied_message
 from labengine_widgets.compare.view import CompareView
 from labengine_widgets.feed.feed import Feed, feed_of
 from labengine_widgets.view import View

@@ -15,9 +15,8 @@ from labengine_widgets.browser import DASHBOARD, Arrangement, css, esm
 from labengine_widgets.feed.browser_link import BrowserLink
 from labengine_widgets.feed.feed import Feed, feed_of
 from labengine_widgets.feed.payload import Payload, full_payload, step_start
-from labengine_widgets.front_end import keep_by_owner
+from labengine_widgets.front_end import display_with_picture, keep_by_owner
 from labengine_widgets.pictures.ascii import block_map
-from labengine_widgets.pictures.saved_picture import display_with_picture
 from labengine_widgets.pictures.svg import block_map_svg
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Caption

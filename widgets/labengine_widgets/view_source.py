@@ -16,19 +16,9 @@ from labengine.record.timeline import Timeline
 class ViewSource(Protocol):
     """The views' interface to a lab or an opened trace. Views read and post; they never touch the engine.
 
-    title: one line, such as "smollm2 · edition labengine · 32 blocks of 16".
     lab: a name that no other lab in this process has; all views of one lab share one feed.
     hooks: None for an opened trace, which emits no events.
     timeline: the recording; None when the lab records nothing: then the feed keeps a recording of its own.
-    is_live: False for a recording to which nothing is added any more (a closed lab's, an opened trace): it cannot be
-        stepped, and commands are refused.
-    note: a sentence that says why there are no controls; empty if there are. A running vLLM is live, and has none.
-    is_running: True while the lab steps by itself, False while the user steps by hand.
-    phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
-    stopped: the breakpoint that the newest run or step has met, in a sentence that names it and the event.
-    asked: the question to the reader that the next step answers: text, kind, prediction, verdict, is_right, is_open,
-        reason, said, truth, hint, offers.
-    request_options: those of n, beams and priority that the engine takes; the form has a field for each.
     """
 
     lab: str
@@ -41,15 +31,15 @@ class ViewSource(Protocol):
 
     @property
     def is_live(self) -> bool:
-        """True while something may be added to the recording."""
+        """False for a closed lab or an opened trace: nothing is added to the recording, and commands are refused."""
 
     @property
     def note(self) -> str:
-        """Text in place of the controls; empty where there are controls."""
+        """Why there are no controls, in a sentence; empty if there are. A running vLLM is live, and has none."""
 
     @property
     def is_running(self) -> bool:
-        """True while the lab steps by itself."""
+        """True while the lab steps by itself, False while the user steps by hand."""
 
     @property
     def phase(self) -> str | None:
@@ -61,7 +51,7 @@ class ViewSource(Protocol):
 
     @property
     def asked(self) -> dict[str, Any] | None:
-        """The question that the next step answers, in JSON types; None for none."""
+        """The question that the next step answers, as labengine's Question.to_dict(); None for none."""
 
     @property
     def request_options(self) -> tuple[str, ...]:
@@ -164,5 +154,5 @@ class PairViewSource(Protocol):
     def has_follow_up(self) -> bool:
         """True while the follow-up command is available."""
 
-    def post(self, action: str, **arguments: Any) -> Future[Any]:
+    def post_command(self, action: str, **arguments: Any) -> Future[Any]:
         """Have both sides run a command; the Future carries the error, if any."""

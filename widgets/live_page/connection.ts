@@ -43,10 +43,11 @@ export class Connection implements Source {
     this.start();
   }
 
-  // Of a view. Before there is a session, questions wait for it, and reports of what the reader does are of no use.
+  // Of a view. Before there is a session, questions and sliders wait for it, and reports of what the reader does are of
+  // no use.
   send(message: Record<string, unknown>) {
     if (this.isOpen) this.post(message);
-    else if (message.id !== undefined) this.waiting.push(message);
+    else if (message.id !== undefined || message.type === "vary") this.waiting.push(message);
   }
 
   listen(hear: Hear) {

@@ -27,6 +27,12 @@ const WORDS: Record<State, string> = {
   failed: "the question of the front and the recorded bugs can be played, and nothing of your own.",
 };
 
+// A payload a side and one for both, and the sliders above.
+interface Recorded {
+  recordings: unknown[];
+  varied: Arrangement["varied"];
+}
+
 class LivePage {
   opening = new Opening((question, people, isReal) => this.askOwn(question, people, isReal));
   isToStep = false; // the session is one that the reader asked for: its first step is played
@@ -59,12 +65,12 @@ class LivePage {
     if (!this.query) return this.ask();
     this.show("loading");
     this.bar.follow(this.query);
-    const recordings = await this.recorded().catch(() => null);
-    if (!recordings || this.stage) return;
+    const recorded = await this.recorded().catch(() => null);
+    if (!recorded || this.stage) return;
     this.isRecorded = true;
     const stage = (this.stage = await this.mount(
-      recordings.map((one) => JSON.stringify(one)),
-      COMPARE,
+      recorded.recordings.map((one) => JSON.stringify(one)),
+      { ...COMPARE, varied: recorded.varied },
     ));
     if (this.place.dataset.state === "loading") this.show("recorded");
     if (this.moment !== null) stage.moveTo(this.moment);
@@ -87,12 +93,12 @@ class LivePage {
     else this.show("loading");
   }
 
-  // The recording of the scenario that the address names, a payload a side and one for both; null without one.
-  async recorded(): Promise<unknown[] | null> {
+  // The recording of the scenario that the address names; null without one.
+  async recorded(): Promise<Recorded | null> {
     const bug = new URLSearchParams(this.query).get("bug");
     if (!bug || !/^[\w.+-]+$/.test(bug)) return null;
     const answer = await fetch(new URL(`recorded/${bug}.bin`, import.meta.url));
-    return answer.ok ? ((await unpacked(new Uint8Array(await answer.arrayBuffer()))) as unknown[]) : null;
+    return answer.ok ? ((await unpacked(new Uint8Array(await answer.arrayBuffer()))) as Recorded) : null;
   }
 
   show(state: State, words = WORDS[state]) {
@@ -165,7 +171,7 @@ class LivePage {
       this.opening.close();
       this.stage?.close();
       this.stage = await this.mount([], arrangement);
-    }
+    } else this.stage?.emit("varied", { type: "varied", varied: arrangement.varied }); // of the steps in the link, too
     this.isRecorded = false;
     this.stage?.inbox.resync(true);
     this.showMoment();

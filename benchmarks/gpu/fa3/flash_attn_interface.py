@@ -1,33 +1,18 @@
 """FA3's package, served by the kernels that vLLM's wheel brings along: for machines where flash-attn cannot be built.
 
-LABENGINE_FA3_LIBRARY names the library (_vllm_fa3_C.abi3.so, or that file as .xz). Only what engines here call is here.
+LABENGINE_FA3_LIBRARY names the library (_vllm_fa3_C.abi3.so). Only what engines here call is here.
 """
 
 from __future__ import annotations
 
-import lzma
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-
-def _loaded() -> Any:
-    library = Path(os.environ["LABENGINE_FA3_LIBRARY"])
-    if library.suffix == ".xz":
-        unpacked = Path(tempfile.gettempdir()) / f"{os.getpid()}-{library.stem}"
-        unpacked.write_bytes(lzma.decompress(library.read_bytes()))
-        torch.ops.load_library(str(unpacked))
-        unpacked.unlink()
-    else:
-        torch.ops.load_library(str(library))
-    return torch.ops._vllm_fa3_C.fwd
-
-
-_fwd = _loaded()
+torch.ops.load_library(os.environ["LABENGINE_FA3_LIBRARY"])
+_fwd: Any = torch.ops._vllm_fa3_C.fwd
 
 
 def forward(

@@ -83,16 +83,8 @@ class CheckpointGroup(StateGroup):
         self._set_checkpoint(request, self.count_chunk(request, start, end))
 
     def _set_checkpoint(self, request: Request, checkpoint: Checkpoint | None) -> None:
-        before = self._checkpoints.get(request.request_id)
-        if before != checkpoint:
-            self._journal.record((self._restore_checkpoint, request.request_id, before))
-            self._restore_checkpoint(request.request_id, checkpoint)
-
-    def _restore_checkpoint(self, request_id: int, checkpoint: Checkpoint | None) -> None:
-        if checkpoint is None:
-            self._checkpoints.pop(request_id, None)
-        else:
-            self._checkpoints[request_id] = checkpoint
+        if self.checkpoint(request) != checkpoint:
+            self._journal.put(self._checkpoints, request.request_id, checkpoint)
 
     def checkpoint(self, request: Request) -> Checkpoint | None:
         """Return the checkpoint of a request's newest chunk; None for a chunk without one."""

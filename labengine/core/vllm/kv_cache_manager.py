@@ -16,10 +16,24 @@ from labengine.core.vllm.drafts import num_read_ahead
 from labengine.events import BlockUnpinned, QueueEnd
 
 
-class VllmSpeculationManager(KVCacheManager):
-    """Keeps slots behind a step's tokens, in which the drafter writes KV while it guesses."""
+class VllmKVCacheManager(KVCacheManager):
+    """vLLM's manager.
 
+    It registers hashes early: the step that allocates a block computes it before any other request reads it. It keeps
+    slots behind a step's tokens, in which the drafter writes KV while it guesses, and tells the groups with checkpoints
+    which tokens a chunk has: its blocks depend on where it begins.
+    """
+
+    needs_tokens_to_allocate = True
     keeps_lookahead = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._checkpointed = [
+            group
+            for group in self.groups
+            if isinstance(group, CheckpointGroup) and group.spec.checkpoint_alignment is not None
+        ]
 
     def num_slots(self, request: Request, num_tokens: int) -> int:
         """Return num_tokens and the drafter's slots, up to the longest request; none while its KV is still loaded."""
@@ -67,17 +81,7 @@ class VllmSpeculationManager(KVCacheManager):
             return aligned
         return min(num_final, super().num_cacheable_tokens(group, num_final) + group.block_size)
 
-
-class CheckpointManager(VllmSpeculationManager):
-    """Tells the groups with checkpoints which tokens a chunk has: its blocks depend on where it begins."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._checkpointed = [
-            group
-            for group in self.groups
-            if isinstance(group, CheckpointGroup) and group.spec.checkpoint_alignment is not None
-        ]
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
         """Count a checkpoint of the whole request, as if it were one chunk."""
@@ -103,12 +107,6 @@ class CheckpointManager(VllmSpeculationManager):
             if (checkpoint := group.checkpoint(request)) is not None:
                 return checkpoint.num_tokens
         return 0
-
-
-class VllmKVCacheManager(CheckpointManager):
-    """vLLM registers hashes early: the step that allocates a block computes it before any other request reads it."""
-
-    needs_tokens_to_allocate = True
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """Return all allocated tokens at allocation.

@@ -159,11 +159,4 @@ class PartialHits(KVCacheGroup):
         self._copies = [*self._copies, copy]
 
     def _set_partial(self, request: Request, index: int | None) -> None:
-        self._journal.record((self._restore_partial, request.request_id, self.partial_entries.get(request.request_id)))
-        self._restore_partial(request.request_id, index)
-
-    def _restore_partial(self, request_id: int, index: int | None) -> None:
-        if index is None:
-            self.partial_entries.pop(request_id, None)
-        else:
-            self.partial_entries[request_id] = index
+        self._journal.put(self.partial_entries, request.request_id, index)

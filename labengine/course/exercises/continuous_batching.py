@@ -9,11 +9,11 @@ from random import Random
 from labengine.core.request import Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
-from labengine.course.predict_exercise import Instance, RevealedStep, in_step
-from labengine.course.words import Make, course_exercise
+from labengine.course.predict_exercise import Instance, in_step
+from labengine.course.trial import RUN, plays
+from labengine.course.words import course_exercise
 from labengine.events import RequestScheduled, TokenSampled
 from labengine.lab import Lab
 
@@ -37,89 +37,51 @@ def _all_or_nothing(missing: Sequence[int], budget: int) -> list[int]:
     return shares
 
 
-def _forgets_what_is_spent(missing: Sequence[int], budget: int) -> list[int]:
-    return [min(num_tokens, budget) for num_tokens in missing]
-
-
-@course_exercise("continuous-batching/budget")
-def budget(make: Make) -> Exercise:
-    """Fill in: a step's budget, split over requests."""
-    return make(
-        solution=split_budget,
-        cases=[
-            ([1, 1, 60], 16),
-            ([1, 1, 60, 8], 80),
-            ([1, 1], 16),
-            ([20, 4], 16),
-            ([6, 6, 6, 6], 16),
-            ([], 8),
-            ([1, 1, 1], 2),
-        ],
-        num_shown=2,
-        num_lines=5,
-        mistakes=[_all_or_nothing, _forgets_what_is_spent],
-    )
+course_exercise(
+    "continuous-batching/budget",
+    solution=split_budget,
+    cases=[
+        ([1, 1, 60], 16),
+        ([1, 1, 60, 8], 80),
+        ([1, 1], 16),
+        ([20, 4], 16),
+        ([6, 6, 6, 6], 16),
+        ([], 8),
+        ([1, 1, 1], 2),
+    ],
+    num_shown=2,
+    num_lines=5,
+    mistakes=[_all_or_nothing, lambda missing, budget: [min(num_tokens, budget) for num_tokens in missing]],
+)
 
 
 def _two_run_and_two_arrive(long: str, short: str) -> Instance:
-    def play(lab: Lab) -> None:
-        for prompt in ("Why is that", "Who are they"):
-            lab.add(prompt, max_tokens=9)
-        lab.step(2)
-        lab.add(long, max_tokens=3)
-        lab.add(short, max_tokens=3)
 
     task = (
         f"A step may compute 10 tokens. A and B are being answered. C waits with a prompt of {len(long.split())} "
         f"tokens, and behind it D with {len(short.split())}. How many tokens of prompts does the next step compute?"
     )
-    return Instance(task, play)
+    return Instance(task, plays(("Why is that", 9), ("Who are they", 9), 2, (long, 3), (short, 3)))
 
 
-def _two_others_arrive(random: Random) -> Instance:
-    return _two_run_and_two_arrive(*phrases(random, random.randrange(14, 20), random.randrange(4, 9)))
-
-
-def _prompt_tokens(step: RevealedStep) -> int:
-    return sum(event.num_tokens for event in step.of_kind(RequestScheduled) if event.is_prefill)
-
-
-def _without_the_running(step: RevealedStep) -> int:
-    return sum(event.num_tokens for event in step.of_kind(RequestScheduled))
-
-
-def _one_prompt_alone(step: RevealedStep) -> int:
-    return next(event.num_tokens for event in step.of_kind(RequestScheduled) if event.is_prefill)
-
-
-@course_exercise("continuous-batching/next-chunk")
-def next_chunk(make: Make) -> Exercise:
-    """Predict: the prompt tokens of each of three steps."""
-    first = _two_run_and_two_arrive(LETTER, "Where is the station please")
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_prompt_tokens,
-        another=_two_others_arrive,
-        about="number",
-        rounds=3,
-        num_blocks=24,
-        block_size=4,
-        max_num_batched_tokens=10,
-        mistakes=[_without_the_running, _one_prompt_alone],
-    )
+course_exercise(
+    "continuous-batching/next-chunk",
+    play=_two_run_and_two_arrive(LETTER, "Where is the station please"),
+    truth=lambda step: sum(event.num_tokens for event in step.of_kind(RequestScheduled) if event.is_prefill),
+    another=lambda random: _two_run_and_two_arrive(*phrases(random, random.randrange(14, 20), random.randrange(4, 9))),
+    about="number",
+    rounds=3,
+    num_blocks=24,
+    max_num_batched_tokens=10,
+    mistakes=[
+        lambda step: sum(event.num_tokens for event in step.of_kind(RequestScheduled)),
+        lambda step: next(event.num_tokens for event in step.of_kind(RequestScheduled) if event.is_prefill),
+    ],
+)
 
 
 def _three_arrive(a: int, b: int, prompts: Sequence[str]) -> Instance:
     """Return the instance in which A's and B's answers have that many tokens, and C, D and E bring these prompts."""
-
-    def play(lab: Lab) -> None:
-        lab.add("Where is the nearest bank", max_tokens=a, ignore_eos=True)
-        lab.add("Who wrote Hamlet and Macbeth", max_tokens=b, ignore_eos=True)
-        lab.step(2)
-        for prompt in prompts:
-            lab.add(prompt, max_tokens=9, ignore_eos=True)
-
     number = {3: "three", 4: "four", 5: "five", 6: "six"}
     c, d, e = (len(prompt.split()) for prompt in prompts)
     task = (
@@ -128,7 +90,16 @@ def _three_arrive(a: int, b: int, prompts: Sequence[str]) -> Instance:
         f"and E with {e}. Of the requests that the next step computes, which one is the youngest, that is, was "
         "admitted last, in this step or in an earlier one?"
     )
-    return Instance(task, play, keeps_mistakes=False)
+    return Instance(
+        task,
+        plays(
+            ("Where is the nearest bank", a),
+            ("Who wrote Hamlet and Macbeth", b),
+            2,
+            *((prompt, 9) for prompt in prompts),
+        ),
+        keeps_mistakes=False,
+    )
 
 
 def _three_others_arrive(random: Random) -> Instance:
@@ -136,37 +107,23 @@ def _three_others_arrive(random: Random) -> Instance:
     return _three_arrive(random.randrange(4, 7), random.randrange(3, 6), prompts)
 
 
-def _admitted_last(step: RevealedStep) -> int:
-    return step.of_kind(RequestScheduled)[-1].request_id
-
-
-@course_exercise("continuous-batching/admitted")
-def admitted(make: Make) -> Exercise:
-    """Predict: who is admitted, and who waits, in four steps."""
-    c, d, e = 2, 3, 4
-    whales = "What do whales eat in the cold and dark north sea"
-    first = _three_arrive(5, 3, (f"{LETTER} so please read it", "Why is that", whales))
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_admitted_last,
-        another=_three_others_arrive,
-        views=("tables", "pool"),
-        about="request",
-        rounds=4,
-        num_blocks=9,
-        block_size=4,
-        max_num_seqs=3,
-        mistakes=[
-            in_step(3, d, _admitted_last),
-            in_step(3, c, _admitted_last),
-            in_step(4, c, _admitted_last),
-            in_step(4, e, _admitted_last),
-            in_step(5, d, _admitted_last),
-            in_step(6, e, _admitted_last),
-            in_step(6, c, _admitted_last),
-        ],
-    )
+C, D, E = 2, 3, 4
+WHALES = "What do whales eat in the cold and dark north sea"
+course_exercise(
+    "continuous-batching/admitted",
+    play=_three_arrive(5, 3, (f"{LETTER} so please read it", "Why is that", WHALES)),
+    truth=lambda step: step.of_kind(RequestScheduled)[-1].request_id,
+    another=_three_others_arrive,
+    views=("tables", "pool"),
+    about="request",
+    rounds=4,
+    num_blocks=9,
+    max_num_seqs=3,
+    mistakes=[
+        *(in_step(3, D), in_step(3, C), in_step(4, C), in_step(4, E)),
+        *(in_step(5, D), in_step(6, E), in_step(6, C)),
+    ],
+)
 
 
 class SamplesEveryChunk(TokenBudgetScheduler):
@@ -177,28 +134,18 @@ class SamplesEveryChunk(TokenBudgetScheduler):
         return replace(super().plan(request, num_tokens, status), samples=True)
 
 
-def _long_letter(lab: Lab) -> None:
-    lab.add("Why is that", max_tokens=6)
-    lab.step()
-    lab.add(LETTER, max_tokens=4)
-    lab.run()
-
-
 def _first_sampled_early(lab: Lab) -> int:
     assert lab.timeline is not None
     events = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
     return next(n for n, event in events if isinstance(event, TokenSampled) and event.request_id == 1)
 
 
-@course_exercise("continuous-batching/early-token")
-def early_token(make: Make) -> Exercise:
-    """Find the first wrong event: a token sampled in the middle of a prompt."""
-    return make(
-        broken=SamplesEveryChunk,
-        play=_long_letter,
-        first=_first_sampled_early,
-        mistakes=[nth_event(TokenSampled), nth_event(RequestScheduled, 2)],
-        num_blocks=24,
-        block_size=4,
-        max_num_batched_tokens=10,
-    )
+course_exercise(
+    "continuous-batching/early-token",
+    broken=SamplesEveryChunk,
+    play=plays(("Why is that", 6), 1, (LETTER, 4), RUN),
+    first=_first_sampled_early,
+    mistakes=[nth_event(TokenSampled), nth_event(RequestScheduled, 2)],
+    num_blocks=24,
+    max_num_batched_tokens=10,
+)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from labengine.core.block_pool import BlockPool
-from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import RUN, plays
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockFreed, BlockMerged, ForwardRan, SlotsWritten
 from labengine.lab import Lab
 
@@ -56,29 +56,24 @@ def _adds_up_the_tokens(num_tokens: int, block_size: int, num_copies: int) -> tu
     return -(-num_copies * num_tokens // block_size), peak_and_after(num_tokens, block_size, num_copies)[1]
 
 
-_NO_PARTIAL_ONE = "Where the prompt fills its last block exactly, there is no partly filled one."
-
-
-@course_exercise("first-light/peak")
-def peak(make: Make) -> Exercise:
-    """Fill in: blocks in use inside the step and after it."""
-    return make(
-        solution=peak_and_after,
-        cases=[(14, 4, 2), (14, 16, 2), (12, 4, 3), (3, 4, 4), (801, 256, 2), (64, 16, 8), (5, 1, 2)],
-        num_shown=2,
-        num_lines=3,
-        mistakes=[
-            _merges_everything,
-            [
-                _always_a_partial_one,
-                _always_a_partial_one_at_the_peak,
-                _always_a_partial_one_after,
-                _a_last_block_for_each_other,
-            ],
-            _adds_up_the_tokens,
-            _shares_from_the_start,
+course_exercise(
+    "first-light/peak",
+    solution=peak_and_after,
+    cases=[(14, 4, 2), (14, 16, 2), (12, 4, 3), (3, 4, 4), (801, 256, 2), (64, 16, 8), (5, 1, 2)],
+    num_shown=2,
+    num_lines=3,
+    mistakes=[
+        _merges_everything,
+        [
+            _always_a_partial_one,
+            _always_a_partial_one_at_the_peak,
+            _always_a_partial_one_after,
+            _a_last_block_for_each_other,
         ],
-    )
+        _adds_up_the_tokens,
+        _shares_from_the_start,
+    ],
+)
 
 
 def num_shared_blocks(one: Sequence[int], other: Sequence[int], block_size: int) -> int:
@@ -106,79 +101,49 @@ def _counts_a_partial_one(one: Sequence[int], other: Sequence[int], block_size: 
     return -(-num_equal // block_size)
 
 
-@course_exercise("first-light/shared-blocks")
-def shared_blocks(make: Make) -> Exercise:
-    """Fill in: the blocks that two prompts can share."""
-    return make(
-        solution=num_shared_blocks,
-        cases=[
-            ([7, 8, 9, 1, 2], [7, 8, 9, 1, 3], 2),
-            ([5, 8, 9, 1], [7, 8, 9, 1], 2),
-            ([1, 2, 3], [1, 2, 3], 2),
-            ([1, 2, 9, 4, 5, 6], [1, 2, 3, 4, 5, 6], 2),
-            ([1, 2, 3, 4], [1, 2, 3, 4], 4),
-            ([], [1, 2], 1),
-            ([1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5], 2),
-        ],
-        num_shown=2,
-        num_lines=4,
-        mistakes=[_compares_blocks_alone, _counts_a_partial_one],
-    )
+course_exercise(
+    "first-light/shared-blocks",
+    solution=num_shared_blocks,
+    cases=[
+        ([7, 8, 9, 1, 2], [7, 8, 9, 1, 3], 2),
+        ([5, 8, 9, 1], [7, 8, 9, 1], 2),
+        ([1, 2, 3], [1, 2, 3], 2),
+        ([1, 2, 9, 4, 5, 6], [1, 2, 3, 4, 5, 6], 2),
+        ([1, 2, 3, 4], [1, 2, 3, 4], 4),
+        ([], [1, 2], 1),
+        ([1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5], 2),
+    ],
+    num_shown=2,
+    num_lines=4,
+    mistakes=[_compares_blocks_alone, _counts_a_partial_one],
+)
 
 
 def _two_ask(before: str, question: str) -> Instance:
-    def play(lab: Lab) -> None:
-        lab.add(before, max_tokens=1)
-        lab.run()
-        for _ in range(2):
-            lab.add(question, max_tokens=6)
 
     task = (
         f"A is done. B and C are equal prompts of {len(question.split())} tokens, which share nothing with A, in "
         "blocks of 4, and there is a late merge. Which block is at the head of the free queue after the step: the one "
         "that is taken next?"
     )
-    return Instance(task, play)
+    return Instance(task, plays((before, 1), RUN, *[(question, 6)] * 2))
 
 
-def _two_others_ask(random: Random) -> Instance:
-    return _two_ask(*phrases(random, random.randrange(3, 13), random.randrange(5, 20)))
-
-
-def _head_after(step: RevealedStep) -> int:
-    return step.after.free_queue[0]
-
-
-def _first_copy(step: RevealedStep) -> int:
-    return step.first(BlockMerged).block_id
-
-
-def _head_if_not_merged(step: RevealedStep) -> int:
-    return step.before.free_queue[len(step.of_kind(BlockAllocated))]
-
-
-@course_exercise("first-light/next-free")
-def next_free(make: Make) -> Exercise:
-    """Predict: the head of the free queue after a merge."""
-    first = _two_ask("Something else came first, and it is over", QUESTION)
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_head_after,
-        another=_two_others_ask,
-        about="block",
-        num_blocks=12,
-        block_size=4,
-        mistakes=[_first_copy, _head_if_not_merged],
-    )
+course_exercise(
+    "first-light/next-free",
+    play=_two_ask("Something else came first, and it is over", QUESTION),
+    truth=lambda step: step.after.free_queue[0],
+    another=lambda random: _two_ask(*phrases(random, random.randrange(3, 13), random.randrange(5, 20))),
+    about="block",
+    num_blocks=12,
+    mistakes=[
+        lambda step: step.first(BlockMerged).block_id,
+        lambda step: step.before.free_queue[len(step.of_kind(BlockAllocated))],
+    ],
+)
 
 
 def _then_a_third(question: str, more: str) -> Instance:
-    def play(lab: Lab) -> None:
-        for _ in range(2):
-            lab.add(question, max_tokens=6)
-        lab.step()
-        lab.add(f"{question} {more}", max_tokens=6)
 
     more_words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}[len(more.split())]
     task = (
@@ -186,7 +151,7 @@ def _then_a_third(question: str, more: str) -> Instance:
         f"{more_words} more. How many tokens does the next step compute, for all three together? (Blocks have 4 "
         "tokens.)"
     )
-    return Instance(task, play)
+    return Instance(task, plays(*[(question, 6)] * 2, 1, (f"{question} {more}", 6)))
 
 
 def _num_computed(step: RevealedStep) -> int:
@@ -198,28 +163,19 @@ def _complete_prompt(step: RevealedStep) -> int:
     return _num_computed(step) + written[-1].start
 
 
-def _without_decodes(step: RevealedStep) -> int:
-    return _num_computed(step) - 2
-
-
-def _all_of_c(step: RevealedStep) -> int:
-    return len(step.before.requests[2].token_ids)
-
-
-@course_exercise("first-light/latecomer")
-def latecomer(make: Make) -> Exercise:
-    """Predict: the tokens that the next step computes."""
-    first = _then_a_third(QUESTION, "answer is")
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_num_computed,
-        another=lambda random: _then_a_third(*phrases(random, random.randrange(5, 17), random.randrange(1, 6))),
-        about="number",
-        num_blocks=16,
-        block_size=4,
-        mistakes=[_complete_prompt, _all_of_c, _without_decodes],
-    )
+course_exercise(
+    "first-light/latecomer",
+    play=_then_a_third(QUESTION, "answer is"),
+    truth=_num_computed,
+    another=lambda random: _then_a_third(*phrases(random, random.randrange(5, 17), random.randrange(1, 6))),
+    about="number",
+    num_blocks=16,
+    mistakes=[
+        _complete_prompt,
+        lambda step: len(step.before.requests[2].token_ids),
+        lambda step: _num_computed(step) - 2,
+    ],
+)
 
 
 class FreesForAll(BlockPool):
@@ -241,13 +197,71 @@ def _two_and_a_stranger(lab: Lab) -> None:
     lab.step(2)
 
 
-@course_exercise("first-light/shared-free")
-def shared_free(make: Make) -> Exercise:
-    """Find the first wrong event: a block is freed while another request has it in its table."""
-    return make(
-        broken=FreesForAll,
-        play=_two_and_a_stranger,
-        mistakes=[nth_event(BlockMerged, 0), nth_event(BlockFreed, -1), nth_event(BlockAllocated, -1)],
-        num_blocks=8,
-        block_size=4,
-    )
+course_exercise(
+    "first-light/shared-free",
+    broken=FreesForAll,
+    play=_two_and_a_stranger,
+    mistakes=[nth_event(BlockMerged, 0), nth_event(BlockFreed, -1), nth_event(BlockAllocated, -1)],
+    num_blocks=8,
+)
+
+
+# -- questions in the text ---------------------------------------------------------------------------------------------
+
+
+def _copies(task: str, copies: int, prompt: str) -> Instance:
+    people = {2: "Two", 3: "Three"}[copies]
+    return Instance(task.format(people=people, n=len(prompt.split())), plays(*[(prompt, 8)] * copies))
+
+
+def _other_copies(task: str) -> Callable[[Random], Instance]:
+    def draw(random: Random) -> Instance:
+        return _copies(task, random.choice((2, 3)), *phrases(random, random.randrange(5, 17)))
+
+    return draw
+
+
+def _in_the_middle(step: RevealedStep) -> int:
+    return step.before.num_used_blocks + len(step.of_kind(BlockAllocated))
+
+
+def _afterwards(step: RevealedStep) -> int:
+    return step.after.num_used_blocks
+
+
+def _of_one(step: RevealedStep) -> int:
+    return _in_the_middle(step) // len(step.after.requests)
+
+
+MIDDLE = (
+    "{people} people send the same {n} words at the same moment; 12 blocks with room for 4 words each are free. How "
+    "many blocks are in use *in the middle* of the step, when all copies have been computed?"
+)
+AFTER = (
+    "{people} people send the same {n} words at the same moment; 12 blocks with room for 4 words each are free. How "
+    "many blocks are in use *after* the step, when equal full blocks have been merged?"
+)
+
+
+course_exercise(
+    "first-light/middle",
+    play=_copies(MIDDLE, 2, QUESTION),
+    truth=_in_the_middle,
+    another=_other_copies(MIDDLE),
+    about="number",
+    views=("pool", "tables"),
+    mistakes=[_afterwards, _of_one],
+    num_blocks=12,
+)
+
+
+course_exercise(
+    "first-light/after",
+    play=_copies(AFTER, 2, QUESTION),
+    truth=_afterwards,
+    another=_other_copies(AFTER),
+    about="number",
+    views=("pool", "tables"),
+    mistakes=[_in_the_middle, _of_one],
+    num_blocks=12,
+)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from labengine.core.drafts import Drafts
 from labengine.core.proposer import FixedDrafts
-from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep, in_step
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import plays
+from labengine.course.words import course_exercise
 from labengine.engine.simulated import default_next_token
 from labengine.events import BlockAllocated, DraftsJudged, RequestScheduled, TokensDrafted
 from labengine.lab import Lab
@@ -27,9 +27,7 @@ def guesses(*wrong: int) -> FixedDrafts:
     return FixedDrafts(tuple(tokens), num_drafts=4)
 
 
-def _prompt_computed(lab: Lab) -> None:
-    lab.add(token_ids=PROMPT, max_tokens=20, ignore_eos=True)
-    lab.step()
+_prompt_computed = plays((PROMPT, 20), 1)
 
 
 def new_tokens(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
@@ -40,63 +38,42 @@ def new_tokens(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
     return list(sampled)
 
 
-def _accepted_alone(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
-    return new_tokens(drafts, sampled)[:-1]
-
-
-def _keeps_every_equal_one(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
-    return [draft for draft, token in zip(drafts, sampled, strict=False) if draft == token]
-
-
-def _all_sampled(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
-    return list(sampled)
-
-
-def _all_drafts(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
-    return list(drafts)
-
-
-@course_exercise("guessing/tokens")
-def tokens(make: Make) -> Exercise:
-    """Fill in: what a step yields."""
-    return make(
-        solution=new_tokens,
-        cases=[
-            ([7, 8, 9], [7, 8, 5, 6]),
-            ([7, 8], [7, 8, 9]),
-            ([7, 8], [3, 8, 9]),
-            ([], [4]),
-            ([1, 1, 2, 1], [1, 1, 1, 1, 5]),
-            ([5], [6, 7]),
-        ],
-        num_shown=3,
-        num_lines=4,
-        mistakes=[_accepted_alone, _keeps_every_equal_one, _all_sampled, _all_drafts],
-    )
+course_exercise(
+    "guessing/tokens",
+    solution=new_tokens,
+    cases=[
+        ([7, 8, 9], [7, 8, 5, 6]),
+        ([7, 8], [7, 8, 9]),
+        ([7, 8], [3, 8, 9]),
+        ([], [4]),
+        ([1, 1, 2, 1], [1, 1, 1, 1, 5]),
+        ([5], [6, 7]),
+    ],
+    num_shown=3,
+    num_lines=4,
+    mistakes=[
+        lambda drafts, sampled: new_tokens(drafts, sampled)[:-1],
+        lambda drafts, sampled: [draft for draft, token in zip(drafts, sampled, strict=False) if draft == token],
+        lambda drafts, sampled: list(sampled),
+        lambda drafts, sampled: list(drafts),
+    ],
+)
 
 
 def _num_known(step: RevealedStep) -> int:
     return len(step.after.requests[0].token_ids)
 
 
-@course_exercise("guessing/known")
-def known(make: Make) -> Exercise:
-    """Predict: how many tokens a request has, three steps in a row."""
-    return make(
-        play=_prompt_computed,
-        truth=_num_known,
-        about="number",
-        rounds=3,
-        mistakes=[
-            in_step(2, 8, _num_known),
-            in_step(2, 11, _num_known),
-            in_step(3, 13, _num_known),
-            in_step(4, 15, _num_known),
-        ],
-        num_blocks=12,
-        block_size=4,
-        speculation=guesses(8, 15),
-    )
+course_exercise(
+    "guessing/known",
+    play=_prompt_computed,
+    truth=_num_known,
+    about="number",
+    rounds=3,
+    mistakes=[in_step(2, 8), in_step(2, 11), in_step(3, 13), in_step(4, 15)],
+    num_blocks=12,
+    speculation=guesses(8, 15),
+)
 
 
 def _garbage_block(step: RevealedStep) -> int:
@@ -104,18 +81,15 @@ def _garbage_block(step: RevealedStep) -> int:
     return request.block_tables[0][-(-request.num_computed_tokens // 4)]
 
 
-@course_exercise("guessing/garbage")
-def garbage(make: Make) -> Exercise:
-    """Predict: the block that holds rejected guesses alone."""
-    return make(
-        play=_prompt_computed,
-        truth=_garbage_block,
-        about="block",
-        mistakes=[0, 1],
-        num_blocks=12,
-        block_size=4,
-        speculation=guesses(7, 8),
-    )
+course_exercise(
+    "guessing/garbage",
+    play=_prompt_computed,
+    truth=_garbage_block,
+    about="block",
+    mistakes=[0, 1],
+    num_blocks=12,
+    speculation=guesses(7, 8),
+)
 
 
 def propose(token_ids: Sequence[int], num_tokens: int) -> list[int]:
@@ -151,25 +125,23 @@ def _returns_the_end_too(token_ids: Sequence[int], num_tokens: int) -> list[int]
     return []
 
 
-@course_exercise("guessing/look-up")
-def look_up(make: Make) -> Exercise:
-    """Fill in: a proposer that looks the last two tokens up."""
-    return make(
-        solution=propose,
-        cases=[
-            ([1, 2, 3, 4, 1, 2], 2),
-            ([1, 2, 3, 4], 4),
-            ([1, 2, 5, 1, 2, 6, 1, 2], 1),
-            ([1, 2, 3, 1, 2], 8),
-            ([9, 9, 9], 3),
-            ([7], 4),
-            ([], 4),
-            ([4, 5, 6, 5, 4, 5], 2),
-        ],
-        num_shown=3,
-        num_lines=5,
-        mistakes=[_finds_itself, _takes_the_first, _returns_the_end_too],
-    )
+course_exercise(
+    "guessing/look-up",
+    solution=propose,
+    cases=[
+        ([1, 2, 3, 4, 1, 2], 2),
+        ([1, 2, 3, 4], 4),
+        ([1, 2, 5, 1, 2, 6, 1, 2], 1),
+        ([1, 2, 3, 1, 2], 8),
+        ([9, 9, 9], 3),
+        ([7], 4),
+        ([], 4),
+        ([4, 5, 6, 5, 4, 5], 2),
+    ],
+    num_shown=3,
+    num_lines=5,
+    mistakes=[_finds_itself, _takes_the_first, _returns_the_end_too],
+)
 
 
 class AcceptsEveryEqual(Drafts):
@@ -185,21 +157,18 @@ def _five_steps(lab: Lab) -> None:
     lab.step(4)
 
 
-@course_exercise("guessing/first-wrong")
-def first_wrong(make: Make) -> Exercise:
-    """Find the first wrong event: a draft behind a rejected one is accepted."""
-    return make(
-        broken=AcceptsEveryEqual,
-        first=nth_event(DraftsJudged, 1),
-        play=_five_steps,
-        mistakes=[
-            nth_event(DraftsJudged),
-            nth_event(TokensDrafted, 1),
-            nth_event(RequestScheduled, 2),
-            nth_event(BlockAllocated, 3),
-            "SlotsWritten",
-        ],
-        num_blocks=12,
-        block_size=4,
-        speculation=guesses(10, 13),
-    )
+course_exercise(
+    "guessing/first-wrong",
+    broken=AcceptsEveryEqual,
+    first=nth_event(DraftsJudged, 1),
+    play=_five_steps,
+    mistakes=[
+        nth_event(DraftsJudged),
+        nth_event(TokensDrafted, 1),
+        nth_event(RequestScheduled, 2),
+        nth_event(BlockAllocated, 3),
+        "SlotsWritten",
+    ],
+    num_blocks=12,
+    speculation=guesses(10, 13),
+)

@@ -9,11 +9,11 @@ from typing import Any
 from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.course.base import Exercise
 from labengine.course.branch import FAST_PREFILL, TEXTS, BranchManager, BranchScheduler, send_day, waits
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import plays
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockCached, BlockTouched, PrefixHit, SlotsWritten
 from labengine.lab import Lab
 
@@ -21,10 +21,7 @@ POOL: dict[str, Any] = {"num_blocks": 16, "block_size": 4, "max_num_batched_toke
 """Steps compute 8 tokens at most: a prompt of 20 takes three of them."""
 
 
-def _one_and_a_follower(lab: Lab) -> None:
-    lab.add(f"{TEXTS[0]}, or twice", max_tokens=2, ignore_eos=True)
-    lab.step()
-    lab.add(" ".join(TEXTS[0].split()[:17]), max_tokens=2, ignore_eos=True)
+_one_and_a_follower = plays((f"{TEXTS[0]}, or twice", 2), 1, (" ".join(TEXTS[0].split()[:17]), 2))
 
 
 def _one_follower_and_steps(lab: Lab) -> None:
@@ -36,21 +33,15 @@ def _num_found(step: RevealedStep) -> int:
     return step.first(PrefixHit).num_tokens
 
 
-def _num_computed(step: RevealedStep) -> int:
-    return step.before.requests[0].num_computed_tokens
-
-
-@course_exercise("hunt/num-found")
-def num_found(make: Make) -> Exercise:
-    """Predict: the tokens that a follower finds on the branch."""
-    return make(
-        play=_one_and_a_follower,
-        truth=_num_found,
-        about="number",
-        mistakes=[_num_computed, lambda step: _num_found(step) + 1],
-        parts=FAST_PREFILL,
-        **POOL,
-    )
+course_exercise(
+    "hunt/num-found",
+    play=_one_and_a_follower,
+    truth=_num_found,
+    about="number",
+    mistakes=[lambda step: step.before.requests[0].num_computed_tokens, lambda step: _num_found(step) + 1],
+    parts=FAST_PREFILL,
+    **POOL,
+)
 
 
 def _early_promise(lab: Lab) -> int:
@@ -65,16 +56,14 @@ def _early_promise(lab: Lab) -> int:
     raise AssertionError("every block was written before it was registered")
 
 
-@course_exercise("hunt/first-wrong")
-def first_wrong(make: Make) -> Exercise:
-    """Find the first wrong event: a block that is registered before it is written."""
-    return make(
-        broken=FAST_PREFILL,
-        play=_one_follower_and_steps,
-        first=_early_promise,
-        mistakes=[nth_event(BlockTouched, 2), nth_event(BlockCached), nth_event(BlockAllocated, 2)],
-        **POOL,
-    )
+course_exercise(
+    "hunt/first-wrong",
+    broken=FAST_PREFILL,
+    play=_one_follower_and_steps,
+    first=_early_promise,
+    mistakes=[nth_event(BlockTouched, 2), nth_event(BlockCached), nth_event(BlockAllocated, 2)],
+    **POOL,
+)
 
 
 def num_registrable_tokens(self: Any, request: Request, num_tokens: int, moment: str) -> int:
@@ -82,31 +71,18 @@ def num_registrable_tokens(self: Any, request: Request, num_tokens: int, moment:
     return num_tokens if moment == "computed" else 0
 
 
-def _all_at_once(self: Any, request: Request, num_tokens: int, moment: str) -> int:
-    return request.num_tokens if moment == "computed" else 0
-
-
-def _at_allocation(self: Any, request: Request, num_tokens: int, moment: str) -> int:
-    return num_tokens
-
-
-def _never(self: Any, request: Request, num_tokens: int, moment: str) -> int:
-    return 0
-
-
-_all_at_once.__name__ = _at_allocation.__name__ = _never.__name__ = num_registrable_tokens.__name__
-
-
-@course_exercise("hunt/registrable")
-def registrable(make: Make) -> Exercise:
-    """Fill in: how many tokens may be registered."""
-    return make(
-        solution=num_registrable_tokens,
-        workloads=[_one_follower_and_steps, send_day],
-        num_lines=1,
-        mistakes=[_all_at_once, _at_allocation, _never],
-        **{**POOL, "parts": FAST_PREFILL, "num_blocks": 64},
-    )
+course_exercise(
+    "hunt/registrable",
+    solution=num_registrable_tokens,
+    workloads=[_one_follower_and_steps, send_day],
+    num_lines=1,
+    mistakes=[
+        lambda self, request, num_tokens, moment: request.num_tokens if moment == "computed" else 0,
+        lambda self, request, num_tokens, moment: num_tokens,
+        lambda self, request, num_tokens, moment: 0,
+    ],
+    **{**POOL, "parts": FAST_PREFILL, "num_blocks": 64},
+)
 
 
 @dataclass(frozen=True)
@@ -146,39 +122,35 @@ def _only_from_the_end(workload: list[str], goes_wrong: Callable[[list[str]], bo
     return workload
 
 
-def _each_alone(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
-    return [operation for operation in workload if goes_wrong([operation])]
-
-
 def _each_against_all(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
     return [operation for operation in workload if not goes_wrong([one for one in workload if one != operation])]
 
 
-def _from_the_end(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
-    return shorten(workload[::-1], lambda shorter: goes_wrong(shorter[::-1]))[::-1]
+def needs(*operations: str) -> Needs:
+    return Needs(frozenset(operations))
 
 
-@course_exercise("hunt/shorten")
-def shortening(make: Make) -> Exercise:
-    """Fill in: leave out what is not needed."""
-
-    def needs(*operations: str) -> Needs:
-        return Needs(frozenset(operations))
-
-    return make(
-        solution=shorten,
-        cases=[
-            (["add A", "step", "add B"], needs("add A", "step")),
-            (["add A", "add B", "step"], needs("add B", "step")),
-            (["add A", "reset", "add B"], needs("add A", "add B")),
-            (["add A", "add B", "add C", "step 1", "step 2", "add D", "step 3"], needs("add B", "step 2")),
-            (["add A", "step 1", "abort A", "reset", "add B", "step 2"], needs("add A", "add B", "abort A", "step 2")),
-            (["step"], needs("step")),
-            (["add A", "add B", "step"], Needs(frozenset({"step"}), frozenset({"add A", "add B"}))),
-        ],
-        num_lines=6,
-        mistakes=[_only_from_the_front, _only_from_the_end, _each_alone, _each_against_all, _from_the_end],
-    )
+course_exercise(
+    "hunt/shorten",
+    solution=shorten,
+    cases=[
+        (["add A", "step", "add B"], needs("add A", "step")),
+        (["add A", "add B", "step"], needs("add B", "step")),
+        (["add A", "reset", "add B"], needs("add A", "add B")),
+        (["add A", "add B", "add C", "step 1", "step 2", "add D", "step 3"], needs("add B", "step 2")),
+        (["add A", "step 1", "abort A", "reset", "add B", "step 2"], needs("add A", "add B", "abort A", "step 2")),
+        (["step"], needs("step")),
+        (["add A", "add B", "step"], Needs(frozenset({"step"}), frozenset({"add A", "add B"}))),
+    ],
+    num_lines=6,
+    mistakes=[
+        _only_from_the_front,
+        _only_from_the_end,
+        lambda workload, goes_wrong: [operation for operation in workload if goes_wrong([operation])],
+        _each_against_all,
+        lambda workload, goes_wrong: shorten(workload[::-1], lambda shorter: goes_wrong(shorter[::-1]))[::-1],
+    ],
+)
 
 
 class Mended(BranchManager):
@@ -202,30 +174,22 @@ class CachedFirst(PrefillFirstScheduler):
         return min(self.waiting, key=cost)
 
 
-class _FirstCome(PrefillFirstScheduler):
-    def next_waiting(self) -> Request:
-        return self.waiting[0]
-
-
-class _LeastLeft(PrefillFirstScheduler):
-    def next_waiting(self) -> Request:
-        return min(self.waiting, key=lambda request: request.num_tokens - request.num_computed_tokens)
-
-
 def steps_waited(lab: Lab) -> float:
     """Return the steps that all requests together waited for their first tokens."""
     return sum(waits(lab))
 
 
-@course_exercise("hunt/patience")
-def patience(make: Make) -> Exercise:
-    """Make it better: who is admitted next."""
-    return make(
-        solution=CachedFirst,
-        workloads=[send_day],
-        score=steps_waited,
-        goal=101,
-        num_lines=4,
-        mistakes=[BranchScheduler, _FirstCome, _LeastLeft],
-        **{**POOL, "parts": Parts(kv_cache_manager=Mended).overriding(FAST_PREFILL), "num_blocks": 64},
-    )
+course_exercise(
+    "hunt/patience",
+    solution=CachedFirst,
+    workloads=[send_day],
+    score=steps_waited,
+    goal=101,
+    num_lines=4,
+    mistakes=[
+        BranchScheduler,
+        lambda self: self.waiting[0],
+        lambda self: min(self.waiting, key=lambda request: request.num_tokens - request.num_computed_tokens),
+    ],
+    **{**POOL, "parts": Parts(kv_cache_manager=Mended).overriding(FAST_PREFILL), "num_blocks": 64},
+)

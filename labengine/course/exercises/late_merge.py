@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from labengine.core.block import Block
 from labengine.core.merge_policy import MergePolicy
+from labengine.core.nano_vllm.block_pool import NanoBlockPool
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.course.base import Exercise
-from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import Make, course_exercise
-from labengine.events import BlockMerged
+from labengine.course.first_wrong_exercise import nth_event
+from labengine.course.predict_exercise import RevealedStep, in_step
+from labengine.course.trial import RUN, plays
+from labengine.course.words import course_exercise
+from labengine.events import BlockAllocated, BlockFreed, BlockMerged
 from labengine.lab import Lab
 
 
@@ -22,86 +25,43 @@ class KeepFirst(MergePolicy):
         return mapped or (block_id,)
 
 
-class _KeepAll(MergePolicy):
-    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
-        return (*mapped, block_id)
-
-
-class _KeepLast(MergePolicy):
-    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
-        return (block_id,)
-
-
-class _KeepNone(MergePolicy):
-    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
-        return mapped
-
-
-def _twins(lab: Lab) -> None:
-    for _ in range(2):
-        lab.add(token_ids=range(9), max_tokens=3, ignore_eos=True)
-    lab.run()
-
-
-def _twins_and_follower(lab: Lab) -> None:
-    lab.add(token_ids=range(9), max_tokens=5, ignore_eos=True)
-    lab.add(token_ids=range(9), max_tokens=1, ignore_eos=True)
-    lab.step(2)
-    lab.add(token_ids=range(100, 118), max_tokens=1, ignore_eos=True)
-    lab.step(2)
-    lab.add(token_ids=range(9), max_tokens=2, ignore_eos=True)
-    lab.run()
-
-
-def _one_alone(lab: Lab) -> None:
-    lab.add(token_ids=range(5), max_tokens=1, ignore_eos=True)
-    lab.run()
-
-
-@course_exercise("late-merge/keep-first")
-def keep_first(make: Make) -> Exercise:
-    """Fill in: the first hasher keeps the entry."""
-    return make(
-        solution=KeepFirst,
-        workloads=[_twins, _twins_and_follower, _one_alone],
-        num_lines=1,
-        mistakes=[_KeepLast, _KeepAll, _KeepNone],
-        edition="nano-vllm",
-        num_blocks=10,
-        block_size=4,
-    )
-
-
-def _two_and_their_beginning(lab: Lab) -> None:
-    for num_tokens in (14, 14, 12):
-        lab.add(token_ids=range(num_tokens), max_tokens=6, ignore_eos=True)
+course_exercise(
+    "late-merge/keep-first",
+    solution=KeepFirst,
+    workloads=[
+        plays(*[(range(9), 3)] * 2, RUN),
+        plays((range(9), 5), (range(9), 1), 2, (range(100, 118), 1), 2, (range(9), 2), RUN),
+        plays((range(5), 1), RUN),
+    ],
+    num_lines=1,
+    mistakes=[
+        lambda self, mapped, block_id: (block_id,),
+        lambda self, mapped, block_id: (*mapped, block_id),
+        lambda self, mapped, block_id: mapped,
+    ],
+    edition="nano-vllm",
+    num_blocks=10,
+)
 
 
 def _num_used(step: RevealedStep) -> int:
     return step.after.num_used_blocks
 
 
-def _without_merges(step: RevealedStep) -> int:
-    return step.after.num_used_blocks + len(step.of_kind(BlockMerged))
-
-
-@course_exercise("late-merge/num-used")
-def num_used(make: Make) -> Exercise:
-    """Predict: the blocks in use after the merge."""
-    return make(
-        play=_two_and_their_beginning,
-        truth=_num_used,
-        about="number",
-        mistakes=[
-            _without_merges,
-            lambda step: _num_used(step) + 3,
-            lambda step: _num_used(step) + 1,
-            lambda step: _num_used(step) - 1,
-        ],
-        edition="nano-vllm+243",
-        num_blocks=12,
-        block_size=4,
-    )
+course_exercise(
+    "late-merge/num-used",
+    play=plays((range(14), 6), (range(14), 6), (range(12), 6)),
+    truth=_num_used,
+    about="number",
+    mistakes=[
+        lambda step: step.after.num_used_blocks + len(step.of_kind(BlockMerged)),
+        lambda step: _num_used(step) + 3,
+        lambda step: _num_used(step) + 1,
+        lambda step: _num_used(step) - 1,
+    ],
+    edition="nano-vllm+243",
+    num_blocks=12,
+)
 
 
 def skips(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
@@ -110,65 +70,88 @@ def skips(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Reques
     return any(other.num_computed_tokens == 0 and other.token_ids[: len(first)] == first for other in self.running)
 
 
-def _skips_new_ones(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
-    return bool(self.running)
-
-
-def _skips_equal_ones(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
-    return any(other.token_ids == request.token_ids for other in self.running)
-
-
 def _skips_while_answered(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
     first = request.token_ids[: self.config.hash_block_size]
     return any(other.token_ids[: len(first)] == first for other in self.running)
 
 
-for _mistake in (_skips_new_ones, _skips_equal_ones, _skips_while_answered):
-    _mistake.__name__ = skips.__name__
+_a_class_and_a_stranger = plays(*(([*range(32), 100 + number], 3) for number in range(4)), (range(500, 533), 3), RUN)
+"""Four requests with one beginning, each with its own end, and one that shares nothing."""
 
 
-def _skips_after_new_ones(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
-    return any(other.num_computed_tokens == 0 for other in self.running)
-
-
-_skips_after_new_ones.__name__ = skips.__name__
-
-
-def _eight_equal(lab: Lab) -> None:
-    for _ in range(8):
-        lab.add(token_ids=range(65), max_tokens=3, ignore_eos=True)
-    lab.run()
-
-
-def _a_class_and_a_stranger(lab: Lab) -> None:
-    """Four requests with one beginning, each with its own end, and one that shares nothing."""
-    for number in range(4):
-        lab.add(token_ids=[*range(32), 100 + number], max_tokens=3, ignore_eos=True)
-    lab.add(token_ids=range(500, 533), max_tokens=3, ignore_eos=True)
-    lab.run()
-
-
-def _four_strangers(lab: Lab) -> None:
-    """Four requests with nothing in common; their answers are long, so that all four overlap in any case."""
-    for first in (1000, 2000, 3000, 4000):
-        lab.add(token_ids=range(first, first + 33), max_tokens=8, ignore_eos=True)
-    lab.run()
+_four_strangers = plays(*((range(first, first + 33), 8) for first in (1000, 2000, 3000, 4000)), RUN)
+"""Four requests with nothing in common; their answers are long, so that all four overlap in any case."""
 
 
 def peak_and_steps(lab: Lab) -> float:
     return lab.stats().peak_used_blocks + lab.snapshot().step
 
 
-@course_exercise("late-merge/wait-a-step")
-def wait_a_step(make: Make) -> Exercise:
-    """Make it better: wait for somebody who computes the same."""
-    return make(
-        solution=skips,
-        workloads=[_eight_equal, _a_class_and_a_stranger, _four_strangers],
-        score=peak_and_steps,
-        goal=49,
-        num_lines=2,
-        mistakes=[_skips_new_ones, _skips_while_answered, _skips_after_new_ones, _skips_equal_ones],
-        num_blocks=60,
-        block_size=16,
-    )
+course_exercise(
+    "late-merge/wait-a-step",
+    solution=skips,
+    workloads=[plays(*[(range(65), 3)] * 8, RUN), _a_class_and_a_stranger, _four_strangers],
+    score=peak_and_steps,
+    goal=49,
+    num_lines=2,
+    mistakes=[
+        lambda self, request, skipped: bool(self.running),
+        _skips_while_answered,
+        lambda self, request, skipped: any(other.num_computed_tokens == 0 for other in self.running),
+        lambda self, request, skipped: any(other.token_ids == request.token_ids for other in self.running),
+    ],
+    num_blocks=60,
+    block_size=16,
+)
+
+
+# -- ref counts and the free queue -------------------------------------------------------------------------------------
+
+
+class CountsTwoAtMost(NanoBlockPool):
+    """A pool that counts the second user of a block, and nobody after that: the block is shared already."""
+
+    def share(self, block: Block) -> None:
+        """Count one more, if there is one user so far."""
+        if block.ref_count == 1:
+            super().share(block)
+
+
+def _last_of(kind: type[BlockAllocated | BlockFreed], block_id: int) -> Callable[[Lab], int]:
+    """Return a function of a lab: the number of the last event of a kind about a block."""
+
+    def number(lab: Lab) -> int:
+        assert lab.timeline is not None
+        events = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
+        return max(n for n, event in events if isinstance(event, kind) and event.block_id == block_id)
+
+    return number
+
+
+course_exercise(
+    "late-merge/one-short",
+    broken=CountsTwoAtMost,
+    play=plays((range(9), 2), (range(9), 3), (range(13), 6), 3, (range(100, 129), 3), 2),
+    mistakes=[_last_of(BlockAllocated, 0), _last_of(BlockFreed, 0), nth_event(BlockMerged), nth_event(BlockMerged, 3)],
+    edition="nano-vllm+243",
+    num_blocks=10,
+)
+
+
+_one_token_two_and_more = plays((range(14), 1), ([*range(8), *range(50, 56)], 2), (range(14), 6))
+"""Fill the pool with three requests: A and C with the same prompt, B with another end; A is done first, then B."""
+
+
+course_exercise(
+    "late-merge/reused-last",
+    play=_one_token_two_and_more,
+    truth=lambda step: step.after.free_queue[-1],
+    about="block",
+    rounds=2,
+    mistakes=[
+        *(in_step(1, block_id) for block_id in (10, 5, 0, 8)),
+        *(in_step(2, block_id) for block_id in (4, 7, 9)),
+    ],
+    edition="nano-vllm+243",
+    num_blocks=12,
+)

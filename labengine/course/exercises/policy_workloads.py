@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from labengine.course.trial import RUN, plays
 from labengine.events import ForwardRan, RequestAdded, StepStarted, TokenSampled
 from labengine.lab import Lab
 
@@ -48,40 +49,15 @@ def twins(lab: Lab) -> None:
         lab.run()
 
 
-def triplets_and_another(lab: Lab) -> None:
-    for _ in range(3):
-        lab.add(f"{RULES} Tell me", max_tokens=3)
-    lab.add("Who are you and what do you do here all day", max_tokens=3)
-    lab.run()
-
-
-def same_rules(lab: Lab) -> None:
-    for number in range(3):
-        lab.add(f"{RULES} And {number}", max_tokens=3)
-    lab.run()
-
-
-def crowd(lab: Lab) -> None:
-    """Eight requests of different lengths, all at once."""
-    for number, (num_words, max_tokens) in enumerate(
-        [(12, 16), (30, 8), (5, 4), (6, 12), (9, 14), (4, 3), (7, 10), (26, 5)]
-    ):
-        lab.add(unique_text(f"word-{number}", num_words), max_tokens=max_tokens)
-    lab.run()
-
-
-def short_and_long(lab: Lab) -> None:
-    """Short and long prompts in turns, all at once."""
-    for number, num_words in enumerate([9, 90, 6, 75, 4, 100]):
-        lab.add(unique_text(f"text-{number}", num_words), max_tokens=4)
-    lab.run()
-
-
-def all_grow(lab: Lab) -> None:
-    """Short prompts and long answers: they fit at first."""
-    for number in range(6):
-        lab.add(unique_text(f"short-{number}", 8), max_tokens=20)
-    lab.run()
+triplets_and_another = plays(*[(f"{RULES} Tell me", 3)] * 3, ("Who are you and what do you do here all day", 3), RUN)
+same_rules = plays(*((f"{RULES} And {number}", 3) for number in range(3)), RUN)
+_LENGTHS = ((12, 16), (30, 8), (5, 4), (6, 12), (9, 14), (4, 3), (7, 10), (26, 5))
+crowd = plays(*((unique_text(f"word-{i}", num_words), more) for i, (num_words, more) in enumerate(_LENGTHS)), RUN)
+"""Eight requests of different lengths, all at once."""
+short_and_long = plays(*((unique_text(f"text-{i}", n), 4) for i, n in enumerate([9, 90, 6, 75, 4, 100])), RUN)
+"""Short and long prompts in turns, all at once."""
+all_grow = plays(*((unique_text(f"short-{number}", 8), 20) for number in range(6)), RUN)
+"""Short prompts and long answers: they fit at first."""
 
 
 def visitor_who_leaves(lab: Lab, interrupt: Callable[[Lab], object]) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 from labengine.core.request import Request, RequestStatus
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.course.base import Exercise
 from labengine.course.exercises.preemption_guesses import needs_more, play_until, up_to_the_return
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import RUN, Workload, plays
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled
 from labengine.lab import Lab
 
@@ -50,38 +50,29 @@ def _is_about_to_preempt(lab: Lab) -> bool:
     return is_full and not lab.snapshot().free_queue
 
 
-def _preempted(step: RevealedStep) -> int:
-    return step.first(RequestPreempted).request_id
-
-
-@course_exercise("continuous-batching/preempted")
-def preempted(make: Make) -> Exercise:
-    """Predict: the request that is preempted."""
-    return make(
-        play=_full_house,
-        truth=_preempted,
-        another=_another_full_house,
-        views=("tables", "pool"),
-        about="request",
-        num_blocks=6,
-        block_size=4,
-        mistakes=[lambda step: 0, lambda step: 1, lambda step: 3],
-    )
+course_exercise(
+    "continuous-batching/preempted",
+    play=_full_house,
+    truth=lambda step: step.first(RequestPreempted).request_id,
+    another=_another_full_house,
+    views=("tables", "pool"),
+    about="request",
+    num_blocks=6,
+    mistakes=[lambda step: 0, lambda step: 1, lambda step: 3],
+)
 
 
 def _up_to_the_return(lab: Lab) -> None:
-    for prompt, max_tokens in ((CHESS, 16), (WIND, 9), (STORY, 12)):
-        lab.add(prompt, max_tokens=max_tokens)
+    plays((CHESS, 16), (WIND, 9), (STORY, 12))(lab)
     lab.run(until=lambda lab: lab.snapshot().requests[1].status == "finished")
 
 
 def _another_return(random: Random) -> Instance:
-    _, play = up_to_the_return(random)
     task = (
         "Other texts: one request was preempted some steps ago, and comes back in the next step. How many tokens does "
         "the step compute for it? (Blocks have 4 tokens.)"
     )
-    return Instance(task, play)
+    return Instance(task, up_to_the_return(random))
 
 
 def _returning(step: RevealedStep) -> int:
@@ -98,34 +89,20 @@ def _everything(step: RevealedStep) -> int:
     return len(step.before.requests[_returning(step)].token_ids)
 
 
-def _all_but_the_newest(step: RevealedStep) -> int:
-    return _num_again(step) - 1
-
-
-def _all_that_was_full(step: RevealedStep) -> int:
-    return (_everything(step) - 1) % 4 + 1
-
-
-def _found_fewer(num_blocks: int) -> Callable[[RevealedStep], int]:
-    """Return the mistake of somebody who finds that many blocks fewer than there are."""
-    return lambda step: _num_again(step) + 4 * num_blocks
-
-
-_MORE_ARE_LEFT = "More of C's blocks are left. Go through the prefix map: which entries hold C's tokens?"
-
-
-@course_exercise("continuous-batching/again")
-def again(make: Make) -> Exercise:
-    """Predict: the tokens that a preempted request computes again."""
-    return make(
-        play=_up_to_the_return,
-        truth=_num_again,
-        another=_another_return,
-        about="number",
-        num_blocks=13,
-        block_size=4,
-        mistakes=[_everything, _all_but_the_newest, _all_that_was_full, [_found_fewer(1), _found_fewer(2)]],
-    )
+course_exercise(
+    "continuous-batching/again",
+    play=_up_to_the_return,
+    truth=_num_again,
+    another=_another_return,
+    about="number",
+    num_blocks=13,
+    mistakes=[
+        _everything,
+        lambda step: _num_again(step) - 1,
+        lambda step: (_everything(step) - 1) % 4 + 1,
+        [lambda step: _num_again(step) + 4, lambda step: _num_again(step) + 8],
+    ],
+)
 
 
 class LeastComputed(TokenBudgetScheduler):
@@ -134,36 +111,6 @@ class LeastComputed(TokenBudgetScheduler):
     def choose_victim(self, request: Request) -> Request:
         """Return the running request with the fewest computed tokens; of several, the youngest."""
         return min(reversed(self.running), key=lambda one: one.num_computed_tokens)
-
-
-class _Oldest(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return self.running[0]
-
-
-class _MostComputed(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return max(self.running, key=lambda one: one.num_computed_tokens)
-
-
-class _FewestKnown(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return min(reversed(self.running), key=lambda one: len(one.token_ids))
-
-
-class _FewestBlocks(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return min(reversed(self.running), key=lambda one: len(one.block_tables[0]))
-
-
-class _TakesTheYoungestOut(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return self.running.pop()
-
-
-class _TakesTheOldestOut(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return self.running.pop(0)
 
 
 class _Sorts(TokenBudgetScheduler):
@@ -179,52 +126,34 @@ class _TakesItOut(LeastComputed):
         return victim
 
 
-_ONLY_CHOOSES = (
-    "`choose_victim` only chooses: the engine takes the request out of `self.running`. Do not change the list."
-)
-
-
-class _OldestOfEquals(TokenBudgetScheduler):
-    def choose_victim(self, request: Request) -> Request:
-        return min(self.running, key=lambda one: one.num_computed_tokens)
-
-
-def _crowd(*lengths: tuple[int, int]) -> Callable[[Lab], None]:
+def _crowd(*lengths: tuple[int, int]) -> Workload:
     """Return a workload: requests of (prompt tokens, answer tokens), all at once."""
-
-    def play(lab: Lab) -> None:
-        for number, (num_tokens, max_tokens) in enumerate(lengths):
-            lab.add(token_ids=range(100 * number, 100 * number + num_tokens), max_tokens=max_tokens, ignore_eos=True)
-        lab.run()
-
-    return play
+    numbered = enumerate(lengths)
+    return plays(*((range(100 * i, 100 * i + size), max_tokens) for i, (size, max_tokens) in numbered), RUN)
 
 
-@course_exercise("continuous-batching/victim")
-def victim(make: Make) -> Exercise:
-    """Fill in: which request is preempted."""
-    return make(
-        solution=LeastComputed,
-        workloads=[
-            _crowd((4, 9), (9, 12), (13, 12)),
-            _crowd((2, 15), (2, 15), (2, 15)),
-            _crowd((11, 6), (3, 14), (12, 8), (2, 9)),
-            _crowd((5, 13), (3, 8), (7, 8), (11, 12)),
-        ],
-        num_lines=1,
-        mistakes=[
-            TokenBudgetScheduler,
-            _Oldest,
-            _MostComputed,
-            _OldestOfEquals,
-            _FewestKnown,
-            _FewestBlocks,
-            [_TakesTheYoungestOut, _TakesTheOldestOut, _Sorts, _TakesItOut],
-        ],
-        num_blocks=9,
-        block_size=4,
-        max_num_batched_tokens=6,
-    )
+course_exercise(
+    "continuous-batching/victim",
+    solution=LeastComputed,
+    workloads=[
+        _crowd((4, 9), (9, 12), (13, 12)),
+        _crowd((2, 15), (2, 15), (2, 15)),
+        _crowd((11, 6), (3, 14), (12, 8), (2, 9)),
+        _crowd((5, 13), (3, 8), (7, 8), (11, 12)),
+    ],
+    num_lines=1,
+    mistakes=[
+        TokenBudgetScheduler,
+        lambda self, request: self.running[0],
+        lambda self, request: max(self.running, key=lambda one: one.num_computed_tokens),
+        lambda self, request: min(self.running, key=lambda one: one.num_computed_tokens),
+        lambda self, request: min(reversed(self.running), key=lambda one: len(one.token_ids)),
+        lambda self, request: min(reversed(self.running), key=lambda one: len(one.block_tables[0])),
+        [lambda self, request: self.running.pop(), lambda self, request: self.running.pop(0), _Sorts, _TakesItOut],
+    ],
+    num_blocks=9,
+    max_num_batched_tokens=6,
+)
 
 
 class ForgetsToFree(TokenBudgetScheduler):
@@ -236,12 +165,6 @@ class ForgetsToFree(TokenBudgetScheduler):
         self._set(victim, "num_computed_tokens", 0)
         self._set(victim, "status", RequestStatus.PREEMPTED)
         self._hooks.emit(RequestPreempted(victim.request_id))
-
-
-def _until_blocks_run_out(lab: Lab) -> None:
-    for prompt in (STORY, CHESS, WIND):
-        lab.add(prompt, max_tokens=14)
-    lab.step(12)
 
 
 def _earlier(kind: type[Any]) -> Callable[[Lab], int]:
@@ -256,13 +179,10 @@ def _earlier(kind: type[Any]) -> Callable[[Lab], int]:
     return number
 
 
-@course_exercise("continuous-batching/no-way-back")
-def no_way_back(make: Make) -> Exercise:
-    """Find the first wrong event: a preemption that frees nothing."""
-    return make(
-        broken=ForgetsToFree,
-        play=_until_blocks_run_out,
-        mistakes=[_earlier(BlockAllocated), nth_event(RequestPreempted, 1)],
-        num_blocks=12,
-        block_size=4,
-    )
+course_exercise(
+    "continuous-batching/no-way-back",
+    broken=ForgetsToFree,
+    play=plays((STORY, 14), (CHESS, 14), (WIND, 14), 12),
+    mistakes=[_earlier(BlockAllocated), nth_event(RequestPreempted, 1)],
+    num_blocks=12,
+)

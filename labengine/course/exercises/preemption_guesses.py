@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from labengine.course.base import Exercise
 from labengine.course.phrases import listed, phrases
-from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.predict_exercise import Instance
+from labengine.course.trial import Workload, plays
+from labengine.course.words import course_exercise
 from labengine.events import PrefixHit, RequestPreempted
 from labengine.lab import Lab
 from labengine.record.snapshot import Snapshot
@@ -32,19 +32,13 @@ def _requests(random: Random) -> list[tuple[str, int]]:
     return [(prompt, random.randrange(6, 15)) for prompt in phrases(random, *sizes)]
 
 
-def up_to_the_return(random: Random) -> tuple[Requests, Callable[[Lab], None]]:
-    """Return requests, and the workload that goes to the step before one comes back that was preempted."""
-    requests = _requests(random)
-    return requests, _play_back(requests)
+def up_to_the_return(random: Random) -> Workload:
+    """Return a workload that goes to the step before a preempted request comes back."""
+    return _play_back(_requests(random))
 
 
 def _names(requests: Requests) -> str:
     return listed([request_name(i) for i in range(len(requests))])
-
-
-def _add(lab: Lab, requests: Requests) -> None:
-    for prompt, length in requests:
-        lab.add(prompt, max_tokens=length, ignore_eos=True)
 
 
 def needs_more(before: Snapshot) -> bool:
@@ -54,9 +48,9 @@ def needs_more(before: Snapshot) -> bool:
     return starting > len(before.free_queue)
 
 
-def play_until(requests: Requests, is_there: Callable[[Snapshot], bool]) -> Callable[[Lab], None]:
+def play_until(requests: Requests, is_there: Callable[[Snapshot], bool]) -> Workload:
     def play(lab: Lab) -> None:
-        _add(lab, requests)
+        plays(*requests)(lab)
         for _ in range(_MAX_STEPS):
             lab.step()
             if is_there(lab.snapshot()):
@@ -75,35 +69,25 @@ def _full(requests: Requests) -> Instance:
     return Instance(task, play_until(requests, needs_more))
 
 
-def _preempted(step: RevealedStep) -> int:
-    return step.first(RequestPreempted).request_id
-
-
-def _oldest(step: RevealedStep) -> int:
-    return min(i for i, one in step.before.requests.items() if one.status == "running")
-
-
-@course_exercise("continuous-batching/who-goes")
-def who_goes(make: Make) -> Exercise:
-    """Predict: the request that gives way."""
-    first = _full([*PROMPTS.items()])
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_preempted,
-        another=lambda random: _full(_requests(random)),
-        about="request",
-        views=("tables", "pool"),
-        mistakes=[_oldest, lambda step: 1],
-        num_blocks=NUM_BLOCKS,
-        block_size=BLOCK_SIZE,
-    )
+course_exercise(
+    "continuous-batching/who-goes",
+    play=_full([*PROMPTS.items()]),
+    truth=lambda step: step.first(RequestPreempted).request_id,
+    another=lambda random: _full(_requests(random)),
+    about="request",
+    views=("tables", "pool"),
+    mistakes=[
+        lambda step: min(i for i, one in step.before.requests.items() if one.status == "running"),
+        lambda step: 1,
+    ],
+    num_blocks=NUM_BLOCKS,
+)
 
 
 def _comes_back_next(requests: Requests) -> int:
     """Return the number of steps before the one in which a preempted request is admitted again; 0 if none is."""
     with Lab("simulated", num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE) as lab:
-        _add(lab, requests)
+        plays(*requests)(lab)
         for _ in range(_MAX_STEPS):
             were_out = {i for i, one in lab.snapshot().requests.items() if one.status == "preempted"}
             lab.step()
@@ -112,15 +96,9 @@ def _comes_back_next(requests: Requests) -> int:
     return 0
 
 
-def _play_back(requests: Requests) -> Callable[[Lab], None]:
+def _play_back(requests: Requests) -> Workload:
     num_steps = _comes_back_next(requests)
-
-    def play(lab: Lab) -> None:
-        _add(lab, requests)
-        if num_steps:
-            lab.step(num_steps)
-
-    return play
+    return plays(*requests, num_steps) if num_steps else plays(*requests)
 
 
 def _back(requests: Requests) -> Instance:
@@ -132,26 +110,13 @@ def _back(requests: Requests) -> Instance:
     return Instance(task, _play_back(requests))
 
 
-def _found(step: RevealedStep) -> int:
-    return step.first(PrefixHit).num_tokens
-
-
-def _all_but_one(step: RevealedStep) -> int:
-    return len(step.before.requests[step.first(PrefixHit).request_id].token_ids) - 1
-
-
-@course_exercise("continuous-batching/comes-back")
-def comes_back(make: Make) -> Exercise:
-    """Predict: what a preempted request finds when it comes back."""
-    first = _back([*PROMPTS.items()])
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_found,
-        another=lambda random: _back(_requests(random)),
-        about="number",
-        views=("map", "pool"),
-        mistakes=[_all_but_one, lambda step: 0],
-        num_blocks=NUM_BLOCKS,
-        block_size=BLOCK_SIZE,
-    )
+course_exercise(
+    "continuous-batching/comes-back",
+    play=_back([*PROMPTS.items()]),
+    truth=lambda step: step.first(PrefixHit).num_tokens,
+    another=lambda random: _back(_requests(random)),
+    about="number",
+    views=("map", "pool"),
+    mistakes=[lambda step: len(step.before.requests[step.first(PrefixHit).request_id].token_ids) - 1, lambda step: 0],
+    num_blocks=NUM_BLOCKS,
+)

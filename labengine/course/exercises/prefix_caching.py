@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from random import Random
 from typing import Any
 
 from labengine.core.block_pool import BlockPool
 from labengine.core.hash_chain import HashChain
-from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import RUN, Act, Workload, plays
+from labengine.course.words import course_exercise
 from labengine.events import BlockCached, BlockEvicted, ForwardRan, PrefixHit
-from labengine.lab import Lab
 
 STORY = "Please tell me a long story about the sea"
 POEM = "Write a short poem on rain for my aunt"
@@ -45,19 +45,17 @@ def _with_the_partial_one(token_ids: list[int], block_size: int) -> list[int]:
     return hashes
 
 
-@course_exercise("prefix-caching/chain")
-def hash_chain(make: Make) -> Exercise:
-    """Fill in: the hashes of a prompt's blocks."""
-    return make(
-        solution=chain,
-        cases=[
-            ([1, 2, 3, 4, 5, 6, 7, 8, 9], 4), ([1, 1, 1, 1], 2), ([5, 6, 7], 4), ([9, 2, 3, 4, 5, 6, 7, 8], 4),
-            ([], 4), ([3, 1, 4, 1, 5, 9, 2, 6, 5, 3], 2), ([40, 41, 42, 43, 44, 45], 3),
-        ],
-        num_shown=3,
-        num_lines=5,
-        mistakes=[_without_parents, _with_the_partial_one],
-    )  # fmt: skip
+course_exercise(
+    "prefix-caching/chain",
+    solution=chain,
+    cases=[
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9], 4), ([1, 1, 1, 1], 2), ([5, 6, 7], 4), ([9, 2, 3, 4, 5, 6, 7, 8], 4),
+        ([], 4), ([3, 1, 4, 1, 5, 9, 2, 6, 5, 3], 2), ([40, 41, 42, 43, 44, 45], 3),
+    ],
+    num_shown=3,
+    num_lines=5,
+    mistakes=[_without_parents, _with_the_partial_one],
+)  # fmt: skip
 
 
 def num_found(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
@@ -82,90 +80,67 @@ def _in_blocks(hashes: list[str], cached: list[str], num_tokens: int, block_size
     return num_found(hashes, cached, num_tokens, block_size) // block_size
 
 
-def _wherever_they_are(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
-    return block_size * len({*hashes} & {*cached})
-
-
 def _all_but_one_token(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
     return min(_entire_prompt(hashes, cached, num_tokens, block_size), num_tokens - 1)
 
 
-@course_exercise("prefix-caching/longest-hit")
-def longest_hit(make: Make) -> Exercise:
-    """Fill in: how many tokens of a prompt are found."""
-    return make(
-        solution=num_found,
-        cases=[
-            (["p", "q"], ["p", "q"], 9, 4), (["p", "q"], ["q"], 9, 4), (["p", "q"], ["p", "q"], 8, 4),
-            (["p", "q", "r"], ["r", "p"], 14, 4), ([], ["p"], 3, 4), (["p", "q", "r"], ["r", "q", "p", "s"], 12, 4),
-            (["p"], ["p"], 17, 16), (["p", "q"], [], 5, 2),
-        ],
-        num_shown=3,
-        num_lines=5,
-        mistakes=[_across_gaps, _entire_prompt, _wherever_they_are, _all_but_one_token, _in_blocks],
-    )  # fmt: skip
+course_exercise(
+    "prefix-caching/longest-hit",
+    solution=num_found,
+    cases=[
+        (["p", "q"], ["p", "q"], 9, 4), (["p", "q"], ["q"], 9, 4), (["p", "q"], ["p", "q"], 8, 4),
+        (["p", "q", "r"], ["r", "p"], 14, 4), ([], ["p"], 3, 4), (["p", "q", "r"], ["r", "q", "p", "s"], 12, 4),
+        (["p"], ["p"], 17, 16), (["p", "q"], [], 5, 2),
+    ],
+    num_shown=3,
+    num_lines=5,
+    mistakes=[
+        _across_gaps,
+        _entire_prompt,
+        lambda hashes, cached, num_tokens, block_size: block_size * len({*hashes} & {*cached}),
+        _all_but_one_token,
+        _in_blocks,
+    ],
+)  # fmt: skip
 
 
-def _asked_at_once(earlier: Sequence[str], again: str, new: str) -> Callable[[Lab], None]:
-    def play(lab: Lab) -> None:
-        for prompt in earlier:
-            lab.add(prompt, max_tokens=1, ignore_eos=True)
-            lab.run()
-        for prompt in (again, new):
-            lab.add(prompt, max_tokens=1, ignore_eos=True)
-
-    return play
+def _asked_at_once(one: str, other: str, again: str, new: str) -> Workload:
+    return plays((one, 1), RUN, (other, 1), RUN, (again, 1), (new, 1))
 
 
 def _others_at_once(random: Random) -> Instance:
-    *earlier, new = phrases(random, *random.choices(range(8, 12), k=2), 9)
+    one, other, new = phrases(random, *random.choices(range(8, 12), k=2), 9)
     place = random.randrange(2)
     task = (
         f"A and B asked, A first: both are done. Now C asks what {'AB'[place]} asked, word for word, and D something "
         "new, which needs three blocks. The next step admits both, C first. Which entry of the prefix map is evicted "
         "first?"
     )
-    return Instance(task, _asked_at_once(earlier, earlier[place], new), keeps_mistakes=False)
-
-
-def _first_evicted(step: RevealedStep) -> str:
-    return _entry_of(step, step.first(BlockEvicted).block_id)
-
-
-def _entry_of(step: RevealedStep, block_id: int) -> str:
-    return next(key for key, block_ids in step.before.prefix_map.items() if block_id in block_ids)
+    return Instance(task, _asked_at_once(one, other, (one, other)[place], new), keeps_mistakes=False)
 
 
 def _first_of_poem(step: RevealedStep) -> str:
     """Return the other entry of the chain that is evicted."""
     queue = step.before.free_queue
     evicted = step.first(BlockEvicted).block_id
-    return _entry_of(step, queue[queue.index(evicted) + 1])
-
-
-def _first_found(step: RevealedStep) -> str:
-    """Return the entry of the first block that C finds."""
-    return _entry_of(step, step.first(PrefixHit).block_ids[0][0])
+    return step.entry_of(queue[queue.index(evicted) + 1])
 
 
 def _nearest_the_head(step: RevealedStep) -> str:
     """Return the entry whose block stands nearest the head of the queue before the step."""
-    return _entry_of(step, next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
+    return step.entry_of(next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
 
 
-@course_exercise("prefix-caching/evicted")
-def evicted(make: Make) -> Exercise:
-    """Predict: the entry that is evicted first."""
-    return make(
-        play=_asked_at_once((STORY, POEM), STORY, LIST),
-        truth=_first_evicted,
-        another=_others_at_once,
-        views=("map", "queue"),
-        about="hash",
-        num_blocks=6,
-        block_size=4,
-        mistakes=[_nearest_the_head, _first_found, _first_of_poem],
-    )
+course_exercise(
+    "prefix-caching/evicted",
+    play=_asked_at_once(STORY, POEM, STORY, LIST),
+    truth=lambda step: step.entry_of(step.first(BlockEvicted).block_id),
+    another=_others_at_once,
+    views=("map", "queue"),
+    about="hash",
+    num_blocks=6,
+    mistakes=[_nearest_the_head, lambda step: step.entry_of(step.first(PrefixHit).block_ids[0][0]), _first_of_poem],
+)
 
 
 class DocumentsFirst(BlockPool):
@@ -176,54 +151,36 @@ class DocumentsFirst(BlockPool):
         return block_ids if len(block_ids) > 4 else super().reused_first(block_ids)
 
 
-class _EverythingFirst(BlockPool):
-    def reused_first(self, block_ids: list[int]) -> list[int]:
-        return block_ids
-
-
-class _NoneFirst(BlockPool):
-    def reused_first(self, block_ids: list[int]) -> list[int]:
-        return []
-
-
 class _QuestionsFirst(BlockPool):
     def reused_first(self, block_ids: list[int]) -> list[int]:
         return block_ids if len(block_ids) <= 4 else super().reused_first(block_ids)
 
 
-def _with_documents(*questions: str, documents: int, rounds: int) -> Callable[[Lab], None]:
+def _with_documents(*questions: str, documents: int, rounds: int) -> Workload:
     """Return a workload: in each round the questions, and then documents that nobody sends twice."""
-
-    def play(lab: Lab) -> None:
-        for repetition in range(rounds):
-            for question in questions:
-                lab.add(question, max_tokens=1)
-                lab.run()
-            for number in range(documents):
-                first = 1000 * (repetition * documents + number + 1)
-                lab.add(token_ids=range(first, first + 18), max_tokens=1, ignore_eos=True)
-                lab.run()
-
-    return play
+    starts = iter(range(1000, 1000 * (rounds * documents + 1), 1000))
+    acts: list[Act] = []
+    for _ in range(rounds):
+        asked: list[Act] = [(question, 1) for question in questions]
+        asked += [(range(start, start + 18), 1) for start in islice(starts, documents)]
+        acts += [act for one in asked for act in (one, RUN)]
+    return plays(*acts)
 
 
-@course_exercise("prefix-caching/in-the-way")
-def in_the_way(make: Make) -> Exercise:
-    """Make it better: long texts that are sent once."""
-    return make(
-        solution=DocumentsFirst,
-        workloads=[
-            _with_documents(STORY, POEM, documents=2, rounds=4),
-            _with_documents(LIST, documents=3, rounds=5),
-            _with_documents(POEM, LIST, documents=1, rounds=4),
-        ],
-        score="tokens found",
-        goal=128,
-        num_lines=1,
-        mistakes=[_EverythingFirst, _NoneFirst, _QuestionsFirst],
-        num_blocks=9,
-        block_size=4,
-    )
+course_exercise(
+    "prefix-caching/in-the-way",
+    solution=DocumentsFirst,
+    workloads=[
+        _with_documents(STORY, POEM, documents=2, rounds=4),
+        _with_documents(LIST, documents=3, rounds=5),
+        _with_documents(POEM, LIST, documents=1, rounds=4),
+    ],
+    score="tokens found",
+    goal=128,
+    num_lines=1,
+    mistakes=[lambda self, block_ids: block_ids, lambda self, block_ids: [], _QuestionsFirst],
+    num_blocks=9,
+)
 
 
 class ForgetsParent(HashChain):
@@ -234,24 +191,14 @@ class ForgetsParent(HashChain):
         return hashlib.sha256(array("q", token_ids).tobytes()).digest()
 
 
-def _same_words_elsewhere(lab: Lab) -> None:
-    lab.add("Never ever say that you saw the cat sleep today", max_tokens=2)
-    lab.run()
-    lab.add(" you saw the cat yesterday", max_tokens=2)
-    lab.run()
-
-
-@course_exercise("prefix-caching/first-wrong")
-def first_wrong(make: Make) -> Exercise:
-    """Find the first wrong event: a hash that leaves out the parent."""
-    return make(
-        broken=ForgetsParent,
-        play=_same_words_elsewhere,
-        mistakes=[nth_event(BlockCached, 1), nth_event(PrefixHit, -1), nth_event(ForwardRan, 2)],
-        edition="nano-vllm",
-        num_blocks=8,
-        block_size=4,
-    )
+course_exercise(
+    "prefix-caching/first-wrong",
+    broken=ForgetsParent,
+    play=plays(("Never ever say that you saw the cat sleep today", 2), RUN, (" you saw the cat yesterday", 2), RUN),
+    mistakes=[nth_event(BlockCached, 1), nth_event(PrefixHit, -1), nth_event(ForwardRan, 2)],
+    edition="nano-vllm",
+    num_blocks=8,
+)
 
 
 def num_shareable(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
@@ -270,14 +217,6 @@ def _words_alone(one: dict[str, Any], other: dict[str, Any], block_size: int) ->
     return num_shareable({**one, "pictures": {}}, {**other, "pictures": {}}, block_size)
 
 
-def _without_salts(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
-    return num_shareable({**one, "salt": ""}, {**other, "salt": ""}, block_size)
-
-
-def _without_adapters(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
-    return num_shareable({**one, "adapter": ""}, {**other, "adapter": ""}, block_size)
-
-
 def _any_picture(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
     return num_shareable(one, other, block_size) if one["pictures"] == other["pictures"] else 0
 
@@ -288,23 +227,26 @@ def _asked(words: str, adapter: str = "", salt: str = "", **pictures: str) -> di
     return {"words": words.split(), "adapter": adapter, "salt": salt, "pictures": placed}
 
 
-@course_exercise("prefix-caching/shareable")
-def shareable(make: Make) -> Exercise:
-    """Fill in: how many blocks two requests may share, where more than words counts."""
-    look = "look at ▢ ▢ and tell me what"
-    return make(
-        solution=num_shareable,
-        cases=[
-            (_asked(look, cat="2 3"), _asked(look, cat="2 3"), 4),
-            (_asked(look, cat="2 3"), _asked(look, dog="2 3"), 2),
-            (_asked("one two three four", salt="me"), _asked("one two three four"), 2),
-            (_asked("one two three four", adapter="legal"), _asked("one two three four", adapter="drafts"), 2),
-            (_asked("one two three four five", adapter="x"), _asked("one two six four five", adapter="x"), 2),
-            (_asked(look + " you ▢", cat="2 3", dog="9"), _asked(look + " you ▢", cat="2 3 9"), 4),
-            (_asked("one two three"), _asked("one two three"), 4),
-            (_asked(look, adapter="x", salt="me", cat="2 3"), _asked(look, adapter="x", salt="me", cat="2 3"), 3),
-        ],
-        num_shown=3,
-        num_lines=8,
-        mistakes=[_words_alone, _without_salts, _without_adapters, _any_picture],
-    )
+LOOK = "look at ▢ ▢ and tell me what"
+course_exercise(
+    "prefix-caching/shareable",
+    solution=num_shareable,
+    cases=[
+        (_asked(LOOK, cat="2 3"), _asked(LOOK, cat="2 3"), 4),
+        (_asked(LOOK, cat="2 3"), _asked(LOOK, dog="2 3"), 2),
+        (_asked("one two three four", salt="me"), _asked("one two three four"), 2),
+        (_asked("one two three four", adapter="legal"), _asked("one two three four", adapter="drafts"), 2),
+        (_asked("one two three four five", adapter="x"), _asked("one two six four five", adapter="x"), 2),
+        (_asked(LOOK + " you ▢", cat="2 3", dog="9"), _asked(LOOK + " you ▢", cat="2 3 9"), 4),
+        (_asked("one two three"), _asked("one two three"), 4),
+        (_asked(LOOK, adapter="x", salt="me", cat="2 3"), _asked(LOOK, adapter="x", salt="me", cat="2 3"), 3),
+    ],
+    num_shown=3,
+    num_lines=8,
+    mistakes=[
+        _words_alone,
+        lambda one, other, block_size: num_shareable({**one, "salt": ""}, {**other, "salt": ""}, block_size),
+        lambda one, other, block_size: num_shareable({**one, "adapter": ""}, {**other, "adapter": ""}, block_size),
+        _any_picture,
+    ],
+)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from labengine.course.base import Exercise
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import RUN, Act, plays
+from labengine.course.words import course_exercise
 from labengine.events import BlockEvicted, PrefixHit, RequestScheduled
 from labengine.lab import Lab
 
@@ -18,12 +18,6 @@ LONG = (
     "where it may be"
 )
 BLOCK_SIZE = 4
-
-
-def _done(lab: Lab, *texts: str) -> None:
-    for text in texts:
-        lab.add(text, max_tokens=2, ignore_eos=True)
-        lab.run()
 
 
 def _newest(step: RevealedStep) -> int:
@@ -42,25 +36,16 @@ def _computed(step: RevealedStep) -> int:
     return next(one.num_tokens for one in step.of_kind(RequestScheduled) if one.request_id == _newest(step))
 
 
-def _all_whole_blocks(step: RevealedStep) -> int:
-    return _num_words(step) // BLOCK_SIZE * BLOCK_SIZE
-
-
 # -- what is found -----------------------------------------------------------------------------------------------------
 
 
 def _same_rules(rules: str, one: str, other: str) -> Instance:
     n, shared = len(f"{rules} {other}".split()), len(rules.split())
-
-    def play(lab: Lab) -> None:
-        _done(lab, f"{rules} {one}")
-        lab.add(f"{rules} {other}", max_tokens=4, ignore_eos=True)
-
     task = (
         f"A is done. Now B comes with {n} words, of which the first {shared} are A's, too. A block has room for 4 "
         "words. How many of B's words does the next step compute?"
     )
-    return Instance(task, play)
+    return Instance(task, plays((f"{rules} {one}", 2), RUN, (f"{rules} {other}", 4)))
 
 
 def _other_rules(random: Random) -> Instance:
@@ -68,57 +53,41 @@ def _other_rules(random: Random) -> Instance:
     return _same_rules(rules, one, other)
 
 
-@course_exercise("prefix-caching/same-rules")
-def same_rules(make: Make) -> Exercise:
-    """Predict: the words that are computed behind a prefix that is found."""
-    first = _same_rules(RULES, "what is the sea", "why do cats sleep")
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_computed,
-        another=_other_rules,
-        about="number",
-        views=("tables", "pool"),
-        mistakes=[_num_words, lambda step: 0],
-        num_blocks=12,
-        block_size=BLOCK_SIZE,
-    )
+course_exercise(
+    "prefix-caching/same-rules",
+    play=_same_rules(RULES, "what is the sea", "why do cats sleep"),
+    truth=_computed,
+    another=_other_rules,
+    about="number",
+    views=("tables", "pool"),
+    mistakes=[_num_words, lambda step: 0],
+    num_blocks=12,
+)
 
 
 def _once_more(text: str) -> Instance:
-    n = len(text.split())
-
-    def play(lab: Lab) -> None:
-        _done(lab, text + " and more")
-        lab.add(text, max_tokens=3, ignore_eos=True)
-
     task = (
-        f"A prompt of {n} words comes, and each of its full blocks of 4 words is in the map already. How many of its "
-        "words are found?"
+        f"A prompt of {len(text.split())} words comes, and each of its full blocks of 4 words is in the map already. "
+        "How many of its words are found?"
     )
-    return Instance(task, play)
+    return Instance(task, plays((text + " and more", 2), RUN, (text, 3)))
 
 
-@course_exercise("prefix-caching/last-word")
-def last_word(make: Make) -> Exercise:
-    """Predict: what is found of a prompt that is in the map as a whole."""
-    first = _once_more(RULES)
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_found,
-        another=lambda random: _once_more(*phrases(random, random.randrange(5, 18))),
-        about="number",
-        views=("tables", "map"),
-        mistakes=[_num_words, lambda step: _num_words(step) - 1],
-        num_blocks=12,
-        block_size=BLOCK_SIZE,
-    )
+course_exercise(
+    "prefix-caching/last-word",
+    play=_once_more(RULES),
+    truth=_found,
+    another=lambda random: _once_more(*phrases(random, random.randrange(5, 18))),
+    about="number",
+    views=("tables", "map"),
+    mistakes=[_num_words, lambda step: _num_words(step) - 1],
+    num_blocks=12,
+)
 
 
 def _after_the_rules(title: str, text: str, cache_salt: str | None = None) -> Instance:
     def play(lab: Lab) -> None:
-        _done(lab, f"{RULES} what is the sea")
+        plays((f"{RULES} what is the sea", 2), RUN)(lab)
         lab.add(text, max_tokens=1, cache_salt=cache_salt)
 
     task = (
@@ -143,53 +112,37 @@ def _broken(random: Random) -> Instance:
     )
 
 
-@course_exercise("prefix-caching/breaks")
-def breaks(make: Make) -> Exercise:
-    """Predict: what is left of a prefix."""
-    first = _after_the_rules("", f"Today is Monday. {RULES} why do cats sleep")
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_found,
-        another=_broken,
-        about="number",
-        views=("tables", "map"),
-        mistakes=[lambda step: 12, _all_whole_blocks],
-        num_blocks=24,
-        block_size=BLOCK_SIZE,
-    )
+course_exercise(
+    "prefix-caching/breaks",
+    play=_after_the_rules("", f"Today is Monday. {RULES} why do cats sleep"),
+    truth=_found,
+    another=_broken,
+    about="number",
+    views=("tables", "map"),
+    mistakes=[lambda step: 12, lambda step: _num_words(step) // BLOCK_SIZE * BLOCK_SIZE],
+    num_blocks=24,
+)
 
 
 def _twins(text: str, is_later: bool) -> Instance:
-    def play(lab: Lab) -> None:
-        lab.add(text, max_tokens=4, ignore_eos=True)
-        if is_later:
-            lab.step()
-        lab.add(text, max_tokens=4, ignore_eos=True)
-
     when = "one step after A, which goes on" if is_later else "at the same moment as A, in the same step"
     task = (
         f"B comes with the same {len(text.split())} words as A, {when}. How many of them does B find? (A block has "
         "room for 4.)"
     )
-    return Instance(task, play)
+    return Instance(task, plays((text, 4), *([1] if is_later else []), (text, 4)))
 
 
-@course_exercise("prefix-caching/twins")
-def twins(make: Make) -> Exercise:
-    """Predict: what the second of two equal prompts finds."""
-    first = _twins(f"{RULES} what is the sea", is_later=False)
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_found,
-        another=lambda random: _twins(phrases(random, random.randrange(6, 18))[0], is_later=random.random() < 0.6),
-        about="number",
-        views=("tables", "pool"),
-        mistakes=[lambda step: 12, lambda step: 16],
-        num_blocks=24,
-        block_size=BLOCK_SIZE,
-    )
+course_exercise(
+    "prefix-caching/twins",
+    play=_twins(f"{RULES} what is the sea", is_later=False),
+    truth=_found,
+    another=lambda random: _twins(phrases(random, random.randrange(6, 18))[0], is_later=random.random() < 0.6),
+    about="number",
+    views=("tables", "pool"),
+    mistakes=[lambda step: 12, lambda step: 16],
+    num_blocks=24,
+)
 
 
 # -- what is lost ------------------------------------------------------------------------------------------------------
@@ -197,16 +150,12 @@ def twins(make: Make) -> Exercise:
 
 def _two_were_here(texts: Sequence[str], newcomer: str) -> Instance:
     needed = -(-len(newcomer.split()) // BLOCK_SIZE)
-
-    def play(lab: Lab) -> None:
-        _done(lab, *texts)
-        lab.add(newcomer, max_tokens=1, ignore_eos=True)
-
+    before: list[Act] = [act for text in texts for act in ((text, 2), RUN)]
     task = (
         f"All earlier requests are done. Now one comes with {len(newcomer.split())} new words: it takes {needed} "
         "blocks from the head of the free queue. Which entry of the prefix map is evicted first?"
     )
-    return Instance(task, play)
+    return Instance(task, plays(*before, (newcomer, 1)))
 
 
 def _others_were_here(random: Random) -> Instance:
@@ -216,31 +165,18 @@ def _others_were_here(random: Random) -> Instance:
     return _two_were_here(texts, newcomer)
 
 
-def _first_evicted(step: RevealedStep) -> str:
-    return _entry_of(step, step.first(BlockEvicted).block_id)
-
-
-def _entry_of(step: RevealedStep, block_id: int) -> str:
-    return next(key for key, block_ids in step.before.prefix_map.items() if block_id in block_ids)
-
-
 def _last_in_line(step: RevealedStep) -> str:
     """Return the entry whose block is reused last."""
-    return _entry_of(step, next(i for i in reversed(step.before.free_queue) if step.before.blocks[i].block_hashes))
+    return step.entry_of(next(i for i in reversed(step.before.free_queue) if step.before.blocks[i].block_hashes))
 
 
-@course_exercise("prefix-caching/lost-first")
-def lost_first(make: Make) -> Exercise:
-    """Predict: the entry that is evicted first."""
-    first = _two_were_here([f"{RULES} what is the sea", f"{RULES} why do cats sleep", RULES], LONG)
-    return make(
-        task=first.task,
-        play=first.play,
-        truth=_first_evicted,
-        another=_others_were_here,
-        about="hash",
-        views=("map", "queue"),
-        mistakes=[_last_in_line],
-        num_blocks=9,
-        block_size=BLOCK_SIZE,
-    )
+course_exercise(
+    "prefix-caching/lost-first",
+    play=_two_were_here([f"{RULES} what is the sea", f"{RULES} why do cats sleep", RULES], LONG),
+    truth=lambda step: step.entry_of(step.first(BlockEvicted).block_id),
+    another=_others_were_here,
+    about="hash",
+    views=("map", "queue"),
+    mistakes=[_last_in_line],
+    num_blocks=9,
+)

@@ -5,39 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import frexp, ldexp
 
-from labengine.course.base import Exercise
-from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import RUN, plays
+from labengine.course.words import course_exercise
 from labengine.events import PrefixHit
-from labengine.lab import Lab
 
+PROMPT = " ".join(f"word{number}" for number in range(96))
 
-def _cold_then_warm(lab: Lab) -> None:
-    prompt = " ".join(f"word{number}" for number in range(96))
-    lab.add(prompt, max_tokens=1, ignore_eos=True)
-    lab.run()
-    lab.add(prompt, max_tokens=1, ignore_eos=True)
-
-
-def _num_computed(step: RevealedStep) -> int:
-    return len(step.after.requests[1].token_ids) - 1 - _num_found(step)
-
-
-def _num_found(step: RevealedStep) -> int:
-    return step.first(PrefixHit).num_tokens
-
-
-@course_exercise("rounding/num-rows")
-def num_rows(make: Make) -> Exercise:
-    """Predict: the rows that the warm request multiplies."""
-    return make(
-        play=_cold_then_warm,
-        truth=_num_computed,
-        about="number",
-        mistakes=[0, 1],
-        num_blocks=16,
-        block_size=16,
-    )
+course_exercise(
+    "rounding/num-rows",
+    play=plays((PROMPT, 1), RUN, (PROMPT, 1)),
+    truth=lambda step: len(step.after.requests[1].token_ids) - 1 - step.first(PrefixHit).num_tokens,
+    about="number",
+    mistakes=[0, 1],
+    num_blocks=16,
+    block_size=16,
+)
 
 
 def margin(logits: Sequence[float]) -> float:
@@ -46,33 +28,23 @@ def margin(logits: Sequence[float]) -> float:
     return first - second
 
 
-def _first_two_in_the_list(logits: Sequence[float]) -> float:
-    return abs(logits[0] - logits[1])
-
-
-def _range_of_all(logits: Sequence[float]) -> float:
-    return max(logits) - min(logits)
-
-
-def _above_the_next_value(logits: Sequence[float]) -> float:
-    return max(logits) - max(one for one in logits if one != max(logits))
-
-
-@course_exercise("rounding/margin")
-def margins(make: Make) -> Exercise:
-    """Fill in: how close a vote was."""
-    return make(
-        solution=margin,
-        cases=[
-            ([1.0, 4.0, 3.5],),
-            ([2.0, 2.0, -1.0],),
-            ([0.25, 0.0],),
-            ([-3.0, -1.0, -8.0, -1.5],),
-            ([9.0, 9.0, 1.0, 9.0],),
-        ],
-        num_lines=2,
-        mistakes=[_first_two_in_the_list, _range_of_all, _above_the_next_value],
-    )
+course_exercise(
+    "rounding/margin",
+    solution=margin,
+    cases=[
+        ([1.0, 4.0, 3.5],),
+        ([2.0, 2.0, -1.0],),
+        ([0.25, 0.0],),
+        ([-3.0, -1.0, -8.0, -1.5],),
+        ([9.0, 9.0, 1.0, 9.0],),
+    ],
+    num_lines=2,
+    mistakes=[
+        lambda logits: abs(logits[0] - logits[1]),
+        lambda logits: max(logits) - min(logits),
+        lambda logits: max(logits) - max(one for one in logits if one != max(logits)),
+    ],
+)
 
 
 def rounded(number: float, num_bits: int) -> float:
@@ -94,10 +66,6 @@ def sum_in_parts(numbers: Sequence[float], part_size: int, num_bits: int) -> flo
 
 def _in_one_go(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
     return sum_in_parts(numbers, len(numbers) or 1, num_bits)
-
-
-def _rounded_at_the_end(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    return rounded(sum(numbers), num_bits)
 
 
 def _parts_exact(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
@@ -126,23 +94,28 @@ def _parts_alone(numbers: Sequence[float], part_size: int, num_bits: int) -> flo
     return total
 
 
-@course_exercise("rounding/other-order")
-def other_order(make: Make) -> Exercise:
-    """Fill in: the same sum in another order."""
-    return make(
-        solution=sum_in_parts,
-        cases=[
-            ([256.0, 1.0, 1.0, 1.0], 4, 8),
-            ([256.0, 1.0, 1.0, 1.0], 2, 8),
-            ([256.0, 1.0, 1.0, 1.0], 1, 24),
-            ([1.0] * 300, 300, 8),
-            ([1.0] * 300, 20, 8),
-            ([0.1, 0.2, 0.3, 0.4, 0.5], 3, 8),
-            ([100.0, 0.3, 0.3, 0.3, 0.3, -100.0], 2, 8),
-        ],
-        num_lines=7,
-        mistakes=[_in_one_go, _rounded_at_the_end, _part_sums_only, _parts_alone, _part_sums_once, _parts_exact],
-    )
+course_exercise(
+    "rounding/other-order",
+    solution=sum_in_parts,
+    cases=[
+        ([256.0, 1.0, 1.0, 1.0], 4, 8),
+        ([256.0, 1.0, 1.0, 1.0], 2, 8),
+        ([256.0, 1.0, 1.0, 1.0], 1, 24),
+        ([1.0] * 300, 300, 8),
+        ([1.0] * 300, 20, 8),
+        ([0.1, 0.2, 0.3, 0.4, 0.5], 3, 8),
+        ([100.0, 0.3, 0.3, 0.3, 0.3, -100.0], 2, 8),
+    ],
+    num_lines=7,
+    mistakes=[
+        _in_one_go,
+        lambda numbers, part_size, num_bits: rounded(sum(numbers), num_bits),
+        _part_sums_only,
+        _parts_alone,
+        _part_sums_once,
+        _parts_exact,
+    ],
+)
 
 
 Tokens = tuple[int, int]
@@ -159,10 +132,6 @@ def verdict(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_di
     return "other rounding" if took_largest and cold != warm else "not the KV"
 
 
-def _by_words_alone(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
-    return "equal" if tokens[0] == tokens[1] else "wrong content"
-
-
 def _keys_last(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
     return "equal" if tokens[0] == tokens[1] else verdict(cold, warm, tokens, key_distance)
 
@@ -177,26 +146,29 @@ def _only_exact_ties(cold: Sequence[float], warm: Sequence[float], tokens: Token
     return "not the KV" if found == "other rounding" and margin(cold) and margin(warm) else found
 
 
-@course_exercise("rounding/verdict")
-def judging(make: Make) -> Exercise:
-    """Fill in: corruption or rounding."""
-    return make(
-        solution=verdict,
-        cases=[
-            ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], (0, 0), 0.03),
-            ([5.0, 4.9, 1.0], [1.0, 2.0, 7.0], (0, 2), 1.3),
-            ([5.0, 5.0, 1.0], [5.0, 5.125, 1.0], (0, 1), 0.02),
-            ([4.0, 3.9, 0.0], [4.0, 3.9, 0.0], (0, 1), 0.0),
-            ([5.0, 1.0, 0.0], [5.0, 1.0, 0.0], (0, 0), 1.1),
-            ([2.0, 2.125], [2.125, 2.125], (1, 0), 0.01),
-            ([4.0, 3.9, 0.0], [3.9, 4.0, 0.0], (0, 1), 0.05),
-            ([3.0, 3.0], [3.0, 3.0], (0, 1), 0.0),
-            ([7.0, 6.875, 0.0], [6.75, 7.0, 0.0], (0, 2), 0.4),
-        ],
-        num_shown=4,
-        num_lines=6,
-        mistakes=[_by_words_alone, _keys_last, _never_the_sampler, _only_exact_ties],
-    )
+course_exercise(
+    "rounding/verdict",
+    solution=verdict,
+    cases=[
+        ([5.0, 4.0, 1.0], [4.9, 4.1, 1.0], (0, 0), 0.03),
+        ([5.0, 4.9, 1.0], [1.0, 2.0, 7.0], (0, 2), 1.3),
+        ([5.0, 5.0, 1.0], [5.0, 5.125, 1.0], (0, 1), 0.02),
+        ([4.0, 3.9, 0.0], [4.0, 3.9, 0.0], (0, 1), 0.0),
+        ([5.0, 1.0, 0.0], [5.0, 1.0, 0.0], (0, 0), 1.1),
+        ([2.0, 2.125], [2.125, 2.125], (1, 0), 0.01),
+        ([4.0, 3.9, 0.0], [3.9, 4.0, 0.0], (0, 1), 0.05),
+        ([3.0, 3.0], [3.0, 3.0], (0, 1), 0.0),
+        ([7.0, 6.875, 0.0], [6.75, 7.0, 0.0], (0, 2), 0.4),
+    ],
+    num_shown=4,
+    num_lines=6,
+    mistakes=[
+        lambda cold, warm, tokens, key_distance: "equal" if tokens[0] == tokens[1] else "wrong content",
+        _keys_last,
+        _never_the_sampler,
+        _only_exact_ties,
+    ],
+)
 
 
 MOST_BITS = 24
@@ -249,28 +221,26 @@ def _rounds_the_rounded(logits: Sequence[float]) -> int:
     return 0
 
 
-@course_exercise("rounding/too-few-bits")
-def fewer_bits(make: Make) -> Exercise:
-    """Fill in: the number of bits with which a vote becomes a tie."""
-    return make(
-        solution=too_few_bits,
-        cases=[
-            ([20.0, 20.06, 3.0],),
-            ([1.25, 1.25375, -2.0],),
-            ([1.0, 2.0],),
-            ([-3.0, -3.01, -9.0],),
-            ([20.0, 19.9],),
-            ([9.0, 2.5, 2.501],),
-            ([0.02, 0.0199],),
-            ([12.25, 12.125, 12.5],),
-            ([1000.0, 1001.0],),
-        ],
-        num_lines=4,
-        mistakes=[
-            _until_another_wins,
-            _until_any_two_are_equal,
-            _bits_behind_the_point,
-            _rounds_the_rounded,
-            _upwards_from_one,
-        ],
-    )
+course_exercise(
+    "rounding/too-few-bits",
+    solution=too_few_bits,
+    cases=[
+        ([20.0, 20.06, 3.0],),
+        ([1.25, 1.25375, -2.0],),
+        ([1.0, 2.0],),
+        ([-3.0, -3.01, -9.0],),
+        ([20.0, 19.9],),
+        ([9.0, 2.5, 2.501],),
+        ([0.02, 0.0199],),
+        ([12.25, 12.125, 12.5],),
+        ([1000.0, 1001.0],),
+    ],
+    num_lines=4,
+    mistakes=[
+        _until_another_wins,
+        _until_any_two_are_equal,
+        _bits_behind_the_point,
+        _rounds_the_rounded,
+        _upwards_from_one,
+    ],
+)

@@ -7,10 +7,9 @@ from typing import Any
 from labengine.config import GroupSpec
 from labengine.core.request import Request
 from labengine.core.state_group import StateGroup
-from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import RUN, plays
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, PrefixHit, StateAdvanced, StateCopied
 from labengine.lab import Lab
 
@@ -55,64 +54,35 @@ def _leaves_no_token(num_tokens: int, block_size: int, budget: int) -> list[int]
     )
 
 
-@course_exercise("states/chunks")
-def chunk_sizes(make: Make) -> Exercise:
-    """Fill in: where a prompt is cut."""
-    return make(
-        solution=chunks,
-        cases=[(22, 4, 12), (20, 4, 1000), (3, 4, 1000), (22, 4, 11), (21, 8, 9), (16, 16, 16), (1, 4, 8), (33, 8, 16)],
-        num_shown=3,
-        num_lines=9,
-        mistakes=[_whole_budgets, _no_last_state, _leaves_no_token],
-    )
+course_exercise(
+    "states/chunks",
+    solution=chunks,
+    cases=[(22, 4, 12), (20, 4, 1000), (3, 4, 1000), (22, 4, 11), (21, 8, 9), (16, 16, 16), (1, 4, 8), (33, 8, 16)],
+    num_shown=3,
+    num_lines=9,
+    mistakes=[_whole_budgets, _no_last_state, _leaves_no_token],
+)
 
 
-def _first_chunk(lab: Lab) -> None:
-    lab.add(token_ids=PROMPT, max_tokens=8, ignore_eos=True)
-    lab.step()
+course_exercise(
+    "states/held",
+    play=plays((PROMPT, 8), 1),
+    truth=lambda step: sum(block_id >= 0 for block_id in step.after.requests[0].block_tables[STATE_GROUP]),
+    about="number",
+    rounds=3,
+    mistakes=[lambda step: len(step.after.requests[0].block_tables[STATE_GROUP]), lambda step: 3],
+    **_settings(max_num_batched_tokens=12),
+)
 
 
-def _num_held(step: RevealedStep) -> int:
-    return sum(block_id >= 0 for block_id in step.after.requests[0].block_tables[STATE_GROUP])
-
-
-def _num_entries(step: RevealedStep) -> int:
-    return len(step.after.requests[0].block_tables[STATE_GROUP])
-
-
-@course_exercise("states/held")
-def held(make: Make) -> Exercise:
-    """Predict: blocks of the state group, step by step."""
-    return make(
-        play=_first_chunk,
-        truth=_num_held,
-        about="number",
-        rounds=3,
-        mistakes=[_num_entries, lambda step: 3],
-        **_settings(max_num_batched_tokens=12),
-    )
-
-
-def _equal_prompts(lab: Lab) -> None:
-    lab.add(token_ids=PROMPT, max_tokens=2, ignore_eos=True)
-    lab.run()
-    lab.add(token_ids=PROMPT, max_tokens=2, ignore_eos=True)
-
-
-def _num_hit(step: RevealedStep) -> int:
-    return step.first(PrefixHit).num_tokens
-
-
-@course_exercise("states/hit")
-def hit(make: Make) -> Exercise:
-    """Predict: a hit where states have larger blocks than attention."""
-    return make(
-        play=_equal_prompts,
-        truth=_num_hit,
-        about="number",
-        mistakes=[20, 22, 24],
-        **_settings(groups=(GroupSpec(4), GroupSpec(8, "state"))),
-    )
+course_exercise(
+    "states/hit",
+    play=plays((PROMPT, 2), RUN, (PROMPT, 2)),
+    truth=lambda step: step.first(PrefixHit).num_tokens,
+    about="number",
+    mistakes=[20, 22, 24],
+    **_settings(groups=(GroupSpec(4), GroupSpec(8, "state"))),
+)
 
 
 class EndsAtEachBlock(StateGroup):
@@ -121,16 +91,6 @@ class EndsAtEachBlock(StateGroup):
     def chunk_end(self, request: Request, start: int, end: int) -> int:
         """Return the end of the block in which the chunk begins, or the chunk's own end if that comes first."""
         return min(end, (start // self.block_size + 1) * self.block_size)
-
-
-class _NeverClips(StateGroup):
-    def chunk_end(self, request: Request, start: int, end: int) -> int:
-        return end
-
-
-class _EverySecondBlock(StateGroup):
-    def chunk_end(self, request: Request, start: int, end: int) -> int:
-        return min(end, (start // (2 * self.block_size) + 1) * 2 * self.block_size)
 
 
 def one_beginning(lab: Lab) -> None:
@@ -149,18 +109,20 @@ def two_beginnings(lab: Lab) -> None:
         lab.run()
 
 
-@course_exercise("states/checkpoints")
-def checkpoints(make: Make) -> Exercise:
-    """Make it better: where states are left."""
-    return make(
-        solution=EndsAtEachBlock,
-        workloads=[one_beginning, two_beginnings],
-        score="tokens computed",
-        goal=104,
-        num_lines=1,
-        mistakes=[StateGroup, _NeverClips, _EverySecondBlock],
-        **_settings(num_blocks=64),
-    )
+course_exercise(
+    "states/checkpoints",
+    solution=EndsAtEachBlock,
+    workloads=[one_beginning, two_beginnings],
+    score="tokens computed",
+    goal=104,
+    num_lines=1,
+    mistakes=[
+        StateGroup,
+        lambda self, request, start, end: end,
+        lambda self, request, start, end: min(end, (start // (2 * self.block_size) + 1) * 2 * self.block_size),
+    ],
+    **_settings(num_blocks=64),
+)
 
 
 class WritesWhereItBegan(StateGroup):
@@ -171,23 +133,16 @@ class WritesWhereItBegan(StateGroup):
         return ((request.block_tables[self.index][(start - 1) // self.block_size], 0, 1),)
 
 
-def _three_chunks(lab: Lab) -> None:
-    lab.add(token_ids=PROMPT, max_tokens=4, ignore_eos=True)
-    lab.step(4)
-
-
-@course_exercise("states/first-wrong")
-def first_wrong(make: Make) -> Exercise:
-    """Find the first wrong event: a cached state is overwritten."""
-    return make(
-        broken=WritesWhereItBegan,
-        first=nth_event(StateAdvanced, 1),
-        play=_three_chunks,
-        mistakes=[
-            nth_event(StateAdvanced),
-            nth_event(StateCopied),
-            nth_event(StateAdvanced, 2),
-            nth_event(BlockAllocated, 6),
-        ],
-        **_settings(max_num_batched_tokens=12),
-    )
+course_exercise(
+    "states/first-wrong",
+    broken=WritesWhereItBegan,
+    first=nth_event(StateAdvanced, 1),
+    play=plays((PROMPT, 4), 4),
+    mistakes=[
+        nth_event(StateAdvanced),
+        nth_event(StateCopied),
+        nth_event(StateAdvanced, 2),
+        nth_event(BlockAllocated, 6),
+    ],
+    **_settings(max_num_batched_tokens=12),
+)

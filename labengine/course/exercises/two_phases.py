@@ -6,9 +6,7 @@ from typing import Any
 
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.course.base import Exercise
-from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockEvicted, BlockTouched
 from labengine.lab import Lab
 from labengine.scenarios import bug
@@ -35,9 +33,6 @@ def _group_by_group(self: Any, request: Request, hit: Hit, num_external: int) ->
 def _hits_alone(self: Any, request: Request, hit: Hit, num_external: int) -> None:
     for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
         group.add_hit(request, block_ids, hit.num_tokens + num_external)
-
-
-_group_by_group.__name__ = _hits_alone.__name__ = allocate_computed.__name__
 
 
 def _stage(lab: Lab) -> None:
@@ -67,17 +62,15 @@ def _interleaved() -> Any:
     return bug("vllm-44409").column("interleaved").parts
 
 
-@course_exercise("two-phases/allocate")
-def allocate(make: Make) -> Exercise:
-    """Fill in: two phases."""
-    return make(
-        solution=allocate_computed,
-        workloads=[_stage, _long_prompt, _longer_prompt],
-        num_lines=6,
-        mistakes=[_group_by_group, _hits_alone],
-        edition="vllm",
-        **_settings(),
-    )
+course_exercise(
+    "two-phases/allocate",
+    solution=allocate_computed,
+    workloads=[_stage, _long_prompt, _longer_prompt],
+    num_lines=6,
+    mistakes=[_group_by_group, _hits_alone],
+    edition="vllm",
+    **_settings(),
+)
 
 
 def _hung_up_and_long_prompt(lab: Lab) -> None:
@@ -98,31 +91,13 @@ def _evicted_before_touch(lab: Lab) -> int:
     return evicted
 
 
-@course_exercise("two-phases/first-wrong")
-def first_wrong(make: Make) -> Exercise:
-    """Find the first wrong event: one block in two tables."""
-    return make(
-        broken=_interleaved(),
-        play=_hung_up_and_long_prompt,
-        mistakes=[_evicted_before_touch, "BlocksLoaded"],
-        **_settings(),
-    )
-
-
-def _first_taken(step: RevealedStep) -> int:
-    return step.first(BlockAllocated).block_id
-
-
-def _second_taken(step: RevealedStep) -> int:
-    return step.of_kind(BlockAllocated)[1].block_id
-
-
-def _first_of_window_group(step: RevealedStep) -> int:
-    return next(event.block_id for event in step.of_kind(BlockAllocated) if event.group == 1)
-
-
-def _head_of_queue(step: RevealedStep) -> int:
-    return step.before.free_queue[0]
+course_exercise(
+    "two-phases/first-wrong",
+    broken=_interleaved(),
+    play=_hung_up_and_long_prompt,
+    mistakes=[_evicted_before_touch, "BlocksLoaded"],
+    **_settings(),
+)
 
 
 def _before_long_prompt(lab: Lab) -> None:
@@ -131,42 +106,32 @@ def _before_long_prompt(lab: Lab) -> None:
     lab.add(token_ids=scenario.prompts(lab)[0], max_tokens=1)
 
 
-@course_exercise("two-phases/fresh-block")
-def fresh_block(make: Make) -> Exercise:
-    """Predict: the window group's first fresh block, in the old order."""
-    return make(
-        play=_before_long_prompt,
-        truth=_first_of_window_group,
-        about="block",
-        mistakes=[_first_taken, _second_taken, _head_of_queue],
-        parts=_interleaved(),
-        **_settings(),
-    )
+course_exercise(
+    "two-phases/fresh-block",
+    play=_before_long_prompt,
+    truth=lambda step: next(event.block_id for event in step.of_kind(BlockAllocated) if event.group == 1),
+    about="block",
+    mistakes=[
+        lambda step: step.first(BlockAllocated).block_id,
+        lambda step: step.of_kind(BlockAllocated)[1].block_id,
+        lambda step: step.before.free_queue[0],
+    ],
+    parts=_interleaved(),
+    **_settings(),
+)
 
 
-def _first_evicted(step: RevealedStep) -> str:
-    return _key_of(step, step.first(BlockEvicted).block_id)
-
-
-def _oldest_in_queue(step: RevealedStep) -> str:
-    return _key_of(step, next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
-
-
-def _key_of(step: RevealedStep, block_id: int) -> str:
-    return next(key for key, block_ids in step.before.prefix_map.items() if block_id in block_ids)
-
-
-@course_exercise("two-phases/evicted")
-def evicted(make: Make) -> Exercise:
-    """Predict: the entry of the map that the old order loses first."""
-    return make(
-        play=_before_long_prompt,
-        truth=_first_evicted,
-        about="hash",
-        mistakes=[_oldest_in_queue],
-        parts=_interleaved(),
-        **_settings(),
-    )
+course_exercise(
+    "two-phases/evicted",
+    play=_before_long_prompt,
+    truth=lambda step: step.entry_of(step.first(BlockEvicted).block_id),
+    about="hash",
+    mistakes=[
+        lambda step: step.entry_of(next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
+    ],
+    parts=_interleaved(),
+    **_settings(),
+)
 
 
 def tables_of(queue: list[int], hits: list[list[int]], num_fresh: int) -> list[list[int]]:
@@ -192,19 +157,17 @@ def _without_touching(queue: list[int], hits: list[list[int]], num_fresh: int) -
     return [[*group, *queue[i * num_fresh : (i + 1) * num_fresh]] for i, group in enumerate(hits)]
 
 
-@course_exercise("two-phases/on-paper")
-def on_paper(make: Make) -> Exercise:
-    """Fill in: both phases, on lists."""
-    return make(
-        solution=tables_of,
-        cases=[
-            ([2, 1, 5, 4, 6, 3, 7, 8], [[1, 2], [4, 5]], 2),
-            ([4, 6, 5, 7], [[1], [4]], 1),
-            ([1, 2, 3, 4, 5, 6], [[1], [2], [3]], 1),
-            ([3, 9, 4, 8, 7], [[5, 6], [3, 4]], 1),
-            ([7, 8, 9, 1], [[], [8]], 1),
-            ([4, 3, 2, 1, 6, 5], [[6], [5]], 2),
-        ],
-        num_lines=5,
-        mistakes=[_in_one_phase, _without_touching],
-    )
+course_exercise(
+    "two-phases/on-paper",
+    solution=tables_of,
+    cases=[
+        ([2, 1, 5, 4, 6, 3, 7, 8], [[1, 2], [4, 5]], 2),
+        ([4, 6, 5, 7], [[1], [4]], 1),
+        ([1, 2, 3, 4, 5, 6], [[1], [2], [3]], 1),
+        ([3, 9, 4, 8, 7], [[5, 6], [3, 4]], 1),
+        ([7, 8, 9, 1], [[], [8]], 1),
+        ([4, 3, 2, 1, 6, 5], [[6], [5]], 2),
+    ],
+    num_lines=5,
+    mistakes=[_in_one_phase, _without_touching],
+)

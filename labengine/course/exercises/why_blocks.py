@@ -5,21 +5,18 @@ from __future__ import annotations
 from random import Random
 
 from labengine.core.free_queue import FreeQueue
-from labengine.course.base import Exercise
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
-from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.predict_exercise import Instance
+from labengine.course.trial import plays
+from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, BlockFreed, SlotsWritten
-from labengine.lab import Lab
 
 SEA = "The sea is deep and blue and cold today"
 
 
-def _introduced(exercise: Exercise) -> Exercise:
-    """Give an exercise a dashboard of what the notebook has introduced."""
-    exercise.panels = ("pool", "tables", "queue", "log")
-    return exercise
+PANELS = ("pool", "tables", "queue", "log")
+"""The views that the notebook has introduced."""
 
 
 def slot_of(table: list[int], position: int, block_size: int) -> int:
@@ -27,32 +24,19 @@ def slot_of(table: list[int], position: int, block_size: int) -> int:
     return table[position // block_size] * block_size + position % block_size
 
 
-def _ignores_table(table: list[int], position: int, block_size: int) -> int:
-    return position
-
-
-def _takes_last_block(table: list[int], position: int, block_size: int) -> int:
-    return table[-1] * block_size + position % block_size
-
-
-def _forgets_offset(table: list[int], position: int, block_size: int) -> int:
-    return table[position // block_size] * block_size
-
-
-def _forgets_the_size(table: list[int], position: int, block_size: int) -> int:
-    return table[position // block_size] + position % block_size
-
-
-@course_exercise("why-blocks/slot")
-def slot(make: Make) -> Exercise:
-    """Fill in: from a position to its slot."""
-    return make(
-        solution=slot_of,
-        cases=[([3, 0, 2], 6, 4), ([3, 0, 2], 0, 4), ([7], 3, 16), ([5, 1], 15, 8), ([0, 1, 2], 9, 4), ([9, 4], 2, 2)],
-        num_shown=2,
-        num_lines=1,
-        mistakes=[_ignores_table, _takes_last_block, _forgets_offset, _forgets_the_size],
-    )
+course_exercise(
+    "why-blocks/slot",
+    solution=slot_of,
+    cases=[([3, 0, 2], 6, 4), ([3, 0, 2], 0, 4), ([7], 3, 16), ([5, 1], 15, 8), ([0, 1, 2], 9, 4), ([9, 4], 2, 2)],
+    num_shown=2,
+    num_lines=1,
+    mistakes=[
+        lambda table, position, block_size: position,
+        lambda table, position, block_size: table[-1] * block_size + position % block_size,
+        lambda table, position, block_size: table[position // block_size] * block_size,
+        lambda table, position, block_size: table[position // block_size] + position % block_size,
+    ],
+)
 
 
 def num_unwritten(num_tokens: int, block_size: int) -> int:
@@ -60,97 +44,47 @@ def num_unwritten(num_tokens: int, block_size: int) -> int:
     return -num_tokens % block_size
 
 
-def _counts_a_full_block(num_tokens: int, block_size: int) -> int:
-    return block_size - num_tokens % block_size
-
-
-def _counts_written(num_tokens: int, block_size: int) -> int:
-    return num_tokens % block_size
-
-
-@course_exercise("why-blocks/waste")
-def waste(make: Make) -> Exercise:
-    """Fill in: slots held and not written."""
-    return make(
-        solution=num_unwritten,
-        cases=[(6, 4), (1, 16), (17, 16), (4, 4), (32, 16), (1024, 1024)],
-        num_shown=3,
-        num_lines=1,
-        mistakes=[_counts_a_full_block, _counts_written],
-    )
-
-
-def _some_traffic(lab: Lab) -> None:
-    for text, max_tokens in (("Cats sleep all day and night", 9), ("One two three", 1), (SEA, 1)):
-        lab.add(text, max_tokens=max_tokens, ignore_eos=True)
-    lab.step(2)
-    lab.add("A dog barks", max_tokens=4, ignore_eos=True)
-
-
-def _next_taken(step: RevealedStep) -> int:
-    return step.first(BlockAllocated).block_id
-
-
-def _lowest_free(step: RevealedStep) -> int:
-    return min(step.before.free_queue)
-
-
-def _last_freed(step: RevealedStep) -> int:
-    return step.before.free_queue[-1]
+course_exercise(
+    "why-blocks/waste",
+    solution=num_unwritten,
+    cases=[(6, 4), (1, 16), (17, 16), (4, 4), (32, 16), (1024, 1024)],
+    num_shown=3,
+    num_lines=1,
+    mistakes=[
+        lambda num_tokens, block_size: block_size - num_tokens % block_size,
+        lambda num_tokens, block_size: num_tokens % block_size,
+    ],
+)
 
 
 def _other_traffic(random: Random) -> Instance:
     *texts, late = phrases(random, *random.choices(range(2, 9), k=4))
     lengths, num_steps = random.choices(range(1, 7), k=3), random.randrange(1, 5)
-
-    def play(lab: Lab) -> None:
-        for text, length in zip(texts, lengths, strict=True):
-            lab.add(text, max_tokens=length, ignore_eos=True)
-        lab.step(num_steps)
-        lab.add(late, max_tokens=4, ignore_eos=True)
-
-    return Instance(_NEXT, play)
+    return Instance(_NEXT, plays(*zip(texts, lengths, strict=True), num_steps, (late, 4)))
 
 
 _NEXT = "A request is waiting, and will be admitted in the next step. Which block is taken first?"
 
 
-@course_exercise("why-blocks/next-block")
-def next_block(make: Make) -> Exercise:
-    """Predict: the block that is taken next."""
-    return _introduced(
-        make(
-            play=_some_traffic,
-            truth=_next_taken,
-            another=_other_traffic,
-            about="block",
-            num_blocks=10,
-            block_size=4,
-            mistakes=[_lowest_free, _last_freed],
-        )
-    )
-
-
-def _num_free_after(step: RevealedStep) -> int:
-    return len(step.after.free_queue)
-
-
-def _without_freed(step: RevealedStep) -> int:
-    return len(step.after.free_queue) - sum(event.ref_count == 0 for event in step.of_kind(BlockFreed))
+course_exercise(
+    "why-blocks/next-block",
+    play=plays(("Cats sleep all day and night", 9), ("One two three", 1), (SEA, 1), 2, ("A dog barks", 4)),
+    truth=lambda step: step.first(BlockAllocated).block_id,
+    another=_other_traffic,
+    about="block",
+    num_blocks=10,
+    mistakes=[lambda step: min(step.before.free_queue), lambda step: step.before.free_queue[-1]],
+    panels=PANELS,
+)
 
 
 def _two_arrive(one: str, length: int, other: str) -> Instance:
-    def play(lab: Lab) -> None:
-        lab.add(one, max_tokens=length, ignore_eos=True)
-        lab.step()
-        lab.add(other, max_tokens=1, ignore_eos=True)
-
     tokens = {3: "three", 4: "four", 5: "five"}[length]
     task = (
         f"A's answer will have {tokens} tokens, and has one. B has just arrived, and is done after one. How many "
         "blocks are free after the next step? (Blocks have 4 tokens.)"
     )
-    return Instance(task, play)
+    return Instance(task, plays((one, length), 1, (other, 1)))
 
 
 def _two_others(random: Random) -> Instance:
@@ -158,23 +92,19 @@ def _two_others(random: Random) -> Instance:
     return _two_arrive(one, random.randrange(3, 6), other)
 
 
-@course_exercise("why-blocks/num-free")
-def num_free(make: Make) -> Exercise:
-    """Predict: the free blocks after each of three steps."""
-    first = _two_arrive("Cats sleep all day and night", 3, SEA)
-    return _introduced(
-        make(
-            task=first.task,
-            play=first.play,
-            truth=_num_free_after,
-            another=_two_others,
-            about="number",
-            rounds=2,
-            num_blocks=8,
-            block_size=4,
-            mistakes=[_without_freed],
-        )
-    )
+course_exercise(
+    "why-blocks/num-free",
+    play=_two_arrive("Cats sleep all day and night", 3, SEA),
+    truth=lambda step: len(step.after.free_queue),
+    another=_two_others,
+    about="number",
+    rounds=2,
+    num_blocks=8,
+    mistakes=[
+        lambda step: len(step.after.free_queue) - sum(event.ref_count == 0 for event in step.of_kind(BlockFreed))
+    ],
+    panels=PANELS,
+)
 
 
 class GivesOneTwice(FreeQueue):
@@ -192,22 +122,11 @@ class GivesOneTwice(FreeQueue):
         return taken
 
 
-def _a_second_arrives(lab: Lab) -> None:
-    lab.add("The cat sleeps all day", max_tokens=3, ignore_eos=True)
-    lab.step()
-    lab.add("Two fish", max_tokens=2, ignore_eos=True)
-    lab.step(2)
-
-
-@course_exercise("why-blocks/twice")
-def twice(make: Make) -> Exercise:
-    """Find the first wrong event: a block in two tables."""
-    return _introduced(
-        make(
-            broken=GivesOneTwice,
-            play=_a_second_arrives,
-            mistakes=[nth_event(BlockAllocated, 1), nth_event(SlotsWritten, 2)],
-            num_blocks=5,
-            block_size=4,
-        )
-    )
+course_exercise(
+    "why-blocks/twice",
+    broken=GivesOneTwice,
+    play=plays(("The cat sleeps all day", 3), 1, ("Two fish", 2), 2),
+    mistakes=[nth_event(BlockAllocated, 1), nth_event(SlotsWritten, 2)],
+    num_blocks=5,
+    panels=PANELS,
+)

@@ -10,7 +10,6 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.course.base import Exercise
 from labengine.course.exercises.policy_workloads import (
     ENGINE,
     RULES,
@@ -28,8 +27,8 @@ from labengine.course.exercises.policy_workloads import (
     visitor_who_leaves,
 )
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep
-from labengine.course.words import Make, course_exercise
+from labengine.course.trial import RUN, plays
+from labengine.course.words import course_exercise
 from labengine.events import (
     BlockAllocated,
     BlockCached,
@@ -97,24 +96,17 @@ class _PlainSet(KeepWhatComesBack):
         self.was_hit.discard(block.block_id)
 
 
-class _KeepNothing(BlockPool):
-    def reused_first(self, block_ids: list[int]) -> list[int]:
-        return list(block_ids)
-
-
-@course_exercise("your-policy/one-off-texts")
-def one_off_texts(make: Make) -> Exercise:
-    """Make it better: a pool for prompts with a common beginning, and for conversations."""
-    return make(
-        solution=KeepWhatComesBack,
-        workloads=[librarian, conversation],
-        score="tokens computed",
-        goal=654,
-        num_lines=16,
-        mistakes=[KeepBeginnings, BlockPool, _KeepNothing, _PlainSet],
-        undone=visitor_who_leaves,
-        **ENGINE,
-    )
+course_exercise(
+    "your-policy/one-off-texts",
+    solution=KeepWhatComesBack,
+    workloads=[librarian, conversation],
+    score="tokens computed",
+    goal=654,
+    num_lines=16,
+    mistakes=[KeepBeginnings, BlockPool, lambda self, block_ids: list(block_ids), _PlainSet],
+    undone=visitor_who_leaves,
+    **ENGINE,
+)
 
 
 # -- who is admitted ---------------------------------------------------------------------------------------------------
@@ -166,18 +158,16 @@ class _AllEqualTokensShared(SharersWait):
         return next((i for i, (a, b) in enumerate(both) if a != b), min(one.num_tokens, other.num_tokens))
 
 
-@course_exercise("your-policy/sharers")
-def sharers(make: Make) -> Exercise:
-    """Make it better: requests wait for what another one is computing."""
-    return make(
-        solution=SharersWait,
-        workloads=[twins, triplets_and_another, same_rules],
-        score=tokens_and_steps,
-        goal=177,
-        num_lines=8,
-        mistakes=[TwinsWait, TokenBudgetScheduler, _EqualPromptsWait, _LastBlockShared, _AllEqualTokensShared],
-        **ENGINE,
-    )
+course_exercise(
+    "your-policy/sharers",
+    solution=SharersWait,
+    workloads=[twins, triplets_and_another, same_rules],
+    score=tokens_and_steps,
+    goal=177,
+    num_lines=8,
+    mistakes=[TwinsWait, TokenBudgetScheduler, _EqualPromptsWait, _LastBlockShared, _AllEqualTokensShared],
+    **ENGINE,
+)
 
 
 class ShortestFirst(TokenBudgetScheduler):
@@ -188,28 +178,20 @@ class ShortestFirst(TokenBudgetScheduler):
         return min(self.waiting, key=lambda request: request.num_tokens)
 
 
-class _LongestFirst(TokenBudgetScheduler):
-    def next_waiting(self) -> Request:
-        return max(self.waiting, key=lambda request: request.num_tokens)
-
-
-class _NewestFirst(TokenBudgetScheduler):
-    def next_waiting(self) -> Request:
-        return self.waiting[-1]
-
-
-@course_exercise("your-policy/waiting")
-def waiting(make: Make) -> Exercise:
-    """Make it better: the order of admission."""
-    return make(
-        solution=ShortestFirst,
-        workloads=[crowd, short_and_long],
-        score=steps_waited,
-        goal=140,
-        num_lines=1,
-        mistakes=[_LongestFirst, _NewestFirst, TokenBudgetScheduler],
-        **{**ENGINE, "num_blocks": 64, "max_num_seqs": 2},
-    )
+course_exercise(
+    "your-policy/waiting",
+    solution=ShortestFirst,
+    workloads=[crowd, short_and_long],
+    score=steps_waited,
+    goal=140,
+    num_lines=1,
+    mistakes=[
+        lambda self: max(self.waiting, key=lambda request: request.num_tokens),
+        lambda self: self.waiting[-1],
+        TokenBudgetScheduler,
+    ],
+    **{**ENGINE, "num_blocks": 64, "max_num_seqs": 2},
+)
 
 
 class KeepsRoomToGrow(TokenBudgetScheduler):
@@ -235,44 +217,31 @@ class _FitsNow(TokenBudgetScheduler):
         return super().admit(request, limit, is_first=is_first)
 
 
-@course_exercise("your-policy/room-to-grow")
-def room_to_grow(make: Make) -> Exercise:
-    """Make it better: admission that needs no preemption."""
-    return make(
-        solution=KeepsRoomToGrow,
-        workloads=[all_grow, crowd],
-        score=tokens_and_steps,
-        goal=412,
-        num_lines=4,
-        mistakes=[_OneAtATime, _FitsNow, TokenBudgetScheduler],
-        **ENGINE,
-    )
+course_exercise(
+    "your-policy/room-to-grow",
+    solution=KeepsRoomToGrow,
+    workloads=[all_grow, crowd],
+    score=tokens_and_steps,
+    goal=412,
+    num_lines=4,
+    mistakes=[_OneAtATime, _FitsNow, TokenBudgetScheduler],
+    **ENGINE,
+)
 
 
 # -- predict, and find -------------------------------------------------------------------------------------------------
 
 
-def _four_equal(lab: Lab) -> None:
-    for _ in range(4):
-        lab.add(f"{RULES} Which of these novels would you take along", max_tokens=4)
-
-
-def _num_computed(step: RevealedStep) -> int:
-    return step.first(ForwardRan).num_tokens
-
-
-@course_exercise("your-policy/next-step")
-def next_step(make: Make) -> Exercise:
-    """Predict: what a policy makes of the next two steps."""
-    return make(
-        play=_four_equal,
-        truth=_num_computed,
-        about="number",
-        rounds=2,
-        mistakes=[48, 4],
-        parts=Parts(scheduler=TwinsWait),
-        **ENGINE,
-    )
+course_exercise(
+    "your-policy/next-step",
+    play=plays(*[(f"{RULES} Which of these novels would you take along", 4)] * 4),
+    truth=lambda step: step.first(ForwardRan).num_tokens,
+    about="number",
+    rounds=2,
+    mistakes=[48, 4],
+    parts=Parts(scheduler=TwinsWait),
+    **ENGINE,
+)
 
 
 class NeverForgets(BlockPool):
@@ -297,23 +266,18 @@ def _allocated_while_cached(lab: Lab) -> int:
     raise AssertionError("no block was allocated while it was cached")
 
 
-def _two_texts(lab: Lab) -> None:
-    lab.add("The first text is short and soon over", max_tokens=2)
-    lab.run()
-    lab.add(unique_text("word", 20), max_tokens=2)
-    lab.run()
-    lab.add("The first text is short and soon over", max_tokens=2)
-    lab.run()
-
-
-@course_exercise("your-policy/never-forgets")
-def never_forgets(make: Make) -> Exercise:
-    """Find the first wrong event: a block that is given away and not forgotten."""
-    return make(
-        broken=NeverForgets,
-        play=_two_texts,
-        first=_allocated_while_cached,
-        mistakes=["PrefixHit", nth_event(SlotsWritten, 2)],
-        num_blocks=6,
-        block_size=4,
-    )
+course_exercise(
+    "your-policy/never-forgets",
+    broken=NeverForgets,
+    play=plays(
+        ("The first text is short and soon over", 2),
+        RUN,
+        (unique_text("word", 20), 2),
+        RUN,
+        ("The first text is short and soon over", 2),
+        RUN,
+    ),
+    first=_allocated_while_cached,
+    mistakes=["PrefixHit", nth_event(SlotsWritten, 2)],
+    num_blocks=6,
+)

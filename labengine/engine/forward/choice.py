@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from labengine.config import ConfigError, GroupSpec
+from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionBackend
 from labengine.engine.attention.native import NativeAttention
 from labengine.engine.attention.torch_static import StaticTorch
 from labengine.engine.forward import Forward
 from labengine.engine.forward.eager import EagerForward
-from labengine.engine.forward.graph_staging import GraphStaging
 from labengine.engine.forward.graphs import CudaRecorder, GraphedForward, Recorder, longest_context, refusal
 from labengine.engine.forward.pieces import PiecewiseForward, longest_piece
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.step_limits import StepLimits
-from labengine.engine.step_tensors import StepStaging
+from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
 from labengine.engine.weights import Packing
 
 
@@ -71,6 +71,27 @@ def choose_packing(backend: AttentionBackend) -> Packing | None:
 def _is_native(backend: AttentionBackend) -> bool:
     """A subclass is called module by module: a program would not ask its methods."""
     return type(backend) is NativeAttention
+
+
+class GraphStaging:
+    """A staging on the host for the steps that graphs take, and one on the device for all others."""
+
+    def __init__(self, groups: Sequence[GroupSpec], device: torch.device, takes: Callable[[StepTensors], bool]) -> None:
+        """takes: see GraphedForward.takes."""
+        self._on_host = StepStaging(groups, torch.device("cpu"))
+        self._on_device = StepStaging(groups, device)
+        self._takes = takes
+
+    def step_tensors(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
+        """Expand a plan; see StepStaging. A decode that does not fit into the graphs is staged twice: few do not.
+
+        Late tokens of a step on the host are written by its static step.
+        """
+        if all(request.num_tokens == 1 for request in plan.scheduled):
+            step = self._on_host.expanded(plan, new)
+            if self._takes(step):
+                return step
+        return self._on_device.step_tensors(plan, new)
 
 
 def choose_staging(forward: Forward, groups: Sequence[GroupSpec], device: torch.device) -> StepStaging | GraphStaging:

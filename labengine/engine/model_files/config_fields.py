@@ -93,11 +93,9 @@ class RopeFields(FileModel):
 
 
 class TokenFields(FileModel):
-    """Special tokens, which both files may define."""
+    """End tokens, which config.json and generation_config.json may define."""
 
-    bos_token_id: int | list[int] | None = None
     eos_token_id: TokenId | list[TokenId] | None = None
-    pad_token_id: int | list[int] | None = None
 
 
 class ConfigFields(TokenFields):
@@ -117,19 +115,10 @@ class ConfigFields(TokenFields):
     layer_types: Annotated[list[LayerKind], Field(min_length=1)] | None = None
     sliding_window: Size | None = None
     use_sliding_window: bool | None = None
-    max_window_layers: Annotated[int, Field(ge=0, le=1024)] | None = None
     rope_theta: Theta | None = None
     rope_parameters: RopeFields | None = None
     rope_scaling: RopeFields | None = None
     partial_rotary_factor: Share | None = None
-    # Not used in the computation, but a wrong value shows that the file is something else.
-    architectures: list[str] | None = None
-    attention_dropout: Share | None = None
-    dtype: str | None = None
-    torch_dtype: str | None = None
-    initializer_range: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
-    transformers_version: str | None = None
-    use_cache: bool | None = None
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
@@ -279,15 +268,3 @@ class MixtureFields(ConfigFields):
             text = "num_experts_per_tok should be at most the number of experts, got {chosen} of {experts}"
             raise relation_error(text, chosen=self.num_experts_per_tok, experts=self.num_experts)
         return self
-
-
-class GenerationFields(TokenFields):
-    """generation_config.json; only its end tokens are used."""
-
-    do_sample: bool | None = None
-    max_length: int | None = None
-    max_new_tokens: int | None = None
-    repetition_penalty: float | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None

@@ -10,7 +10,7 @@ from labengine.config import ConfigError
 from labengine.engine.families.table import FAMILIES
 from labengine.engine.layers import Family
 from labengine.engine.model_config import ModelConfig
-from labengine.engine.model_files.config_fields import GenerationFields, TokenFields
+from labengine.engine.model_files.config_fields import TokenFields
 from labengine.engine.model_files.json_file import errors_about, read_object, shown, validated
 
 
@@ -81,7 +81,7 @@ def _end_tokens_of_generation(model_dir: Path, vocab_size: int, by_config: froze
     path = model_dir / "generation_config.json"
     if not path.exists():
         return by_config
-    fields = validated(GenerationFields, read_object(path), path)
+    fields = validated(TokenFields, read_object(path), path)
     with errors_about(path):
         by_generation = _end_tokens(fields, vocab_size)
     return by_generation if "eos_token_id" in fields.model_fields_set else by_config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from labengine.engine.sources.catalogue import KNOWN_MODELS, SourceError
 from labengine.engine.sources.hub import hub_snapshot, is_hub_id
 from labengine.system.extras import EXTRAS, require_extra
 
-__all__ = ["KNOWN_MODELS", "SourceError", "find_model", "model_path"]
+__all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
 
 CONVERSION = {"gguf"}
 """Modules that only the preparation of a known model needs."""
@@ -25,14 +24,8 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     A known name is fetched and converted on first use (with a progress bar) and found in the cache afterwards. Anything
     else is a local directory or, where there is none, the id of a model on the Hugging Face hub ("org/name"). A
     directory that has a known model's name is reached as "./name".
-    Raises ConfigError for anything else, and without the extra `models`; SourceError when fetching or converting fails
-    or the cache is damaged.
+    Raises ConfigError for anything else, and without the extra `models`; SourceError when fetching or converting fails.
     """
-    return find_model(name)
-
-
-def find_model(name: str | os.PathLike[str], meanwhile: Callable[[], object] = lambda: None) -> Path:
-    """Return the directory of a model; see model_path. meanwhile: called while files are read, if any is."""
     if not isinstance(name, (str, os.PathLike)):
         raise ConfigError(f"a model is a name or a directory, got {shown(name)}")
     checked_path("a model's name", name)
@@ -41,7 +34,7 @@ def find_model(name: str | os.PathLike[str], meanwhile: Callable[[], object] = l
     unneeded = CONVERSION if known is None or cached_dir(known).exists() else set()
     require_extra("models", f"the model {shown(text)}", *(m for m in EXTRAS["models"] if m not in unneeded))
     if known is not None:
-        return prepared_dir(known, meanwhile)
+        return prepared_dir(known)
     directory = Path(name).expanduser()
     if not text or not directory.is_dir():
         if not isinstance(name, str) or not is_hub_id(name):
@@ -50,14 +43,10 @@ def find_model(name: str | os.PathLike[str], meanwhile: Callable[[], object] = l
     for needed in ("config.json", "*.safetensors"):
         if not any(directory.glob(needed)):
             raise ConfigError(f"{directory} is no model directory: it holds no {needed}")
-    _check_tokenizer(directory)
+    from labengine.engine.model_files.tokenizer_files import check_tokenizer_file
+
+    check_tokenizer_file(directory)
     return directory
-
-
-def _check_tokenizer(directory: Path) -> None:
-    from labengine.engine.model_files.tokenizer_files import check_tokenizer_files
-
-    check_tokenizer_files(directory)
 
 
 def _not_found(name: str) -> str:

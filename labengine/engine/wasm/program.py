@@ -7,8 +7,7 @@ from array import array
 from typing import Any
 
 from labengine.engine.native.layout import Finish, Op, OpKind, Step, program_of
-from labengine.engine.wasm.llama_sizes import LlamaSizes
-from labengine.engine.wasm.weights import LayerWeights, PageWeights
+from labengine.engine.wasm.weights import LayerWeights, LlamaSizes, PageWeights
 
 HIDDEN, NORMED, HEADS, ATTENDED, GATED, ROTATION, LAST, LOGITS, ARGMAX = range(9)
 """Numbers of the buffers. From LAST on they have a row for each sampling request; the others one for each token."""

@@ -6,16 +6,56 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from math import exp, fsum, log
+from math import exp, fsum, log, prod
+from typing import Any
 
 from labengine.config import ConfigError
 from labengine.core.beams import Likeliest
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.splitmix import uniform
-from labengine.engine.wasm.floats import Floats
 from labengine.engine.wasm.program import PageProgram
 from labengine.engine.wasm.weights import PageWeights
+
+
+class Floats:
+    """A copy of float32 numbers. It has what the lab reads of a tensor; `tolist()` gives nested lists.
+
+    content: its bytes, in C order.
+    """
+
+    dtype = "float32"
+
+    def __init__(self, content: bytes, shape: tuple[int, ...]) -> None:
+        assert len(content) == 4 * prod(shape)
+        self.content, self.shape = content, shape
+        self._view = memoryview(content).cast("f", shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers."""
+        return len(self.content)
+
+    def element_size(self) -> int:
+        """Return the bytes of a number."""
+        return 4
+
+    def tolist(self) -> list[Any]:
+        """Return the numbers as nested lists."""
+        return self._view.tolist()
+
+    def __getitem__(self, place: tuple[int, ...]) -> float:
+        """Return one number: a place has an index for each dimension."""
+        return float(self._view[place])
+
+    def __eq__(self, other: object) -> bool:
+        """Return True for the same shape and the same bits."""
+        return isinstance(other, Floats) and (self.shape, self.content) == (other.shape, other.content)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Floats({' x '.join(map(str, self.shape))}, float32)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -72,19 +72,7 @@ class EngineScope(Scope):
 def nano_scopes() -> tuple[EngineScope, ...]:
     """Return the scopes for nano-vLLM: one group, no salts."""
     plain = [scope for scope in large_scopes() if scope.tier is None and not scope.ends and not scope.config.groups[1:]]
-    return tuple(
-        EngineScope(
-            name=scope.name,
-            config=scope.config,
-            max_requests=scope.max_requests,
-            num_prompt_blocks=scope.num_prompt_blocks,
-            max_tokens=scope.max_tokens,
-            broken=(),
-            engine="nano-vllm",
-        )
-        for scope in plain
-        if scope.salts == (None,)
-    )
+    return tuple(_engine_scope(scope, engine="nano-vllm") for scope in plain if scope.salts == (None,))
 
 
 def vllm_scopes() -> tuple[EngineScope, ...]:
@@ -102,7 +90,7 @@ def vllm_scopes() -> tuple[EngineScope, ...]:
     ]
     tiers = [(plain[number], transfers) for number, transfers in TRANSFERS]
     every = [*((scope, None) for scope in plain), *tiers]
-    return tuple(_engine_scope(scope, transfers, is_async) for scope, transfers in every for is_async in (False, True))
+    return tuple(_vllm_scope(scope, transfers, is_async) for scope, transfers in every for is_async in (False, True))
 
 
 TRANSFERS = (
@@ -125,23 +113,21 @@ TRANSFERS = (
 """Scopes with a connector: the place of one without, and the transfers."""
 
 
-def _engine_scope(scope: Scope, transfers: Transfers | None, is_async: bool) -> EngineScope:
+def _engine_scope(scope: Scope, **more: Any) -> EngineScope:
+    """Return the scope for another engine, whose steps do not break off. more: what only such scopes have."""
+    kept = {one.name: getattr(scope, one.name) for one in fields(Scope)}
+    return EngineScope(**{**kept, "broken": (), "branches": False, **more})
+
+
+def _vllm_scope(scope: Scope, transfers: Transfers | None, is_async: bool) -> EngineScope:
     load, send, fails, asks = transfers or (0, 0, 0, 0)
     said = [f"loads of {load} steps" if load else "loads at once"] if transfers else []
     said += [f"sends of {send}"] if send else []
     said += [f"one of {fails} fails"] if fails else []
     said += [f"one of {asks} asks again"] if asks else []
-    return EngineScope(
-        name=", ".join([scope.name, *said, "asynchronous" if is_async else "synchronous"]),
-        config=_settable(scope.config),
-        max_requests=scope.max_requests,
-        num_prompt_blocks=scope.num_prompt_blocks,
-        max_tokens=scope.max_tokens,
-        salts=scope.salts,
-        broken=(),
-        is_async=is_async,
-        transfers=transfers,
-    )
+    name = ", ".join([scope.name, *said, "asynchronous" if is_async else "synchronous"])
+    settable = _settable(scope.config)
+    return _engine_scope(scope, name=name, config=settable, keys=((),), is_async=is_async, transfers=transfers)
 
 
 def can_hold_all(scope: EngineScope, workload: Sequence[Operation]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +16,6 @@ from labengine.finder.engines.judgement import PlayedCase, SameWay
 from labengine.finder.engines.player import Player
 from labengine.finder.engines.process import DrivenEngine, EngineProcess
 from labengine.finder.engines.scopes import EngineScope, nano_scopes, vllm_scopes
-from labengine.finder.engines.states import DistinctStates, fold_key
 from labengine.finder.find import INTERRUPTED
 from labengine.finder.judgement import KINDS, Case
 from labengine.finder.limits import AFTER_S
@@ -24,6 +24,7 @@ from labengine.finder.sandbox import Finding
 from labengine.finder.shrinking import shrunk
 from labengine.isolation.limits import SearchEndedError
 from labengine.record.fold import Fold
+from labengine.record.fold_state import FINISHED
 from labengine.system.regular_file import read_regular
 
 SHRINKING_S = 30.0
@@ -32,6 +33,10 @@ its own seconds for that, and AFTER_S for an engine that does not answer."""
 
 SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {"vllm": vllm_scopes, "nano-vllm": nano_scopes}
 """Per engine, the scopes of its workloads."""
+
+
+NUM_BITS = 1 << 28
+"""Bits of the count: 32 MiB, good for a hundred million states."""
 
 
 def find_in_engine(
@@ -190,3 +195,39 @@ def _pairs_of(played: PlayedCase) -> set[tuple[object, object]]:
     for event in played.events:
         pairs.note(event)
     return pairs.seen
+
+
+def fold_key(fold: Fold, scope: str) -> int:
+    """Return a hash of queues, tables, content and free order; blocks count by the order in which these name them."""
+    names: dict[int, int] = {fold.null_block: -1}
+    requests = [request for request in fold.requests.values() if request.status != FINISHED]
+    tables = []
+    for request in requests:
+        for table in request.block_tables:
+            tables.append(tuple([names.setdefault(block_id, len(names)) for block_id in table]))
+    queue = tuple([names.setdefault(block_id, len(names)) for block_id in fold.free_queue])
+    held = tuple([(one.status, one.num_computed_tokens, tuple(one.token_ids)) for one in requests])
+    blocks = tuple([(fold.ref_counts[i], fold.block_keys[i]) for i in names if 0 <= i < len(fold.ref_counts)])
+    return hash((scope, held, tuple(tables), queue, blocks))
+
+
+class DistinctStates:
+    """Counts distinct numbers in bounded memory, by linear counting: within 0.1 % up to a hundred million."""
+
+    def __init__(self, num_bits: int = NUM_BITS) -> None:
+        self._num_bits = num_bits
+        self._bits = bytearray(num_bits // 8)
+        self._num_set = 0
+
+    def add(self, key: int) -> None:
+        """Count a number."""
+        place, bit = divmod(key % self._num_bits, 8)
+        if not self._bits[place] >> bit & 1:
+            self._bits[place] |= 1 << bit
+            self._num_set += 1
+
+    @property
+    def count(self) -> int:
+        """About how many different numbers were added."""
+        left = max(1, self._num_bits - self._num_set)
+        return round(-self._num_bits * math.log(left / self._num_bits))

@@ -10,10 +10,11 @@ from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
-from labengine.session.compare.sides import RecordedSide, checked_names
+from labengine.session.compare.sides import checked_names
+from labengine.session.looking import Looking
 
 
-def compare(left: RecordedSide | str | Parts, right: RecordedSide | str | Parts, **settings: Any) -> Comparison:
+def compare(left: Looking | str | Parts, right: Looking | str | Parts, **settings: Any) -> Comparison:
     """Return two engines side by side: labs or opened traces, or editions by name or as Parts, for which labs are made.
 
     settings: keywords of Lab for the labs that are made, model="simulated" by default; names=(left, right), title=.

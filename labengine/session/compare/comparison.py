@@ -25,9 +25,9 @@ from labengine.session.compare.lockstep import Act, FollowUps
 from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.repeat import PairRepeat
-from labengine.session.compare.sides import LiveSide, RecordedSide, checked_names, names_of, refuse_incomparable
-from labengine.session.compare.view_source import ComparisonViewSource
+from labengine.session.compare.sides import LiveSide, checked_names, names_of, refuse_incomparable
 from labengine.session.history.breakpoints import BreakpointHit
+from labengine.session.looking import Looking
 from labengine.session.requests import options_of
 from labengine.session.saved.assertion import Asserting
 from labengine.session.saved.regression import session_test
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.compare.link import PairLink
     from labengine_widgets.compare.view import CompareView
     from labengine_widgets.selection import Selection
-    from labengine_widgets.view_source import GuidedSentence
+    from labengine_widgets.view_source import GuidedSentence, ViewSource
     from labengine_widgets.why import Why
 
 _SAME = "No difference so far."
@@ -57,12 +57,13 @@ class Comparison(Closing):
     An interrupt may leave one side a step ahead: the next call first completes the act on the other. An error on one
     side does not stop the other: the act is done to both, then the error is raised. A call on both sides raises
     ConfigError, before anything happens, once one side alone was given other inputs.
+    Its views read it as a labengine_widgets.view_source.PairViewSource.
     """
 
     def __init__(
         self,
-        left: RecordedSide,
-        right: RecordedSide,
+        left: Looking,
+        right: Looking,
         *,
         names: tuple[str, str] | None = None,
         roles: tuple[str, str] = ("", ""),
@@ -78,6 +79,7 @@ class Comparison(Closing):
         self.guide, self.follow_up_question = tuple(guide), follow_up_question
         self._view: PairLink | None = None
         self._view_guard = Lock()
+        self.view_sources: tuple[ViewSource, ...] = (left.view_source(), right.view_source())
         self._pair = SidePair(left, right, FollowUps(follow_ups, left.snapshot().step), self._note_progress)
         self._cursor = Cursor(self._pair, self.names, lambda: self._view)
         self._runs = PairRuns(self._pair, lambda: self._cursor.show_hits(self._runs.hits))
@@ -92,7 +94,12 @@ class Comparison(Closing):
         return self._pair.is_live
 
     @property
-    def sides(self) -> tuple[RecordedSide, RecordedSide]:
+    def is_going_back(self) -> bool:
+        """True while both sides are rewound or reset: one of them may be there before the other."""
+        return self._pair.is_going_back
+
+    @property
+    def sides(self) -> tuple[Looking, Looking]:
         """Left and right."""
         return self._pair.sides
 
@@ -160,7 +167,7 @@ class Comparison(Closing):
 
     def abort(self, request_id: int) -> tuple[bool, bool]:
         """End a request on both sides. False where it had finished before."""
-        left, right = self._pair.do(lambda lab: lab.abort(request_id))
+        left, right = self._pair.do(lambda lab: lab.session.requests.abort(request_id))
         return left, right
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -177,7 +184,7 @@ class Comparison(Closing):
 
     def next_phase(self) -> tuple[Phase | None, Phase | None]:
         """Do the next phase on each side: schedule, forward, sample, update. None where there is nothing to do."""
-        left, right = self._pair.do(lambda lab: lab.next_phase())
+        left, right = self._pair.do(lambda lab: lab.session.runs.next_phase())
         return left, right
 
     def run(self, until: Callable[[Self], object] | None = None) -> None:
@@ -377,7 +384,7 @@ class Comparison(Closing):
 
         with interrupts_deferred(), self._view_guard:  # of threads that come at once, the first one makes it
             if not isinstance(self._view, CompareView):
-                self._view = CompareView(self.view_source())
+                self._view = CompareView(self)
         return self._view
 
     @property
@@ -395,28 +402,16 @@ class Comparison(Closing):
             raise ConfigError(f"view must have {', '.join(needed)}, as a compare.link.PairLink has, got {shown(view)}")
         self._view = view
 
-    def view_source(self) -> ComparisonViewSource:
-        """Return the compare view's interface to this comparison (a labengine_widgets.view_source.PairViewSource)."""
-        commands: dict[str, Command] = {
-            "step": self.step,
-            "phase": self.next_phase,
-            "start": self.start,
-            "pause": self.pause,
-            "reset": self.reset,
-            "add": partial(add_copies, self),
-            "follow_up": self.follow_up,
-        }
-        return ComparisonViewSource(
-            self._pair,
-            self._runs,
-            self._history,
-            commands,
-            title=self.title,
-            names=self.names,
-            roles=self.roles,
-            guide=self.guide,
-            follow_up_question=self.follow_up_question,
-        )
+    def post_command(self, action: str, **arguments: Any) -> Future[Any]:
+        """Have the comparison's own thread do what its view asks for; the Future carries the result or the error.
+
+        ConfigError for an unknown command.
+        """
+        if action not in _COMMANDS:
+            raise ConfigError(f"a comparison cannot {action}; it can {', '.join(_COMMANDS)}")
+        if action == "pause":  # posted, it would wait for a step that may not end
+            self._runs.background.end_step()
+        return self._runs.background.post(partial(_COMMANDS[action], self, **arguments))
 
     def export_html(
         self,
@@ -441,8 +436,7 @@ class Comparison(Closing):
             for side in self._pair.lockstep.sides if not self._pair.is_closed else ():
                 still.enter_context(side.lab.session.stepper.reading())
             still.enter_context(interrupts_allowed())
-            source = self.view_source()
-            return export_pair(source, path, title, intro=intro, appendix=appendix)
+            return export_pair(self, path, title, intro=intro, appendix=appendix)
 
     def close(self) -> None:
         """Stop and close both sides; what was recorded can still be looked at, also in the view. Twice is harmless."""
@@ -477,6 +471,18 @@ class Comparison(Closing):
         self.show()._ipython_display_()
 
 
+_COMMANDS: dict[str, Command] = {
+    "step": Comparison.step,
+    "phase": Comparison.next_phase,
+    "start": Comparison.start,
+    "pause": Comparison.pause,
+    "reset": Comparison.reset,
+    "add": add_copies,
+    "follow_up": Comparison.follow_up,
+}
+"""What the view asks a comparison for, by the names that it sends."""
+
+
 def _wrongness(lab: LiveSide) -> tuple[bool, bool]:
     """Return whether a lab goes wrong, and whether it has overrides."""
-    return bool(lab.session.inspection.violations or lab.crash), lab.session.settings.parts is not None
+    return bool(lab.session.inspection.violations or lab.session.crashes.newest), lab.session.settings.parts is not None

@@ -12,7 +12,7 @@ from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.crash import Crash
 from labengine.session.history.moments import Look, moment_of
-from labengine.session.recording_views import CRASH
+from labengine.session.looking import CRASH
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.compare.link import PairLink

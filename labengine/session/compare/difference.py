@@ -8,14 +8,15 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from labengine.events import Event, entry_of
-from labengine.session.compare.sides import RecordedSide, timeline_of
+from labengine.session.compare.sides import timeline_of
+from labengine.session.looking import Looking
 from labengine.session.overrides_in_use import override_notes
 from labengine.session.session import Session
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.why import Why
 
-Sides = tuple[RecordedSide, RecordedSide]
+Sides = tuple[Looking, Looking]
 
 _WRAPPED = "margin:0 0 6px;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 """Style of a side's lines: JupyterLab's own breaks a line of preformatted text inside a word."""
@@ -119,7 +120,7 @@ class _Share:
     sentence: str
 
 
-def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tuple[int, int]) -> _Share:
+def _share(side: Looking, at: int | None, events: Sequence[Event], span: tuple[int, int]) -> _Share:
     """at: the deciding event's number, or None. events: the caption's events, from span[0] to span[1]."""
     from labengine_widgets.compare.first_difference import side_sentence  # for views only
     from labengine_widgets.words.phrases import phrase
@@ -152,7 +153,7 @@ def why_of(sides: Sides, names: tuple[str, str]) -> Why:
     return why_different(left, right, found[0].left, found[0].right, (one, other), names)
 
 
-def _reason(side: RecordedSide, event: Event | None) -> str:
+def _reason(side: Looking, event: Event | None) -> str:
     """Return the method that decided, and its one-line reason; empty where neither is known."""
     if event is None:
         return ""

@@ -69,9 +69,9 @@ class PairBreakpoints:
         """Add a breakpoint to both sides, or, where one side refuses it, to neither."""
         left, right = self._pair.labs
         with interrupts_deferred():
-            one = left.break_on(kind, **fields)
+            one = left.session.break_on(kind, fields)
             try:
-                other = right.break_on(kind, **fields)
+                other = right.session.break_on(kind, fields)
             except BaseException:
                 one.close()
                 raise
@@ -116,7 +116,7 @@ class PairHistory:
 
     def _rewind_one(self, lab: LiveSide, to: int, step: int) -> None:
         try:
-            lab.rewind(to)
+            History(lab.session).rewind(to)
         except BaseException as error:
             error.add_note(f"The two sides may stand apart: comparison.rewind({step}) brings both there.")
             raise
@@ -163,6 +163,6 @@ class PairHistory:
         due, left = self._pair.follow_ups.due_after, self._pair.labs[0]
         if progress(left)[0] >= due:
             return
-        if left.num_known_steps < due:
+        if History(left.session).num_known_steps < due:
             raise ConfigError(f"the story goes on after step {due}: comparison.step() takes both there first")
         self.rewind(due)

@@ -13,13 +13,13 @@ from labengine.record.timeline import Timeline
 from labengine.session.compare.lockstep import Act, FollowUps, Lockstep, progress
 from labengine.session.compare.sides import (
     LiveSide,
-    RecordedSide,
     first_unequal,
     requests_of,
     session_of,
     timeline_of,
 )
 from labengine.session.fair_lock import FairLock
+from labengine.session.looking import Looking
 from labengine.session.stepper import LabClosedError
 
 Ends = tuple[int, int]
@@ -43,9 +43,7 @@ class SidePair:
     on_progress: called after each act.
     """
 
-    def __init__(
-        self, left: RecordedSide, right: RecordedSide, follow_ups: FollowUps, on_progress: Callable[[], object]
-    ) -> None:
+    def __init__(self, left: Looking, right: Looking, follow_ups: FollowUps, on_progress: Callable[[], object]) -> None:
         self.left, self.right = left, right
         self.timelines: tuple[Timeline, Timeline] = timeline_of(left), timeline_of(right)
         self.is_live = session_of(left) is not None and session_of(right) is not None
@@ -66,7 +64,7 @@ class SidePair:
         self._generations = self.generations
 
     @property
-    def sides(self) -> tuple[RecordedSide, RecordedSide]:
+    def sides(self) -> tuple[Looking, Looking]:
         """Left and right."""
         return self.left, self.right
 

@@ -7,11 +7,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
+from labengine.engine.step_report import StepReport
 from labengine.session.background import Background
 from labengine.session.compare.lockstep import FollowUps
 from labengine.session.compare.pair import SidePair
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.breakpoints import BreakpointHit
+from labengine.session.history.history import History
 from labengine.session.runs import RunCount
 
 
@@ -46,11 +48,15 @@ class PairRuns:
         if waiting is not None:
             waiting.session.breakpoints.forget_hit()
         idle = (waiting, self._crashed())
-        return pair.do_aligned(lambda lab: lab.session.stepper.engine.report if lab in idle else lab.step())
+
+        def step(lab: LiveSide) -> StepReport:
+            return lab.session.stepper.engine.report if lab in idle else lab.session.runs.step()
+
+        return pair.do_aligned(step)
 
     def _crashed(self) -> LiveSide | None:
         """Return the side that is at its crash, while the other one can go on."""
-        crashed = [lab for lab in self._pair.labs if lab.is_at_crash]
+        crashed = [lab for lab in self._pair.labs if History(lab.session).is_at_crash]
         return crashed[0] if len(crashed) == 1 else None
 
     # -- runs, whose steps may overlap ---------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ class PairRuns:
             self._pair.lockstep.forget()
             self._pair.follow_ups, self._pair.cut_off = FollowUps(), None
             with self._pair.going_back():
-                self._pair.lockstep.do(lambda lab: lab.reset())
+                self._pair.lockstep.do(lambda lab: lab.session.reset())
                 self._pair.begin_aligned()
 
     def _step_in_background(self) -> bool:

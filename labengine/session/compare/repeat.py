@@ -70,7 +70,7 @@ class PairRepeat:
         try:
             self._runs.step()
         except Exception as error:
-            if not any(lab.crash is not None and lab.crash.exception is error for lab in labs):
+            if not any(_has_raised(lab, error) for lab in labs):
                 raise
         return before != [*map(_num_steps, labs)]
 
@@ -98,11 +98,16 @@ def _ignoring_crashes(lab: LiveSide, call: Callable[..., Any]) -> Callable[..., 
         try:
             return call(*arguments, **keywords)
         except Exception as error:
-            if lab.crash is None or lab.crash.exception is not error:
+            if not _has_raised(lab, error):
                 raise
         return None
 
     return stepping
+
+
+def _has_raised(lab: LiveSide, error: Exception) -> bool:
+    crash = lab.session.crashes.newest
+    return crash is not None and crash.exception is error
 
 
 def _act(due: Input) -> Act:

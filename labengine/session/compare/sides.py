@@ -2,100 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.engine.request_maker import seed_of
-from labengine.engine.step_report import Phase, StepReport
-from labengine.events import Event, RequestAdded
-from labengine.record.snapshot import Snapshot
+from labengine.events import RequestAdded
 from labengine.record.timeline import Timeline
 from labengine.record.wording import request_name
-from labengine.session.history.breakpoints import Breakpoint
-from labengine.session.history.crash import Crash
 from labengine.session.history.inputs import AddInput
+from labengine.session.looking import Looking
 from labengine.session.saved.trace import Trace
 from labengine.session.session import Session
 
 if TYPE_CHECKING:  # widgets are imported for views only
-    from labengine_widgets.feed.feed import Feed
-    from labengine_widgets.selection import Selection
-    from labengine_widgets.view_source import ViewSource
+    pass
 
 SAME_WAY = "compare labs that were given the same requests (lab.fork(edition=...) makes such a one), or empty ones"
 
 
-class RecordedSide(Protocol):
-    """One side of a comparison: a lab or an opened trace, with a recording and views of its own."""
-
-    @property
-    def timeline(self) -> Timeline | None:
-        """The side's recording."""
-
-    @property
-    def title(self) -> str:
-        """The side's title, one line."""
-
-    @property
-    def crash(self) -> Crash | None:
-        """The newest exception that a part has raised inside a step."""
-
-    @property
-    def feed(self) -> Feed:
-        """The feed of all its views."""
-
-    @property
-    def selection(self) -> Selection | None:
-        """The selection of its views."""
-
-    @selection.setter
-    def selection(self, selected: Selection | tuple[str, int | str] | None) -> None: ...
-
-    def snapshot(self) -> Snapshot:
-        """Return its newest state."""
-
-    def token_text(self, token_id: int) -> str:
-        """Return one token as text."""
-
-    def view_source(self) -> ViewSource:
-        """Return the views' interface to the side."""
-
-    def close(self) -> None:
-        """Close the side."""
-
-
-class LiveSide(RecordedSide, Protocol):
+class LiveSide(Looking):
     """A side that can be stepped: a lab."""
 
     session: Session
-
-    def abort(self, request_id: int | str) -> bool:
-        """End a request."""
-
-    def step(self, num_steps: int = 1) -> StepReport:
-        """Take steps."""
-
-    def next_phase(self) -> Phase | None:
-        """Do the next phase of a step."""
-
-    def break_on(self, kind: type[Event] | str | Callable[[Event], object] | None = None, **fields: Any) -> Breakpoint:
-        """Add a breakpoint."""
-
-    def rewind(self, step: int) -> None:
-        """Go back to a step."""
-
-    def reset(self) -> None:
-        """Reset to an empty engine."""
-
-    @property
-    def is_at_crash(self) -> bool:
-        """True while the newest input is a step in which a part raised."""
-
-    @property
-    def num_known_steps(self) -> int:
-        """The newest step that its inputs lead to."""
+    """The lab's parts."""
 
 
 def session_of(side: object) -> Session | None:
@@ -104,7 +35,7 @@ def session_of(side: object) -> Session | None:
     return session if isinstance(session, Session) else None
 
 
-def timeline_of(side: RecordedSide) -> Timeline:
+def timeline_of(side: Looking) -> Timeline:
     """Return the recording of a side. ConfigError where nothing is recorded."""
     if side.timeline is None:
         raise ConfigError("a lab made with record=False cannot be compared: nothing of it is recorded")
@@ -114,17 +45,18 @@ def timeline_of(side: RecordedSide) -> Timeline:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def names_of(left: RecordedSide, right: RecordedSide) -> tuple[str, str]:
+def names_of(left: Looking, right: Looking) -> tuple[str, str]:
     """Return the names of the sides: their editions."""
     one, other = _edition(left), _edition(right)
     return (f"{one}, left", f"{other}, right") if one == other else (one, other)
 
 
-def _edition(side: RecordedSide) -> str:
+def _edition(side: Looking) -> str:
+    if isinstance(side, Trace):
+        return side.edition
     session = session_of(side)
-    if session is not None:
-        return session.parts.name
-    return side.edition if isinstance(side, Trace) else side.title
+    assert session is not None
+    return session.parts.name
 
 
 def checked_names(names: object) -> tuple[str, str] | None:
@@ -139,7 +71,7 @@ def checked_names(names: object) -> tuple[str, str] | None:
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def refuse_incomparable(left: RecordedSide, right: RecordedSide) -> None:
+def refuse_incomparable(left: Looking, right: Looking) -> None:
     """Raise ConfigError for two sides that cannot be compared. Nothing has changed then."""
     for side in (left, right):
         if session_of(side) is None and not isinstance(side, Trace):
@@ -160,7 +92,7 @@ def _instead(side: object) -> str:
     return "lab.fork(edition=...) makes a second lab that has gone the same way"
 
 
-def _refuse_other_requests(left: RecordedSide, right: RecordedSide) -> None:
+def _refuse_other_requests(left: Looking, right: Looking) -> None:
     """Raise ConfigError for sides with different requests, and for labs after different steps.
 
     Of recordings one may be shorter: it ends before the last requests of the other come.
@@ -206,7 +138,7 @@ def requests_of(session: Session, first: int = 0) -> list[RequestSettings]:
         return [_of_input(add, request_id, session.config) for request_id, add in enumerate(adds[first:], first)]
 
 
-def _requests_of(side: RecordedSide) -> list[RequestSettings]:
+def _requests_of(side: Looking) -> list[RequestSettings]:
     session = session_of(side)
     if session is not None:
         return requests_of(session)

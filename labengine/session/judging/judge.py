@@ -6,7 +6,7 @@ from contextlib import closing
 
 from labengine.config import ConfigError
 from labengine.isolation.endings import interrupts_named, is_of_a_part, said_of
-from labengine.session.compare.sides import RecordedSide, checked_names
+from labengine.session.compare.sides import checked_names
 from labengine.session.judging.measured import Evidence, Figures, evidence_of
 from labengine.session.judging.repetition import Repetition
 from labengine.session.judging.run import JudgedRun, refuse_unlike, run_of
@@ -23,13 +23,14 @@ from labengine.session.judging.sentences import (
     unseen_sentence,
 )
 from labengine.session.judging.verdict import Kind, RunVerdict
+from labengine.session.looking import Looking
 
 Pair = tuple[JudgedRun, JudgedRun]
 
 
 def judge(
-    run_a: RecordedSide | tuple[RecordedSide, int | str],
-    run_b: RecordedSide | tuple[RecordedSide, int | str],
+    run_a: Looking | tuple[Looking, int | str],
+    run_b: Looking | tuple[Looking, int | str],
     *,
     request: int | str = 0,
     names: tuple[str, str] | None = None,

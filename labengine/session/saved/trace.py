@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
 import warnings
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
+from itertools import count
 from os import PathLike
 from types import NoneType
 from typing import Any
@@ -16,7 +20,6 @@ from labengine.record.files.recorded_timeline import RecordedTimeline
 from labengine.record.gap import Gap
 from labengine.record.wording import readable, visible
 from labengine.session.saved.code import to_code
-from labengine.session.saved.run_script import run_script
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
 from labengine.session.view_source import RecordingViewSource
@@ -172,3 +175,19 @@ def _typed(value: Any, *types: type) -> Any:
     if type(value) not in types:
         raise TypeError(f"{str(value)[:40]!r} is no {' or '.join(t.__name__ for t in types)}")
     return value
+
+
+_numbers = count(1)
+
+
+def run_script(text: str, title: str) -> Any:  # a Lab, a class of a higher package
+    """Execute a script, and return its variable `lab`. The script's errors are raised, with its lines.
+
+    Its source is kept, so that Why? shows the classes that it defines.
+    """
+    name = f"<script {next(_numbers)} of {title}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {"__name__": "__main__"}
+    with redirect_stdout(StringIO()):  # it ends by printing the lab
+        exec(compile(text, name, "exec"), space)
+    return space["lab"]

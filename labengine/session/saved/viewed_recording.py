@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
@@ -18,12 +18,9 @@ from labengine.record.violation import Violation, gravest_first
 from labengine.record.wording import readable
 from labengine.session.history.crash import Crash, newest_crash
 from labengine.session.looking import Looking
-from labengine.session.recording_views import RecordingViews
 from labengine.system.atomic_write import only_for_the_user
-from labengine.system.closing import Closing
 
 if TYPE_CHECKING:  # pandas and widgets, for views only
-    from labengine_widgets.view_source import ViewSource
     from labengine_widgets.why import Why
 
 _numbers = count(1)
@@ -37,7 +34,7 @@ _MAX_MESSAGE = 4_000
 HeldStill = Callable[[], AbstractContextManager[None]]
 
 
-class ViewedRecording(Looking, Closing, ABC):
+class ViewedRecording(Looking):
     """What an opened trace and an attached stream have in common.
 
     timeline: the events, and the state at any moment among them. held_still: a context manager in which none is added.
@@ -52,13 +49,9 @@ class ViewedRecording(Looking, Closing, ABC):
     def __init__(self, timeline: Timeline, held_still: HeldStill = nullcontext) -> None:
         self.timeline: Timeline = timeline
         self._lab = f"trace {next(_numbers)}"
-        self._views = RecordingViews(timeline, self.view_source, crash=lambda: self.crash, held_still=held_still)
+        self._begin_looking(held_still)
 
     # -- what a recording says of itself -------------------------------------------------------------------------------
-
-    @abstractmethod
-    def view_source(self) -> ViewSource:
-        """Return the views' interface to this recording."""
 
     @abstractmethod
     def save(self, path: str | PathLike[str]) -> None:
@@ -134,7 +127,7 @@ class ViewedRecording(Looking, Closing, ABC):
 
     def close(self) -> None:
         """Close the views. Twice is harmless; looking still works."""
-        self._views.close()
+        self.close_views()
 
     def __repr__(self) -> str:
         from labengine_widgets.pictures.ascii import block_map  # for views only

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save
 
 from engine.external.pools import FINGERPRINT, SimulatedPool, TensorPool, chain, hash_of, held, saved, transfer
 from labengine.core.connector import LoadError
@@ -33,16 +32,8 @@ def bit_flipped_in_the_values(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
-def without_digest(data: bytes) -> bytes:
-    return save({"layers.0.keys": torch.zeros(4, 2, 8)}, metadata={"format": "labengine-kv-1"})
-
-
 def of_another_shape(data: bytes) -> bytes:
     return data.replace(b'"shape":[4,2,8]', b'"shape":[8,2,4]')
-
-
-def of_another_dtype(data: bytes) -> bytes:
-    return data.replace(b'"dtype":"F32"', b'"dtype":"I32"')
 
 
 def under_another_name(data: bytes) -> bytes:
@@ -56,18 +47,13 @@ def of_another_format(data: bytes) -> bytes:
 DAMAGES = {
     truncated: "its file is damaged: .*incomplete metadata",
     bit_flipped_in_the_values: "its file is damaged: the digest is wrong",
-    without_digest: "its file is another block's, or damaged: model is None",
     of_another_shape: "the digest is wrong",
-    of_another_dtype: "the digest is wrong",
     under_another_name: "the digest is wrong",
     of_another_format: "its file is not in the format labengine-kv-1",
     lambda data: b"": "its file is damaged",
-    lambda data: data[:6]: "its file is damaged",
     lambda data: b"\xff" * 300: "its file is damaged",
-    lambda data: data + b"\0": "its file is damaged",
     lambda data: (2).to_bytes(8, "little") + b"[]": "its file is damaged",
     lambda data: (100_000).to_bytes(8, "little") + b"[" * 100_000: "its file is damaged",
-    lambda data: b"\x80\x04" + b"." * 60: "its file is damaged",
 }
 
 
@@ -108,13 +94,6 @@ def test_an_intact_file_of_another_block_is_refused(fingerprint: str, group: int
         decode(fingerprint, (group, hash_of(name)), data)
 
 
-def test_a_file_moved_to_another_blocks_name_is_refused(disk: DiskStore) -> None:
-    pool = saved(disk, [1, 2])
-    shutil.copy(file_of(disk, 1), file_of(disk, 2))
-    with pytest.raises(LoadError, match="block_hash is 00000001"):
-        disk.start_load_kv(chain(2), pool)
-
-
 def test_names_dtypes_and_shapes_are_part_of_the_digest() -> None:
     zeros = torch.zeros(8, dtype=torch.float32)
     alike = [
@@ -150,16 +129,6 @@ def test_a_folder_that_is_gone_is_reported_and_then_made_again(disk: DiskStore) 
         disk.start_load_kv(chain(1), pool)
     assert disk.save_kv(chain(1), pool) == tuple(chain(1))
     disk.start_load_kv(chain(1), pool)
-
-
-def test_a_folder_in_a_files_place_is_reported(disk: DiskStore) -> None:
-    pool = saved(disk, [1])
-    file_of(disk, 1).unlink()
-    file_of(disk, 1).mkdir()
-    with pytest.raises(LoadError, match=r"1 of 1 blocks could not be loaded; .*it is a folder"):
-        disk.start_load_kv(chain(1), pool)
-    assert held(disk, [1]) == []
-    assert "could not be removed" in disk.failures[-1]
 
 
 def test_no_pickle_is_ever_read(disk: DiskStore, tmp_path: Path) -> None:

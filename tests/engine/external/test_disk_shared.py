@@ -8,12 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
-import pytest
-
 from checkout import child_environment
 from engine.external.pools import FINGERPRINT, TensorPool, chain, held, saved, transfer
 from engine.external.tussle import tussle
-from labengine.core.connector import LoadError
 from labengine.engine.external import DiskStore
 from waiting import PATIENCE
 
@@ -24,22 +21,6 @@ import sys
 from engine.external.tussle import tussle
 tussle(sys.argv[1], seed=int(sys.argv[2]), max_bytes=int(sys.argv[3]), num_operations=100)
 """
-
-
-def test_what_another_store_saved_is_found_on_opening(disk: DiskStore, reopened: Reopen) -> None:
-    pool = saved(disk, [1])
-    before = pool.bits(transfer(1))
-    reopened().start_load_kv([transfer(1, block_id=9)], pool)
-    assert pool.bits(transfer(9)) == before
-
-
-def test_what_another_store_removed_is_a_failed_load_and_then_a_miss(disk: DiskStore, reopened: Reopen) -> None:
-    pool = saved(disk, [1, 2])
-    reopened().forget(chain(1))
-    with pytest.raises(LoadError, match="its file is gone"):
-        disk.start_load_kv(chain(1, 2), pool)
-    assert held(disk, [1, 2]) == [2]
-    assert disk.failures == []
 
 
 def test_two_stores_may_write_the_same_block(disk: DiskStore, reopened: Reopen) -> None:

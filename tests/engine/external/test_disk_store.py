@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 
 from engine.external.pools import FINGERPRINT, SimulatedPool, TensorPool, chain, hash_of, held, saved, transfer
 from labengine.config import ConfigError
-from labengine.core.connector import LoadError
 from labengine.engine.external import DiskStore
 from labengine.engine.external.block_files import namespace_of
 
@@ -48,14 +47,6 @@ def test_every_bit_survives_a_restart(disk: DiskStore, reopened: Reopen, dtype: 
     loads = [transfer(name, block_id=name + 10) for name in (1, 2)]
     reopened().start_load_kv(loads, pool)
     assert [pool.bits(block) for block in loads] == before
-
-
-def test_keys_of_a_simulated_model_survive_a_restart(disk: DiskStore, reopened: Reopen) -> None:
-    disk.save_kv(chain(1, 2), SimulatedPool())
-    pool, again = SimulatedPool(), reopened()
-    assert held(again, range(9)) == [1, 2]
-    again.start_load_kv(chain(1, 2), pool)
-    assert pool.written == [(0, 1, None), (0, 2, None)]
 
 
 def test_views_and_permuted_tensors_are_saved_as_they_look(disk: DiskStore) -> None:
@@ -110,13 +101,6 @@ def test_the_order_of_use_survives_a_restart(disk: DiskStore, reopened: Reopen) 
     assert held(again, range(9)) == [1, 2, 5, 6]
 
 
-def test_a_smaller_cap_is_kept_from_the_start(disk: DiskStore, reopened: Reopen) -> None:
-    saved(disk, [1, 2, 3, 4])
-    again = reopened(max_bytes=disk.num_bytes // 2)
-    assert held(again, range(9)) == [3, 4]
-    assert num_bytes_on(disk.path) == again.num_bytes
-
-
 def test_models_share_the_folder_and_the_cap_but_no_block(disk: DiskStore, reopened: Reopen) -> None:
     saved(disk, [1, 2])
     cap = disk.num_bytes + 100  # the other fingerprint may be a little longer
@@ -138,10 +122,6 @@ def test_any_fingerprint_makes_a_folder_inside_the_path(tmp_path: Path, fingerpr
     assert file.parent.parent.parent == tmp_path / "kv"
 
 
-def test_fingerprints_that_read_alike_have_folders_of_their_own() -> None:
-    assert namespace_of("a b") != namespace_of("a-b")
-
-
 def test_what_is_not_a_block_is_left_alone(disk: DiskStore, reopened: Reopen) -> None:
     saved(disk, [1])
     strangers = [
@@ -159,34 +139,10 @@ def test_what_is_not_a_block_is_left_alone(disk: DiskStore, reopened: Reopen) ->
     assert files(disk.path) == sorted(strangers)
 
 
-def test_nothing_is_touched_before_bind(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path / "kv")
-    assert not store.has(0, hash_of(1))
-    assert store.save_kv(chain(1), TensorPool()) == ()
-    assert "bind(fingerprint) was not called yet" in store.failures[0]
-    with pytest.raises(LoadError, match="the store is closed, or bind"):
-        store.start_load_kv(chain(1), TensorPool())
-    store.forget(chain(1))
-    assert not (tmp_path / "kv").exists()
-
-
-def test_closing_keeps_the_files(disk: DiskStore) -> None:
-    saved(disk, [1])
-    disk.close()
-    assert held(disk, [1]) == []
-    disk.bind(FINGERPRINT)
-    assert held(disk, [1]) == [1]
-
-
 def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "kv").write_text("mine")
     with pytest.raises(ConfigError, match="is a file; a disk store needs a folder"):
         DiskStore(tmp_path / "kv")
-
-
-def test_a_home_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert DiskStore("~/kv").path == tmp_path / "kv"
 
 
 def test_the_folder_is_looked_at_again_every_so_often(
@@ -207,8 +163,3 @@ def test_uses_are_in_order_whatever_the_clock_says(disk: DiskStore, monkeypatch:
     saved(disk, [1, 2, 3])
     times = [os.stat(file).st_mtime_ns for file in files(disk.path)]
     assert times == sorted(set(times))
-
-
-def test_describe_names_folder_and_bytes(disk: DiskStore) -> None:
-    disk.save_kv(chain(1), SimulatedPool())
-    assert disk.describe() == f"disk, {disk.path}: 1 block of this model, {disk.num_bytes} B of 4.0 GiB in all"

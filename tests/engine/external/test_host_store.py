@@ -34,14 +34,6 @@ def test_the_least_recently_used_block_goes(caps: dict[str, int]) -> None:
     assert held(store, range(9)) == [3, 4, 5]
 
 
-def test_asking_is_no_use() -> None:
-    store = HostStore(max_blocks=2)
-    pool = saved(store, [1, 2])
-    assert held(store, [1]) == [1]
-    saved(store, [3], pool)
-    assert held(store, range(9)) == [2, 3]
-
-
 def test_of_a_chain_that_does_not_fit_the_head_stays() -> None:
     store = HostStore(max_blocks=3)
     stored = store.save_kv(chain(1, 2, 3, 4, 5), TensorPool())
@@ -78,13 +70,6 @@ def test_a_cap_of_blocks_bounds_a_simulated_model_too() -> None:
     store = HostStore(max_blocks=4, max_bytes=10)
     store.save_kv(chain(*range(9)), SimulatedPool())
     assert (len(store), store.num_bytes) == (4, 0)
-
-
-def test_describe_names_the_caps() -> None:
-    assert HostStore().describe() == "host memory: 0 blocks, 0 B"
-    store = HostStore(max_blocks=2_000, max_bytes=2**20)
-    saved(store, [1])
-    assert store.describe() == "host memory: 1 of 2,000 blocks, 1.0 KiB of 1.0 MiB"
 
 
 @pytest.mark.parametrize("caps", [{"max_blocks": 0}, {"max_bytes": -1}, {"max_blocks": "many"}, {"max_bytes": 1e9}])

@@ -8,14 +8,8 @@ import pytest
 
 from checkout import child_environment
 from labengine.config import ConfigError
-from labengine.engine.external import Delayed, DiskStore, HostStore, open_store
+from labengine.engine.external import DiskStore, HostStore, open_store
 from waiting import PATIENCE
-
-
-def test_host_is_memory_with_caps() -> None:
-    store = open_store("host")
-    assert isinstance(store, HostStore)
-    assert store.describe() == "host memory: 0 of 65,536 blocks, 0 B of 1.0 GiB"
 
 
 def test_disk_is_a_folder_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -38,11 +32,6 @@ def test_a_path_or_a_text_with_a_separator_is_a_folder(monkeypatch: pytest.Monke
         store = open_store(spec)
         assert isinstance(store, DiskStore)
         assert store.path == path
-
-
-def test_a_connector_comes_back_as_it_is() -> None:
-    late = Delayed(HostStore())
-    assert open_store(late) is late
 
 
 @pytest.mark.parametrize("spec", ["memory", "Host", "", "kv", 3, None, True, b"/kv", HostStore, ["disk"]])

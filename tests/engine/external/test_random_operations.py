@@ -93,7 +93,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     return open_store
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_store_does_what_a_dict_does(make: Open, seed: int) -> None:
     rng = random.Random(seed)
     sizes = sizes_in(make)
@@ -139,10 +139,9 @@ def _compare(store: KVStore, model: Model) -> None:
     assert _bytes(store) == model.num_bytes <= model.max_bytes
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("threaded", [False, True])
-def test_late_loads_write_what_was_saved_and_nothing_after_a_cancel(make: Open, seed: int, threaded: bool) -> None:
-    rng, pool = random.Random(seed), TensorPool()
+def test_late_loads_write_what_was_saved_and_nothing_after_a_cancel(make: Open, threaded: bool) -> None:
+    rng, pool = random.Random(0), TensorPool()
     store = make(12 * sizes_in(make)[0])
     late = Threaded(store) if threaded else Delayed(store, steps=2)
     under_way: dict[int, list[BlockTransfer]] = {}

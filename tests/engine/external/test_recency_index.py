@@ -16,39 +16,6 @@ def index_of(sizes: dict[str, int], max_entries: int | None = None, max_bytes: i
     return index
 
 
-def test_room_is_made_at_the_least_recently_used_end() -> None:
-    index = index_of({"a": 10, "b": 20, "c": 30}, max_bytes=60)
-    index.touch("a")
-    assert index.make_room(25) == ["b", "c"]
-    assert (index.entries(), index.num_bytes) == (["a"], 10)
-
-
-def test_room_for_one_more_under_a_cap_of_entries() -> None:
-    index = index_of({"a": 1, "b": 1, "c": 1}, max_entries=3)
-    assert index.make_room(1) == ["a"]
-    assert index.make_room(1) == []
-
-
-def test_adding_again_counts_once_and_moves_to_the_end() -> None:
-    index = index_of({"a": 10, "b": 20})
-    index.add("a", 5)
-    assert (index.entries(), index.num_bytes, len(index)) == (["b", "a"], 25, 2)
-
-
-def test_unknown_entries_stay_unknown() -> None:
-    index = index_of({"a": 10})
-    index.touch("x")
-    index.drop("x")
-    assert "x" not in index
-    assert (index.entries(), index.num_bytes) == (["a"], 10)
-
-
-def test_no_caps_no_victims() -> None:
-    index = index_of({str(i): 2**40 for i in range(50)})
-    assert index.make_room(2**50) == []
-    assert index.can_hold(2**60)
-
-
 def test_bytes_add_up_when_threads_touch_and_drop_meanwhile() -> None:
     index = index_of({}, max_bytes=500)
 

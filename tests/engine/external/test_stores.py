@@ -32,15 +32,6 @@ def test_what_was_saved_does_not_change_with_the_pool(store: KVStore) -> None:
     assert pool.bits(transfer(9)) == before != pool.bits(transfer(3))
 
 
-def test_what_was_loaded_can_be_overwritten_and_loaded_again(store: KVStore) -> None:
-    pool = saved(store, [3])
-    before = pool.bits(transfer(3))
-    for seed in (1, 2):
-        store.start_load_kv(chain(3), pool)
-        assert pool.bits(transfer(3)) == before
-        pool.fill(chain(3), seed=seed)
-
-
 def test_equal_hashes_in_two_groups_are_two_entries(store: KVStore) -> None:
     pool = TensorPool()
     pool.fill(chain(3))
@@ -57,13 +48,6 @@ def test_an_entry_is_written_once(store: KVStore) -> None:
     assert pool.num_reads == reads
 
 
-def test_two_blocks_of_one_content_are_saved_once(store: KVStore) -> None:
-    pool = TensorPool()
-    both = [transfer(3), transfer(3, block_id=7, request_id=1)]
-    assert len(store.save_kv(both, pool)) == 1
-    assert held(store, [3]) == [3]
-
-
 def test_one_missing_block_keeps_all_others_out_of_the_pool(store: KVStore) -> None:
     pool = saved(store, [1, 2, 3])
     store.forget(chain(2))
@@ -74,14 +58,6 @@ def test_one_missing_block_keeps_all_others_out_of_the_pool(store: KVStore) -> N
     assert pool.written == []
     store.start_load_kv(chain(1, 3), pool)
     assert pool.written == [(0, 1), (0, 3)]
-
-
-def test_forgetting_is_for_good_and_harmless_when_there_is_nothing(store: KVStore) -> None:
-    pool = saved(store, [1, 2])
-    store.forget(chain(1, 9))
-    store.forget(chain(1))
-    assert held(store, [1, 2]) == [2]
-    assert store.save_kv(chain(1), pool) == tuple(chain(1))
 
 
 def test_a_simulated_block_is_its_key_alone(store: KVStore) -> None:
@@ -129,13 +105,6 @@ def test_a_store_serves_one_model_until_it_is_closed(store: KVStore) -> None:
     store.close()
     store.bind("gemma")
     assert held(store, range(10)) == []
-
-
-def test_describe_is_one_line(store: KVStore) -> None:
-    saved(store, [1, 2])
-    assert "2 blocks" in store.describe() or "2 of" in store.describe()
-    assert "\n" not in store.describe()
-    assert store.failures == []
 
 
 def test_a_block_loaded_into_twice_is_reported_and_changes_nothing(store: KVStore) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from threading import Event, current_thread
+from threading import current_thread
 
 import pytest
 
@@ -119,17 +119,6 @@ def test_what_hung_is_missing_until_it_is_saved_again(hanging: Hangs) -> None:
     assert outcome(late, pool) == ({0}, set())
 
 
-def test_others_get_through_while_one_hangs(hanging: Hangs) -> None:
-    late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
-    saved(late, [1, 2], pool)
-    begin_to_hang(late, hanging, 1, pool)
-    late.start_load_kv(chain(2, request_id=2), pool)
-    assert outcome(late, pool) == ({2}, set())
-    assert late.save_kv(chain(3), pool) == tuple(chain(3))
-    hanging.release()
-    assert outcome(late, pool) == ({1}, set())
-
-
 def test_a_cancelled_load_never_writes_even_if_it_has_finished(hanging: Hangs) -> None:
     late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
     saved(late, [1, 2], pool)
@@ -172,15 +161,6 @@ def test_waiting_ends_when_a_load_finishes_or_is_cancelled_or_at_the_timeout(han
     assert late.get_finished(pool) == ({2}, set())
 
 
-def test_waiting_ends_with_the_load(hanging: Hangs) -> None:
-    late, pool = Threaded(hanging, timeout_s=600), OwnThreadPool()
-    saved(late, [1], pool)
-    late.start_load_kv(chain(1), pool)
-    threading.Timer(0.2, hanging.release).start()
-    assert waited(late, PATIENCE) < SOON_S
-    assert late.get_finished(pool) == ({0}, set())
-
-
 SOON_S = PATIENCE / 2
 """A wait that does not end with its reason takes the whole patience."""
 
@@ -200,28 +180,7 @@ def test_closing_does_not_wait_for_what_hangs(hanging: Hangs) -> None:
     assert (late.get_finished(pool), pool.written) == ((set(), set()), [])
 
 
-def test_starting_a_load_does_not_wait_for_the_store() -> None:
-    class Slow(HostStore):
-        release, is_released = Event(), Event()
-
-        def start_load_kv(self, loads, kv):  # type: ignore[no-untyped-def]
-            assert self.release.wait(PATIENCE)
-            self.is_released.set()
-            super().start_load_kv(loads, kv)
-
-    late, pool = Threaded(Slow()), OwnThreadPool()
-    saved(late, [1], pool)
-    late.start_load_kv(chain(1), pool)
-    assert not Slow.is_released.is_set()
-    Slow.release.set()
-    assert outcome(late, pool) == ({0}, set())
-
-
 @pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan"), "soon", True, None])
 def test_timeouts_are_checked(timeout_s: float) -> None:
     with pytest.raises(ConfigError, match="timeout_s must be a number of seconds above 0"):
         Threaded(HostStore(), timeout_s)
-
-
-def test_describe_names_the_timeout() -> None:
-    assert Threaded(HostStore(), timeout_s=2).describe().endswith("; read on threads, 2 s at most")

@@ -45,7 +45,7 @@ STATIC = changes(
     ("rows of the step before are not padded", "if now < before:", "if now < before - 1:"),
 )
 GRAPH_STAGING = changes(
-    "forward/graph_staging.py",
+    "forward/choice.py",
     "test_static_step.py",
     ("decodes are staged on the device", "if all(request.num_tokens == 1", "if all(request.num_tokens == 0"),
     ("a step that no graph holds stays on the host", "if self._takes(step):", "if True:"),
@@ -221,7 +221,6 @@ AHEAD = changes(
 LAUNCHED = changes(
     "model_runner.py",
     "test_launch_ahead.py",
-    ("a step is launched ahead over logits that top-p may need", " or sampled.batch.has_top_p:", ":"),
     (
         "a step_tensors of one's own gets placeholders",
         " or type(self).step_tensors is not ModelRunner.step_tensors:",

@@ -126,8 +126,8 @@ DTYPES = pytest.mark.parametrize("dtype", [FLOAT, BF16], ids=["float32", "bf16"]
 
 
 @DTYPES
-@pytest.mark.parametrize("block_size", [1, 3, 4, 16, 256])
-@pytest.mark.parametrize("window", [None, 1, 2, 5, 8, 22, 100])
+@pytest.mark.parametrize("block_size", [1, 3, 16])
+@pytest.mark.parametrize("window", [None, 1, 5, 22])
 def test_mixed_steps(block_size: int, window: int | None, dtype: torch.dtype) -> None:
     case = Case(Heads(), LENGTHS, group_of(block_size, window), dtype)
     for chunks in STEPS:
@@ -135,8 +135,8 @@ def test_mixed_steps(block_size: int, window: int | None, dtype: torch.dtype) ->
 
 
 @DTYPES
-@pytest.mark.parametrize("head_dim", [8, 16, 40, 64, 80, 96, 128, 256])
-@pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(1, 1), (3, 1), (9, 3), (8, 2), (5, 1), (16, 1)])
+@pytest.mark.parametrize("head_dim", [8, 40, 64, 128, 256])
+@pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(1, 1), (9, 3), (8, 2), (5, 1)])
 def test_shapes_of_heads(num_heads: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
     case = Case(Heads(num_heads, num_kv_heads, head_dim), [60, 31], group_of(16), dtype)
     for chunks in ([50, 20], [9, 10], [1, 1]):
@@ -156,8 +156,8 @@ def test_long_texts(num_threads: int, window: int | None, dtype: torch.dtype) ->
         case.check(chunks, num_threads)
 
 
-@pytest.mark.parametrize("num_threads", [1, 2, 4])
-@pytest.mark.parametrize("length", [255, 256, 257, 1024, 3000])
+@pytest.mark.parametrize("num_threads", [1, 4])
+@pytest.mark.parametrize("length", [255, 256, 257, 3000])
 @DTYPES
 def test_few_long_decodes_are_split(length: int, num_threads: int, dtype: torch.dtype) -> None:
     case = Case(Heads(3, 1, 64), [length, 40], group_of(16), dtype)

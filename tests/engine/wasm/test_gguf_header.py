@@ -11,7 +11,7 @@ from gguf.quants import quantize
 
 from labengine.config import ConfigError
 from labengine.engine.wasm.gguf_header import GGUFHeader, read_header
-from labengine.engine.wasm.llama_sizes import LlamaSizes
+from labengine.engine.wasm.weights import LlamaSizes
 
 TOKENS = ["<|endoftext|>", "a", "Ġthe", "日"]
 

@@ -11,10 +11,9 @@ from engine.plan_builder import Dealer, plan_of
 from engine.wasm.fake_kernels import FakeKernels
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.engine.wasm.llama_sizes import LlamaSizes
 from labengine.engine.wasm.memory import Memory
 from labengine.engine.wasm.runner import PageRunner
-from labengine.engine.wasm.weights import LayerWeights, PageWeights
+from labengine.engine.wasm.weights import LayerWeights, LlamaSizes, PageWeights
 
 SIZES = LlamaSizes(2, 8, 16, 2, 1, 4, 32, 64, 1e-5, 10_000.0, frozenset({0}))
 BLOCK_BYTES = 2 * 2 * 4 * 4 * 4

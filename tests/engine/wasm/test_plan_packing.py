@@ -14,10 +14,8 @@ from labengine.config import ConfigError, GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.rope import RopeSpec
 from labengine.engine.step_tensors import step_tensors
-from labengine.engine.wasm.floats import Floats
-from labengine.engine.wasm.llama_sizes import LlamaSizes
-from labengine.engine.wasm.runner import packed_plan
-from labengine.engine.wasm.weights import inverse_frequencies
+from labengine.engine.wasm.runner import Floats, packed_plan
+from labengine.engine.wasm.weights import LlamaSizes, inverse_frequencies
 
 
 def random_plan(random: Random, block_size: int) -> StepPlan:

@@ -79,7 +79,7 @@ class ComparePage:
 
     def __init__(self, bare: BarePage, comparison: Comparison, width: int = 1220, *, has_kernel: bool = True) -> None:
         self.bare, self.page, self.comparison, self.has_kernel = bare, bare.page, comparison, has_kernel
-        self.widget = comparison._view = Carried(comparison.view_source())
+        self.widget = comparison._view = Carried(comparison)
         bare.show(f'<body data-jp-theme-light="true"><div id="cell" style="width: {width}px"></div></body>')
         self.carried: list[tuple[dict[str, Any], list[str]]] = []
         self.mount(self.widget.saved)

@@ -10,6 +10,7 @@ from widgets.compare.compare_page import ComparePage, numbers, show_comparison
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.journey
 def test_the_story_of_219_from_sentence_to_sentence() -> None:
     def check(page: ComparePage) -> None:
         assert page.text(".le-compare-title").startswith("nano-vllm-219")

@@ -122,6 +122,19 @@ def test_the_end_of_a_runs_last_step_is_followed_and_not_played(source: FakeView
     assert wire.states[-1]["payload"]["captioned"] == 33, "what is done by hand afterwards is told again"
 
 
+def test_a_request_after_a_run_does_not_keep_its_last_step_from_its_captions(
+    source: FakeViewSource, feed: Feed, wire: Wire
+) -> None:
+    source.is_running = True
+    source.say(merging_step())
+    feed.tick()
+    source.is_running = False
+    source.say([ev.RequestAdded(2, (1, 2, 3), 4)])
+    feed.tick()
+    feed.tick()
+    assert [message["payload"]["start"] for message in wire.of_type("captions")] == [3]
+
+
 def test_of_several_steps_by_hand_the_last_is_captioned(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.say([*merging_step(), ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()
@@ -210,13 +223,16 @@ def test_a_rolled_back_step_is_described_and_the_next_one_too(source: FakeViewSo
 
 
 def test_a_restarted_engine_starts_from_nothing(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
-    source.say(merging_step())
+    source.say([*merging_step(), ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()
     source.say(begin())
     feed.tick()
     full = wire.states[-1]
     assert (full["type"], full["view"]) == ("full", None)
     assert full["payload"]["start"] == 0 and full["payload"]["header"]["generation"] == 2
+    source.say([ev.RequestAdded(2, (1, 2, 3), 4)])
+    feed.tick()
+    assert wire.states[-1]["payload"]["captioned"] == 3, "where the step before the restart began means nothing now"
     source.say(merging_step())
     feed.tick()
     assert wire.states[-1]["generation"] == 2
@@ -552,10 +568,10 @@ def test_views_that_are_far_behind_begin_anew_where_that_takes_fewer_bytes(
 
 
 def test_the_slowest_way_to_a_browser_sets_the_rate(feed: Feed) -> None:
-    assert feed.bytes_a_second == BYTES_A_SECOND
+    assert feed._viewers.bytes_a_second == BYTES_A_SECOND
     slow, quick = Wire(), Wire()
     feed.attach(slow, 0, 1000)
     feed.attach(quick, 0, 10**7)
-    assert feed.bytes_a_second == 1000
+    assert feed._viewers.bytes_a_second == 1000
     feed.detach(slow)
-    assert feed.bytes_a_second == BYTES_A_SECOND
+    assert feed._viewers.bytes_a_second == BYTES_A_SECOND

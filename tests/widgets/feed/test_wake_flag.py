@@ -12,7 +12,7 @@ import labengine_widgets
 from ctrl_c import press_ctrl_c
 from disturbing import Countdown, SignalPoints
 from interrupting import interrupted, python_takes_ctrl_c
-from labengine_widgets.feed.wake_flag import WakeFlag
+from labengine_widgets.feed.worker import WakeFlag
 from waiting import PATIENCE
 
 ROOT = str(Path(labengine_widgets.__file__).parent)

@@ -10,6 +10,7 @@ from labengine.record.files.codec import event_of
 from labengine.record.files.keyframe import fold_of
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
+from labengine_widgets.feed.viewers import Viewer
 
 Message = dict[str, Any]
 
@@ -19,7 +20,7 @@ def read(buffer: bytes) -> Any:
     return json.loads(gzip.decompress(buffer) if buffer[:2] == b"\x1f\x8b" else buffer)
 
 
-class Wire:
+class Wire(Viewer):
     """A viewer that shows nothing."""
 
     def __init__(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from labengine import events as ev
 from labengine_widgets.why import Why, answers_along, why
-from labengine_widgets.why.engine_ids import MAX_LENGTH, with_engine_ids
 from labengine_widgets.why.past import Past
+from labengine_widgets.why.questions import MAX_LENGTH, with_engine_ids
 from labengine_widgets.why.subjects import Subject
 from recordings import timeline_of
 from widgets.why.why_runs import MERGED

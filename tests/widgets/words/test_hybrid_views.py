@@ -57,10 +57,10 @@ def test_the_story_says_who_takes_what_from_whom() -> None:
 
 def test_a_block_in_two_tables_is_seen_as_such() -> None:
     scene = scene_after([*before(), *interleaved()])
-    groups = {block_id: scene.groups_of(block_id) for block_id in range(1, 9)}
+    groups = {block_id: scene.owners.groups_of(block_id) for block_id in range(1, 9)}
     assert groups == {1: (0,), 2: (0,), 3: (1,), 4: (0, 1), 5: (0, 1), 6: (1,), 7: (0,), 8: (1,)}
     assert scene.fold.ref_counts[4] == 2
-    assert scene.groups_of(9) == ()
+    assert scene.owners.groups_of(9) == ()
 
 
 def test_null_is_described_alike_for_every_edition_and_is_no_block_in_use() -> None:

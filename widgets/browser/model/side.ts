@@ -7,8 +7,9 @@ import type { Scene } from "./scene.ts";
 
 export class Side {
   judged = { said: new Set<number>(), truth: new Set<number>() }; // blocks of a judged prediction
-  recording!: Recording; // from `begin` on, and so is the scene
-  scene!: Scene;
+  recording = Recording.full({ header: { kinds: [] } }); // empty until `begin`
+  scene: Scene = this.recording.head;
+  hasRecording = false;
   reference: Scene | null = null;
   moment = 0;
   status: Status = { title: "", running: false, phase: null };
@@ -16,12 +17,8 @@ export class Side {
 
   constructor(readonly index: number) {}
 
-  get hasRecording() {
-    return this.recording !== undefined;
-  }
-
   get title() {
-    return this.status.title || this.recording?.header.title || "";
+    return this.status.title || this.recording.header.title || "";
   }
 
   // True while the free queue's head would give away the answer to the question that the next step answers.
@@ -43,6 +40,7 @@ export class Side {
   // A whole new recording, or more of the one that is known.
   begin(payload: FullPayload, moment: number | undefined) {
     this.recording = Recording.full(payload);
+    this.hasRecording = true;
     this.texts.clear();
     this.moment = Math.max(this.recording.start, Math.min(moment ?? this.recording.end, this.recording.end));
     this.scene = this.recording.sceneAt(this.moment);

@@ -97,8 +97,8 @@ export class Controls {
 
   // True if some request is not finished at the newest moment, which need not be the one that is shown.
   hasWork() {
-    const [{ recording }] = this.stage.sides;
-    if (!recording) return true;
+    const [{ recording, hasRecording }] = this.stage.sides;
+    if (!hasRecording) return true;
     const { requests } = recording.sceneAt(recording.end);
     return [...requests.values()].some(({ status, isHolding }) => status !== "finished" || isHolding);
   }

@@ -89,29 +89,26 @@ export class PairTrack {
 
   // The oldest position whose events are here on both sides.
   get first() {
-    const starts = this.sides.map((side) => (side.hasRecording ? side.recording.start : 0));
+    const starts = this.sides.map(({ recording }) => recording.start);
     if (starts.every((start, side) => start <= this.starts[side])) return this.base;
     return Math.max(...starts.map((start, side) => this.positionAt(side, start)));
   }
 
   // False for captions about recordings that a rewind or a reset has ended, or about new ones that are still to come.
   get isCurrent() {
-    return this.sides.every((side, i) => side.hasRecording && side.recording.header.generation === this.generations[i]);
+    return this.sides.every(({ recording }, side) => recording.header.generation === this.generations[side]);
   }
 
   // Events have come on both sides that no caption is about.
   get isShort() {
     const reached = this.moments(this.lastCaption);
-    return this.sides.every(({ recording }, side) => recording && reached[side] < recording.end);
+    return this.sides.every(({ recording }, side) => reached[side] < recording.end);
   }
 
   // The newest position whose events have come on both sides.
   get end() {
     let end = this.lastCaption;
-    while (
-      end > this.base &&
-      this.row(end)?.[ENDS].some((moment, side) => moment > (this.sides[side].recording?.end ?? 0))
-    )
+    while (end > this.base && this.row(end)?.[ENDS].some((moment, side) => moment > this.sides[side].recording.end))
       end -= 1;
     return end;
   }

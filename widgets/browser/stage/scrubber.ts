@@ -52,7 +52,7 @@ export class Scrubber {
   element = element("div", "le-scrub", { role: "group", ariaLabel: "time" });
   span!: Span;
   numCaptions?: number;
-  positions!: number[];
+  positions: number[] = [];
   at!: number;
   total!: number;
 

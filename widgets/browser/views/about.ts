@@ -19,7 +19,7 @@ const nothing = (): About => ({ block: new Set(), request: new Set(), hash: new 
 export function aboutOf(selection: Selection | null, side: Side): About {
   const about = nothing(),
     { scene } = side;
-  if (!selection || !side.hasRecording || (selection.side ?? side.index) !== side.index) return about;
+  if (!selection || (selection.side ?? side.index) !== side.index) return about;
   OF[selection.kind]?.(about, selection.id, side);
   for (const id of about.block)
     if (!(id >= 0 && id < scene.numBlocks) || id === scene.nullBlock) about.block.delete(id);

@@ -25,7 +25,6 @@ from labengine_widgets.words.mentions import Sentence
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence
-from labengine_widgets.words.tier import kept_contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +207,7 @@ class PairCaptions:
         return [self._scene_at(side, ends[side]) for side in (0, 1)]
 
     def _scene_at(self, side: int, moment: int) -> Scene:
-        timeline = self.timelines[side]
-        tier = kept_contents(timeline, moment)
-        return Scene(timeline.state(moment), self._token_texts[side], self._contents[side], tier)
+        return Scene.at(self.timelines[side], moment, self._token_texts[side], self._contents[side])
 
 
 class PairDocument:

@@ -8,9 +8,9 @@ from typing import Any
 
 from labengine.record.files.codec import dumps
 from labengine_widgets.compare.captions import PairDocument
-from labengine_widgets.feed.browser_link import BrowserLink
+from labengine_widgets.feed.browser_link import BrowserLink, checked_command
 from labengine_widgets.feed.feed import Feed
-from labengine_widgets.feed.messages import checked_command
+from labengine_widgets.feed.payload import packed
 from labengine_widgets.view_source import PairViewSource
 
 FOLLOW_UP = "follow_up"
@@ -80,4 +80,27 @@ class PairLink(BrowserLink):
     def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:
         """Post a command of the browser half to both labs."""
         action, arguments = (FOLLOW_UP, {}) if content.get("action") == FOLLOW_UP else checked_command(content)
-        return self.compared.post(action, **arguments)
+        return self.compared.post_command(action, **arguments)
+
+
+# -- sliders: a run with other figures takes the place of the one that a view shows ------------------------------------
+
+
+def send_run(link: BrowserLink) -> None:
+    """Send all of the recordings that a view follows now to every browser half, which begins with them anew."""
+    for side, feed in enumerate(link.feeds):
+        link.send({"type": "full", "side": side, "view": None}, [packed(feed.full())])
+    if isinstance(link, PairLink):
+        link.send_all()
+
+
+def varied_message(varied: dict[str, Any] | None, error: str = "") -> dict[str, Any]:
+    """Return the message on the newest run, and on why there is no newer one. varied: Varied.to_dict(), or None."""
+    return {"type": "varied", "side": 0, "varied": varied, "error": error}
+
+
+def checked_changes(changes: object) -> dict[str, int]:
+    """Return what a browser asks for. ValueError for what its sliders cannot have sent."""
+    if not isinstance(changes, dict) or not all(type(value) is int and value < 10**6 for value in changes.values()):
+        raise ValueError("the sliders send whole numbers")
+    return changes

@@ -6,10 +6,10 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from labengine_widgets.feed.feed import Feed
-from labengine_widgets.feed.messages import checked_command
+from labengine_widgets.feed.viewers import Viewer
 
 
-class BrowserLink:
+class BrowserLink(Viewer):
     """Receives the messages of a view's browser halves: commands go to the lab, all else to the feed of its side."""
 
     feeds: list[Feed]
@@ -26,20 +26,6 @@ class BrowserLink:
             self._run_command(self.feeds[side], content)
         else:
             self.feeds[side].receive(self, side, content)
-
-    # -- of the view: how messages travel ------------------------------------------------------------------------------
-
-    def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
-        """Send a message to every browser half of this view."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Detach the view from its lab and remove it from the page; the lab goes on."""
-        raise NotImplementedError
-
-    def update_saved(self) -> None:
-        """Refresh what a saved page keeps; the lab has paused."""
-        raise NotImplementedError
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
@@ -69,3 +55,55 @@ def _error_of(done: Future[Any]) -> BaseException | None:
         return done.exception()
     except CancelledError as error:
         return error
+
+
+# -- commands, checked -------------------------------------------------------------------------------------------------
+
+MAX_PROMPT = 200_000
+"""Maximum length, in characters, of a prompt from the form."""
+
+MAX_ANSWERS, MAX_PRIORITY = 16, 1_000
+"""Maximum of answers to a prompt, and of a priority above or below 0, from the form."""
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "step": (),
+    "phase": (),
+    "start": (),
+    "pause": (),
+    "reset": (),
+    "add": ("prompt", "copies", "max_tokens", "n", "beams", "priority"),
+    "predict": ("prediction",),
+    "wish": ("wish",),
+}
+
+
+def checked_command(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the action and its arguments. Raises ValueError for an unknown action and for invalid arguments."""
+    action = content.get("action")
+    if not isinstance(action, str) or action not in COMMANDS:
+        raise ValueError(f"the dashboard knows no action {action!r}; it knows {', '.join(COMMANDS)}")
+    arguments = {name: content.get(name) for name in COMMANDS[action]}
+    if action == "add":
+        _require_prompt(arguments)
+    if action == "predict" and not isinstance(arguments["prediction"], str):
+        _require_number("a prediction", arguments["prediction"], 0, 10**9)
+    return action, arguments
+
+
+def _require_prompt(arguments: dict[str, Any]) -> None:
+    """Raise ValueError for a prompt that the form cannot have sent; the lab checks the rest."""
+    prompt = arguments["prompt"]
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ValueError("The prompt is empty: type some text first.")
+    if len(prompt) > MAX_PROMPT:
+        raise ValueError(f"The prompt has {len(prompt)} characters, and the box takes {MAX_PROMPT}: use lab.add.")
+    _require_number("copies", arguments["copies"], 1, 64)
+    _require_number("max tokens", arguments["max_tokens"], 1, 1_000_000)
+    _require_number("n", arguments["n"], 1, MAX_ANSWERS)
+    _require_number("beams", arguments["beams"], 1, MAX_ANSWERS)
+    _require_number("priority", arguments["priority"], -MAX_PRIORITY, MAX_PRIORITY)
+
+
+def _require_number(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}.")

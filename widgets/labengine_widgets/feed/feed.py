@@ -11,18 +11,34 @@ from weakref import WeakValueDictionary
 
 from labengine import events as ev
 from labengine.record.timeline import Timeline
-from labengine_widgets.feed.late_recording import LateRecording
-from labengine_widgets.feed.messages import ANSWERS, note_moment, note_selection, reply
-from labengine_widgets.feed.payload import Payload
-from labengine_widgets.feed.publisher import Publisher
-from labengine_widgets.feed.shown_state import ShownState
-from labengine_widgets.feed.states import Sent
-from labengine_widgets.feed.steps import HEARD, NewestStep, StepSignal, StepTracker
+from labengine_widgets.feed.payload import Payload, packed, step_start, stretch
+from labengine_widgets.feed.publisher import NewestStep, Publisher, ShownState
 from labengine_widgets.feed.viewers import BYTES_A_SECOND, Viewer, Viewers
-from labengine_widgets.feed.worker import Worker
-from labengine_widgets.selection import Selection
+from labengine_widgets.feed.worker import IDLE, PERIOD, Worker
+from labengine_widgets.selection import Selection, is_selection, selection_of
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.words.captions import Caption
+from labengine_widgets.why import answer
+from labengine_widgets.words.captions import Caption, caption_rows
+
+HEARD = (
+    ev.EngineStarted,
+    ev.StepStarted,
+    ev.StepEnded,
+    ev.StepFailed,
+    ev.StepRolledBack,
+    ev.RequestAdded,
+    ev.RequestFinished,
+    ev.PrefixCacheReset,
+    ev.BlocksLoaded,
+    ev.LoadFailed,
+    ev.ViolationFound,
+)
+"""Events that begin or end an operation. Those in between are read from the recording."""
+
+OLDER_EVENTS = 20_000
+"""Approximate number of events sent at once to a view that goes back beyond those it has."""
+
+Message = dict[str, Any]
 
 _feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
 _making = threading.Lock()
@@ -54,9 +70,9 @@ class Feed:
         self.on_moment_shown: Callable[[int | None], object] = lambda moment: None
         self.failures: deque[Exception] = deque(maxlen=20)
         self.shown = ShownState()
-        self._viewers, self._steps = Viewers(), StepTracker()
-        self._publisher = Publisher(view_source, self._viewers, self.shown, self._steps, lambda: self.recording)
-        self._worker = Worker(self)
+        self._viewers = Viewers()
+        self._publisher = Publisher(view_source, self._viewers, self.shown, lambda: self.recording)
+        self._worker = Worker(self._turn, self._awaited_moment)
         self._guard = threading.Lock()
         self._answering = threading.RLock()
         self._subscription: Any = None
@@ -101,13 +117,8 @@ class Feed:
         with self._answering:
             self.guarded(self._finish)
 
-    def close(self) -> None:
-        """Close all views; the lab is closed."""
-        self._viewers.each(lambda viewer: viewer.close())
-
     def _begin(self) -> None:
         self._late = LateRecording(self.view_source)
-        self._steps.signal(StepSignal.RECORDING_BEGAN)
         self._publisher.begin(self.timeline)
 
     def _end(self) -> Callable[[], None]:
@@ -150,7 +161,7 @@ class Feed:
     @property
     def is_following(self) -> bool:
         """True while the newest events sent belong to a run: the views show the newest moment and play nothing."""
-        return self._publisher.state is Sent.FOLLOWED
+        return self._publisher.is_followed
 
     def show_moment(self, moment: int | None) -> None:
         """Have every view show a moment; None: the newest one, and follow."""
@@ -199,36 +210,41 @@ class Feed:
         """Bytes of all messages of state, over all views."""
         return self._publisher.num_bytes
 
-    @property
-    def seconds(self) -> float:
-        """CPU seconds spent on encoding the messages of state."""
-        return self._publisher.seconds
-
     # -- the engine's thread: take note, and nothing else --------------------------------------------------------------
 
     def _hear(self, event: ev.Event) -> None:
-        timeline = self.timeline
-        is_by_hand = type(event) is ev.StepStarted and timeline is not None and not self.view_source.is_running
-        self._steps.hear(event, timeline.end - 1 if timeline is not None and is_by_hand else None)
+        timeline, step = self.timeline, self._publisher.newest_step
+        match event:
+            case ev.StepStarted():
+                is_by_hand = timeline is not None and not self.view_source.is_running
+                step = NewestStep(True, timeline.end - 1 if timeline is not None and is_by_hand else None)
+            case ev.StepEnded() | ev.StepRolledBack():
+                step = step._replace(is_open=False)
+            case ev.EngineStarted():
+                step = NewestStep(step.is_open)
+        self._publisher.newest_step = step
         self._worker.wake()
 
-    # -- the feed's thread: the worker's job ---------------------------------------------------------------------------
+    # -- the feed's thread: the worker's turn --------------------------------------------------------------------------
 
-    @property
-    def is_live(self) -> bool:
-        """False when nothing is added to the recording any more."""
-        return self.view_source.is_live
+    def _awaited_moment(self) -> int | None:
+        timeline, step = self.timeline, self._publisher.newest_step
+        return None if timeline is None or not step.is_open or step.start_by_hand is None else timeline.end
 
-    @property
-    def bytes_a_second(self) -> int:
-        """Upper bound of the average rate of messages of state."""
-        return self._viewers.bytes_a_second
-
-    @property
-    def awaited_moment(self) -> int | None:
-        """The recording's newest moment while a step by hand is open; None when there is no step to wait for."""
-        timeline = self.timeline
-        return None if timeline is None or self._steps.state is not NewestStep.OPEN_BY_HAND else timeline.end
+    def _turn(self) -> float | None:
+        num_messages, num_bytes, seconds = self.num_messages, self.num_bytes, 0.0
+        try:
+            self.tick()
+        except Exception as error:  # a view must never stop the lab; it begins anew instead
+            self.report(error)
+            self._publisher.begin_anew()
+            seconds = IDLE
+        if not self.view_source.is_live:
+            self.settle()
+            return None
+        if self.num_messages > num_messages:
+            seconds = max(PERIOD, (self.num_bytes - num_bytes) / self._viewers.bytes_a_second)
+        return seconds
 
     def tick(self) -> None:
         """Send new events, and answer questions."""
@@ -236,10 +252,6 @@ class Feed:
         self._catch_up()
         if self.timeline is not None and not self._publisher.is_running and not self._worker.is_woken:
             self._pause()
-
-    def begin_anew(self) -> None:
-        """Send everything again at the next tick, after an error."""
-        self._publisher.begin_anew()
 
     def guarded(self, call: Callable[[], object]) -> None:
         """Run a call; if it raises, report the error beside the widgets."""
@@ -267,13 +279,14 @@ class Feed:
 
     def _pause(self) -> None:
         """The lab has paused: send the captions of a run's last step, then have every view save."""
-        if self._publisher.state is Sent.SAVED or self._steps.state is NewestStep.OPEN_IN_RUN:
+        step = self._publisher.newest_step
+        if self._publisher.is_saved or (step.is_open and step.start_by_hand is None):
             return
         if self.is_following:
             self._publisher.send_last_step()
             self._worker.wake()
         elif self._worker.is_quiet():
-            self._publisher.note_saving()
+            self._publisher.is_saved = True
             self._save()
 
     def _finish(self) -> None:
@@ -287,18 +300,18 @@ class Feed:
 
     # -- messages of browser halves ------------------------------------------------------------------------------------
 
-    def receive(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
+    def receive(self, viewer: Viewer, side: int, message: Message) -> None:
         """Queue a message of a browser half; the feed's thread answers it. Called on any thread."""
-        kind = str(message.get("type"))
-        acts: dict[str, Callable[[], object]] = {
-            "resync": lambda: self._answer_resync(viewer, side, message),
-            "at": lambda: note_moment(self, message),
-            "select": lambda: note_selection(self, self._viewers, message),
-        }
-        if kind in acts:
-            self.post(acts[kind])
-        elif kind in ANSWERS:
-            self.post(lambda: reply(self, viewer, side, message))
+        answers = {"older": self._older, "captions": self._captions, "why": self._why}
+        match message.get("type"):
+            case "resync":
+                self.post(lambda: self._answer_resync(viewer, side, message))
+            case "at":
+                self.post(lambda: self._note_moment(message))
+            case "select":
+                self.post(lambda: self._note_selection(message))
+            case str(kind) if kind in answers:
+                self.post(lambda: self._reply(viewer, side, message, answers[kind](message)))
 
     def post(self, call: Callable[[], object]) -> None:
         """Run a call on the feed's thread, or on this thread when nothing is added to the recording any more."""
@@ -314,9 +327,100 @@ class Feed:
             self._publish()
         self._viewers.send({"type": "show", "moment": moment, "num_shows": num_shows})
 
-    def _answer_resync(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
+    def _answer_resync(self, viewer: Viewer, side: int, message: Message) -> None:
         if self.timeline is None:
             return self._worker.calls.append(lambda: self._answer_resync(viewer, side, message))
         self._publish()
         payload = self._publisher.answer_full()
         viewer.send({"type": "full", "side": side, "view": message.get("view")}, [payload])
+
+    def _reply(self, viewer: Viewer, side: int, message: Message, payload: Payload) -> None:
+        content = {"type": message["type"], "side": side, "view": message.get("view"), "id": message.get("id")}
+        viewer.send(content, [packed(payload)])
+
+    def _older(self, message: Message) -> Payload:
+        """Return the events before a moment, from the start of a step on."""
+        timeline = self.recording
+        before = moment_of(message.get("before"), timeline)
+        start = step_start(timeline, max(timeline.num_dropped, before - OLDER_EVENTS))
+        events, state = timeline.events(start, before), timeline.state(start)
+        return stretch(self.view_source, timeline, start, events, state) | {"end": before}
+
+    def _captions(self, message: Message) -> Payload:
+        start, end = (moment_of(message.get(name), self.recording) for name in ("start", "end"))
+        return {"start": start, "end": end, "captions": caption_rows(self.captions(start, end))}
+
+    def _why(self, message: Message) -> Payload:
+        found = answer(self.view_source, self.recording, message.get("subject") or {}, message.get("moment"))
+        return {"id": message.get("id"), "answer": found}
+
+    def _note_moment(self, message: Message) -> None:
+        """Note the moment that a view shows; None: the newest one. One that is outdated or not recorded is ignored."""
+        if is_outdated(message.get("num_shows"), self.shown.num_shows):
+            return
+        moment = message.get("moment")
+        if moment is None or is_moment(moment, self.recording):
+            self.shown.moment = moment
+            self.on_moment_shown(moment)
+
+    def _note_selection(self, message: Message) -> None:
+        """Copy a selection made in one view to all views. One that is outdated or impossible is ignored."""
+        is_late = is_outdated(message.get("num_selects"), self.shown.num_selects)
+        if is_late or not is_selection(message.get("selection")):
+            return
+        selection = self.shown.selection = selection_of(message.get("selection"))
+        sent = selection and selection.to_dict()
+        self._viewers.send({"type": "select", "selection": sent, "from": message.get("view")})
+        self.on_select(selection)
+
+
+def moment_of(asked: object, timeline: Timeline) -> int:
+    """Return the nearest recorded moment to one that a browser asks for; the newest one for anything but an int."""
+    moment = asked if isinstance(asked, int) and not isinstance(asked, bool) else timeline.end
+    return max(timeline.num_dropped, min(moment, timeline.end))
+
+
+def is_moment(value: object, timeline: Timeline) -> bool:
+    """True for a moment that the recording has."""
+    return isinstance(value, int) and not isinstance(value, bool) and timeline.num_dropped <= value <= timeline.end
+
+
+def is_outdated(num_heard: object, newest: int) -> bool:
+    """True if a view has not heard of the newest time that Python set what the view reports."""
+    return isinstance(num_heard, int) and num_heard < newest
+
+
+class LateRecording:
+    """A recording for a lab that keeps none: it begins when the first view is attached.
+
+    `timeline` is None until the state can be read between two events. While a lab runs, this is possible at the start
+    of a step. Does nothing for a lab that records.
+    """
+
+    def __init__(self, source: ViewSource) -> None:
+        self._view_source = source
+        self.timeline: Timeline | None = None
+        self._num_heard = 0
+        self._subscription = None
+        if source.timeline is None and source.hooks is not None:
+            self._subscription = source.hooks.subscribe(self._hear)
+            self._take_state()
+
+    def close(self) -> None:
+        """Stop recording."""
+        if self._subscription is not None:
+            self._subscription.close()
+
+    def _take_state(self) -> None:
+        for _ in range(3):
+            num_heard, state = self._num_heard, self._view_source.fold()
+            if num_heard == self._num_heard and self.timeline is None:
+                self.timeline = Timeline.starting_at(state)
+                return
+
+    def _hear(self, event: ev.Event) -> None:
+        self._num_heard += 1
+        if self.timeline is None and type(event) is ev.StepStarted:
+            self.timeline = Timeline.starting_at(self._view_source.fold())
+        if self.timeline is not None:
+            self.timeline.record(event)

@@ -8,15 +8,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from labengine import events as ev
-from labengine.record.files.codec import KINDS, Row, rows
+from labengine.record.files.codec import KINDS, Row, dumps, plain, rows
 from labengine.record.files.keyframe import keyframe
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine.record.timeline import Timeline
-from labengine_widgets.feed.json_bytes import json_bytes
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Caption, caption_rows
 from labengine_widgets.words.tier import kept_contents
+
+try:
+    import orjson
+except ImportError:  # a running lab sends 50 documents a second; the extra `lab` has it; there is no build for browsers
+    json_bytes = dumps
+else:
+
+    def json_bytes(document: object) -> bytes:
+        """Return the document as JSON.
+
+        The plain encoder takes what the fast one refuses: half a surrogate pair in a model's text, an integer beyond
+        64 bits.
+        """
+        try:
+            return orjson.dumps(document, default=plain)
+        except orjson.JSONEncodeError:
+            return dumps(document)
+
 
 MAX_EARLIER = 200
 """Violations and failures before the oldest event that is sent, at most: the first ones say where it began."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from labengine import events as ev
 from labengine.record.files.codec import rows
 from labengine.record.timeline import Timeline
-from labengine.system.threads import cpu_seconds
 from labengine_widgets.feed.payload import (
     ByKind,
     Payload,
@@ -24,10 +23,8 @@ from labengine_widgets.feed.payload import (
     texts,
     tokens_of,
 )
-from labengine_widgets.feed.shown_state import ShownState
-from labengine_widgets.feed.states import TRANSITIONS, Sending, Sent, state_after
-from labengine_widgets.feed.steps import NewestStep, StepTracker
 from labengine_widgets.feed.viewers import Viewers
+from labengine_widgets.selection import Selection
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import SharedCaptions, caption_rows
 
@@ -44,6 +41,54 @@ FIRST_EVENTS = 3_000
 """Approximate number of events that a view has from the start; older ones are sent when the reader goes there."""
 
 
+class ShownState:
+    """The moment and the selection that all views of one lab show.
+
+    moment: the moment that the views show; None: the newest one, and they follow.
+    num_shows, num_selects: how often Python has set the moment, and the selection. Views answer with the counts that
+    they have heard of: what a reader did before the newest one was heard is outdated, however late it arrives.
+    """
+
+    def __init__(self) -> None:
+        self.moment: int | None = None
+        self.selection: Selection | None = None
+        self.num_shows = self.num_selects = 0
+        self._shown_at = (-1, 0)
+
+    def show(self, moment: int | None, timeline: Timeline | None) -> None:
+        """Note the moment that Python has the views show, and how far the recording was then."""
+        self.moment = moment
+        self.num_shows += 1
+        self._shown_at = (-1, 0) if timeline is None else (timeline.generation, timeline.end)
+
+    def select(self, selection: Selection | None) -> None:
+        """Note the selection that Python makes in every view."""
+        self.selection = selection
+        self.num_selects += 1
+
+    def move_on(self, now: tuple[int, int]) -> None:
+        """Show the newest moment again if the recording has gained events. now: its generation and end."""
+        if self._shown_at < now:
+            self.moment = None
+
+    def payload(self) -> Payload:
+        """Return the fields of a full payload."""
+        return {
+            "selection": self.selection and self.selection.to_dict(),
+            "shown": self.moment,
+            "num_shows": self.num_shows,
+            "num_selects": self.num_selects,
+        }
+
+
+class NewestStep(NamedTuple):
+    """The newest step of the engine, as far as the feed has heard of it."""
+
+    is_open: bool = False
+    start_by_hand: int | None = None
+    """The moment before it if the user took it by hand: its events get captions. None for a step of a run."""
+
+
 class Publisher:
     """Encodes new events once, and sends them to every view. Used by one thread at a time.
 
@@ -55,16 +100,18 @@ class Publisher:
         source: ViewSource,
         viewers: Viewers,
         shown: ShownState,
-        steps: StepTracker,
         recording: Callable[[], Timeline],
     ) -> None:
         self.shared_captions = SharedCaptions(recording, source.token_text)
         self.num_messages = self.num_bytes = 0
-        self.seconds = 0.0
         self.end = 0
         """The moment up to which events were sent."""
-        self.state = Sent.CAPTIONED
-        self._source, self._viewers, self._shown, self._steps = source, viewers, shown, steps
+        self.is_followed = False
+        """True while the newest events sent belong to a run, and have no captions: views show the newest moment."""
+        self.is_saved = False
+        """True once every view has saved all that was sent."""
+        self.newest_step = NewestStep()  # replaced as a whole, so that a reader never sees half a change
+        self._source, self._viewers, self._shown = source, viewers, shown
         self._recording = recording
         self._generation = -1
         self._ends_inside_step = False
@@ -82,7 +129,7 @@ class Publisher:
     def begin(self, timeline: Timeline | None) -> None:
         """Follow a recording from its newest moment on; the first views ask for the events before."""
         self.shared_captions.forget()
-        self._happened(Sending.FULL_RECORDING)
+        self.is_saved, self.newest_step = False, NewestStep(self.newest_step.is_open)
         self._num_quiet = REMINDERS[-1]
         self.end = timeline.end if timeline is not None else 0
         self._generation = timeline.generation if timeline is not None else -1
@@ -94,7 +141,7 @@ class Publisher:
 
     def publish(self) -> bool:
         """Send new events. Returns False if the recording was replaced meanwhile: publish again."""
-        timeline, begun = self._recording(), cpu_seconds()
+        timeline = self._recording()
         generation, end = timeline.generation, timeline.end
         if generation != self._generation or self.end < timeline.num_dropped or self._is_far_behind(end):
             self._send_full(generation)
@@ -104,7 +151,7 @@ class Publisher:
             events = timeline.events(self.end, end)
             if timeline.generation != generation:
                 return False
-            self._send_events(events, (generation, end), begun)
+            self._send_events(events, (generation, end))
         return True
 
     def publish_status(self) -> None:
@@ -116,14 +163,10 @@ class Publisher:
 
     def send_last_step(self) -> None:
         """Send the captions of the last step: the run that the views followed is over."""
-        self._happened(Sending.LAST_STEP)
+        self.is_followed = False
         start, end = step_start(self._recording(), self.end), self.end
         captions = {"captions": self._rows(start, end), "opening": self.opening_caption(end)}
         self._viewers.send({"type": "captions"}, {"start": start, "end": end, **captions})
-
-    def note_saving(self) -> None:
-        """Note that the views save the newest state."""
-        self._happened(Sending.SAVING)
 
     def answer_full(self) -> bytes:
         """Return the full payload for one view that asks for it, with everything that was sent; encoded."""
@@ -157,22 +200,21 @@ class Publisher:
     def _is_far_behind(self, end: int) -> bool:
         return end - self.end > max(MAX_BEHIND, self._size_of_full / BYTES_AN_EVENT)
 
-    def _send_events(self, events: Sequence[ev.Event], now: tuple[int, int], begun: float) -> None:
+    def _send_events(self, events: Sequence[ev.Event], now: tuple[int, int]) -> None:
         timeline, start = self._recording(), self.end
         self.end = start + len(events)
         kinds = by_kind(events)
         payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(kinds)}
         payload["seconds"] = seconds(timeline, kinds)
         payload["names"] = engine_ids_of(self._source, requests_of(kinds))
-        start_by_hand = self._steps.start_by_hand
+        start_by_hand = self.newest_step.start_by_hand
         captioned = self._captions_start(start, start_by_hand, kinds)
         self._ends_inside_step = ends_inside_step(events, self._ends_inside_step)
         captions = self._rows(captioned, self.end) if captioned is not None else []
         payload |= {"captioned": captioned, "captions": captions}
-        by_hand = Sending.EVENTS_BETWEEN_STEPS if start_by_hand is None else Sending.EVENTS_BY_HAND
-        self._happened(Sending.EVENTS_OF_RUN if captioned is None else by_hand)
+        self.is_followed = captioned is None or (self.is_followed and start_by_hand is None)
         self._shown.move_on(now)
-        self._send_state({"type": "more", "generation": now[0], "status": status(self._source)}, payload, begun)
+        self._send_state({"type": "more", "generation": now[0], "status": status(self._source)}, payload)
 
     def _captions_start(self, start: int, start_by_hand: int | None, kinds: ByKind) -> int | None:
         """Return the moment from which new events get captions; None for those of a run."""
@@ -183,23 +225,22 @@ class Publisher:
         return None if kinds[ev.StepStarted] or self._ends_inside_step else start
 
     def _send_full(self, generation: int) -> None:
-        self._happened(Sending.FULL_RECORDING)
         self._generation = generation
-        self._ends_inside_step = self._steps.state in (NewestStep.OPEN_IN_RUN, NewestStep.OPEN_BY_HAND)
+        self._ends_inside_step = self.newest_step.is_open
         self._shown.move_on((generation, self._recording().end))
-        begun, self.end = cpu_seconds(), self._recording().end
+        self.end = self._recording().end
         payload = self.full(self.end)
         self._know_texts(payload)
-        size = self._send_state({"type": "full", "view": None}, payload, begun)
+        size = self._send_state({"type": "full", "view": None}, payload)
         self._size_of_full = size // max(1, len(self._viewers))
 
-    def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> int:
+    def _send_state(self, content: dict[str, Any], payload: Payload) -> int:
         """Send a message to every view. Returns the bytes of its payload, over all views."""
         size = self._viewers.send(content, payload)
+        self.is_saved = False
         self.num_messages += 1
         self._num_quiet = 0
         self.num_bytes += size
-        self.seconds += cpu_seconds() - begun
         return size
 
     def _remind(self) -> None:
@@ -209,9 +250,6 @@ class Publisher:
         self._num_quiet += 1
         if self._num_quiet in REMINDERS:
             self._viewers.send({"type": "end", "generation": self._generation, "end": self.end})
-
-    def _happened(self, sending: Sending) -> None:
-        self.state = state_after(TRANSITIONS, self.state, sending)
 
     def _know_texts(self, payload: Payload) -> None:
         """A view that begins anew has forgotten all texts but those in its payload."""

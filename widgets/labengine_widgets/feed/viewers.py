@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from labengine_widgets.feed.payload import Payload, packed
 
@@ -11,17 +11,16 @@ BYTES_A_SECOND = 500_000
 """Upper bound of the average rate to a widget: a Jupyter server drops messages above a million."""
 
 
-class Viewer(Protocol):
+class Viewer:
     """A widget, as its feed sees it."""
 
     def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
-        """Send a message to all browser halves of the widget."""
-
-    def close(self) -> None:
-        """Detach the widget from its lab and remove it from the page."""
+        """Send a message to every browser half of the widget."""
+        raise NotImplementedError
 
     def update_saved(self) -> None:
-        """Refresh what a saved notebook keeps; the lab has paused."""
+        """Refresh what a saved page keeps; the lab has paused."""
+        raise NotImplementedError
 
 
 class Viewing(NamedTuple):
@@ -33,10 +32,7 @@ class Viewing(NamedTuple):
 
 
 class Viewers:
-    """The viewers of one lab, each with its side of a comparison.
-
-    Changed under the feed's lock, read from any thread.
-    """
+    """The viewers of one lab. Changed under the feed's lock, read from any thread."""
 
     def __init__(self) -> None:
         self._viewings: list[Viewing] = []

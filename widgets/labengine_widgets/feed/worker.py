@@ -6,13 +6,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from enum import Enum, auto
 from functools import partial
-from typing import Protocol
+from queue import Empty, SimpleQueue
 from weakref import ref
 
 from labengine.system.threads import Cancellable, call_on_loop, start_thread, weakly
-from labengine_widgets.feed.wake_flag import WakeFlag
 
 PERIOD = 1 / 50
 """Seconds between two messages of state, at least."""
@@ -26,67 +24,59 @@ IDLE = 0.5
 Call = Callable[[], object]
 
 
-class Job(Protocol):
-    """The work of a worker."""
+class WakeFlag:
+    """As threading.Event, for one waiting thread, and without a lock that Python code takes.
 
-    @property
-    def is_live(self) -> bool:
-        """False when no more events will come: the worker settles the job and ends."""
+    An interrupt inside Event.set() can leave the Event's lock taken, and then every thread that sets it or waits for it
+    blocks. Here, at worst, the waiting thread notices the flag only when its timeout has passed.
+    """
 
-    @property
-    def num_messages(self) -> int:
-        """Messages of state sent."""
+    def __init__(self) -> None:
+        self._is_set = False
+        self._rings: SimpleQueue[None] = SimpleQueue()
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all messages of state, over all views."""
+    def is_set(self) -> bool:
+        """True from set() to clear()."""
+        return self._is_set
 
-    @property
-    def bytes_a_second(self) -> int:
-        """Upper bound of the average rate of messages of state."""
+    def set(self) -> None:
+        """Wake the waiting thread."""
+        if not self._is_set:
+            self._is_set = True
+            self._rings.put(None)
 
-    @property
-    def awaited_moment(self) -> int | None:
-        """The recording's newest moment while a step by hand is open; None when there is no step to wait for."""
+    def clear(self) -> None:
+        """Wait again."""
+        self._is_set = False
 
-    def tick(self) -> None:
-        """Send new events, and answer questions."""
-
-    def guarded(self, call: Call) -> None:
-        """Run a call; if it raises, report the error beside the widgets."""
-
-    def report(self, error: Exception) -> None:
-        """Report an error beside the widgets."""
-
-    def begin_anew(self) -> None:
-        """Have the next tick send everything again, after an error."""
-
-    def settle(self) -> None:
-        """Send all unsent events, and stop the worker."""
-
-
-class Work(Enum):
-    """The thread that runs a worker's ticks."""
-
-    STOPPED = auto()
-    """None: no view is attached, or nothing is added to the recording any more."""
-    ON_THREAD = auto()
-    """The feed's own thread."""
-    ON_EVENT_LOOP = auto()
-    """The thread of the kernel's event loop: this Python has no other threads, as JupyterLite's."""
+    def wait(self, seconds: float) -> bool:
+        """Wait until the flag is set, at most until the timeout; return True if it is set."""
+        deadline = time.monotonic() + seconds
+        while not self._is_set and (left := deadline - time.monotonic()) > 0:
+            try:
+                self._rings.get(timeout=left)
+            except Empty:
+                break
+        return self._is_set
 
 
 class Worker:
-    """Runs a job's `tick` whenever it is woken: on a thread or, in a Python without threads, on the event loop.
+    """Takes a turn whenever it is woken: on a thread or, in a Python without threads, on the event loop.
 
     Neither keeps it alive: a feed that nobody holds is freed with its lab, and its thread ends.
+    turn: sends new events, and answers questions; returns for how many seconds the way to the browsers is busy with
+    what was sent, or None when no more events will come. awaited_moment: the recording's newest moment while a step
+    taken by hand is open, or None when there is no step to wait for.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, turn: Callable[[], float | None], awaited_moment: Callable[[], int | None]) -> None:
         self.calls: deque[Call] = deque()
         """Calls to run at the next tick."""
-        self._job = job
-        self._state = Work.STOPPED
+        self.is_stopped = True
+        """True before `start` and after `stop`."""
+        self._turn, self._awaited_moment = turn, awaited_moment
+        self._is_on_loop = False
+        """True where threads cannot start, as in JupyterLite: the kernel's event loop runs the turns."""
         self._wake, self._closed = WakeFlag(), WakeFlag()
         self._is_hurried = False
         self._thread: threading.Thread | None = None
@@ -96,11 +86,6 @@ class Worker:
         """When the next message may be sent, in the seconds of time.monotonic."""
 
     @property
-    def is_stopped(self) -> bool:
-        """True before `start` and after `stop`."""
-        return self._state is Work.STOPPED
-
-    @property
     def is_woken(self) -> bool:
         """True if something has happened since the tick began."""
         return self._wake.is_set()
@@ -108,16 +93,16 @@ class Worker:
     def start(self) -> None:
         """Begin to run ticks."""
         self._closed = WakeFlag()
-        self._state = Work.ON_THREAD
+        self.is_stopped = False
         self._thread = start_thread(partial(_run, ref(self), self._wake, self._closed), "labengine-feed")
-        if self._thread is None:
+        self._is_on_loop = self._thread is None
+        if self._is_on_loop:
             self._wake.clear()  # set by `stop`
-            self._state = Work.ON_EVENT_LOOP
 
     def stop(self) -> Callable[[], None]:
         """End the ticks. Returns a function that waits for the thread's end, at most two seconds."""
         thread, self._thread = self._thread, None
-        self._state = Work.STOPPED
+        self.is_stopped = True
         if self._next is not None:
             self._next.cancel()
         self._closed.set()
@@ -138,7 +123,7 @@ class Worker:
         """Run a tick soon. Cheap: an engine's listener calls it for every event."""
         if not self._wake.is_set():
             self._wake.set()
-            if self._state is Work.ON_EVENT_LOOP:
+            if self._is_on_loop and not self.is_stopped:
                 self._tick_in(0)
 
     def publish_soon(self) -> None:
@@ -153,7 +138,7 @@ class Worker:
 
     def is_quiet(self) -> bool:
         """Wait for IDLE seconds; True if nothing happened. An event loop is not kept waiting."""
-        return self._state is Work.ON_EVENT_LOOP or not self._wake.wait(IDLE)
+        return self._is_on_loop or not self._wake.wait(IDLE)
 
     def _tick_in(self, seconds: float) -> None:
         if self._next is not None:
@@ -164,42 +149,25 @@ class Worker:
             self._wake.clear()
 
     def _tick_on_loop(self) -> None:
-        job = self._job
-        try:
-            job.tick()
-        except Exception as error:
-            job.report(error)
-            job.begin_anew()
-        if not job.is_live:
-            job.settle()
-        elif not self._wake.is_set() and not self.is_stopped:
+        if self._turn() is not None and not self._wake.is_set() and not self.is_stopped:
             self._tick_in(IDLE)
 
     def take_turn(self, closed: WakeFlag) -> bool:
-        """Tick on the thread, then wait until the next message is due; return False when no more events will come."""
-        job, self._due = self._job, max(self._due, time.monotonic() - PERIOD)
-        num_messages, num_bytes = job.num_messages, job.num_bytes
+        """Take a turn on the thread, then wait until the next message is due; return False when no events will come."""
+        self._due = max(self._due, time.monotonic() - PERIOD)
         self._wake.clear()
-        try:
-            self._wait_for_step(closed)
-            job.tick()
-        except Exception as error:  # a view must never stop the lab; it begins anew instead
-            job.report(error)
-            closed.wait(IDLE)
-            job.begin_anew()
-            self._wake.set()
-        if not job.is_live:
-            job.settle()
-        elif job.num_messages > num_messages:
-            self._due += max(PERIOD, (job.num_bytes - num_bytes) / job.bytes_a_second)
+        self._wait_for_step(closed)
+        seconds = self._turn()
+        if seconds:
+            self._due += max(PERIOD, seconds)
             closed.wait(max(0.0, self._due - time.monotonic()))
-        return job.is_live
+        return seconds is not None
 
     def _wait_for_step(self, closed: WakeFlag) -> None:
         """Wait up to PATIENCE seconds for the end of a step taken by hand: views show such a step in one piece."""
         deadline, seen = time.monotonic() + PATIENCE, -1
         while not self._is_hurried and not closed.is_set():
-            end = self._job.awaited_moment
+            end = self._awaited_moment()
             if end is None or end == seen or time.monotonic() > deadline or self.calls:
                 return
             seen = end

@@ -39,7 +39,7 @@ class Lettering:
     def _begin(self, timeline: Timeline) -> None:
         self._generation, self._moment = timeline.generation, max(timeline.num_dropped, timeline.end - MAX_WALKED)
         self._scene = Scene(timeline.state(self._moment))
-        self._contents = self._scene.contents
+        self._contents = self._scene.filling.contents
 
     def _follow(self, timeline: Timeline) -> None:
         if self._generation != timeline.generation or self._moment < timeline.num_dropped:
@@ -52,7 +52,7 @@ class Lettering:
 
     def _forget(self) -> None:
         state = self._scene.fold
-        kept = {self._scene.content(block_id) for block_id in range(len(state.ref_counts))}
+        kept = {self._scene.filling.content(block_id) for block_id in range(len(state.ref_counts))}
         self._contents.forget_all_but(kept | {self._contents.of_hash(key) for key in state.prefix_map})
 
     def _apply(self, timeline: Timeline, event: ev.Event) -> None:
@@ -61,11 +61,11 @@ class Lettering:
             self._scene = Scene(timeline.state(self._moment), contents=self._contents)
             return
         self._scene.apply(event)
-        self._contents = self._scene.contents
+        self._contents = self._scene.filling.contents
         if type(event) is ev.StepEnded:
             self._scene.update()
         for block_id in _written(event):
-            self._scene.content(block_id)
+            self._scene.filling.content(block_id)
 
 
 _known: WeakKeyDictionary[Timeline, Lettering] = WeakKeyDictionary()

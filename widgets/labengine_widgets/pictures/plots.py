@@ -10,8 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from labengine_widgets.front_end import keep_by_owner
-from labengine_widgets.pictures.saved_picture import display_with_picture
+from labengine_widgets.front_end import display_with_picture, keep_by_owner
 
 BLUE, ORANGE, GREEN = "#3d85c6", "#c97a00", "#2a9d6f"
 """Colours that people of all colour vision can distinguish, on white and on black; dashes repeat the distinction."""

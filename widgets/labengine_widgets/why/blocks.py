@@ -37,7 +37,7 @@ def why_free(past: Past, block_id: int) -> Why:
     event = past.event(number)
     if isinstance(event, ev.BlockUnpinned):
         text = f"Its last reference was of no table, and was dropped. {_keeps(past, block_id)}"
-        return Why(question, text, (past.link(number),))
+        return Why(question, text, past.links(number))
     assert isinstance(event, ev.BlockFreed)
     text = f"{request_name(event.request_id)} was the last to hold it, and {_let_go(event)}. {_keeps(past, block_id)}"
     return Why(question, text, tuple(_freed_links(past, number, event)))
@@ -62,7 +62,7 @@ def _never_held(past: Past) -> str:
 def start_of(past: Past, block_id: int) -> tuple[Link, ...]:
     """Return the first link for a block that is free from the beginning: the engine's start, or the recording's."""
     if past.is_complete:
-        return (past.link(0),)
+        return past.links(0)
     return (past.start(f"When the recording begins, {block_name(block_id)} is free."),)
 
 
@@ -148,7 +148,7 @@ def _question(past: Past, block_id: int, place: int) -> str:
 
 
 def _put_links(past: Past, block_id: int, put: int | None) -> tuple[Link, ...]:
-    return start_of(past, block_id) if put is None else (past.link(put),)
+    return start_of(past, block_id) if put is None else past.links(put)
 
 
 def _gone(past: Past, block_id: int, put: int | None) -> list[int]:

@@ -28,9 +28,9 @@ def why_drafts(past: Past, request_id: int) -> Why:
             return Why(f"Why does {name} have no drafts?", "No step has judged drafts of it: none were guessed.")
         text = f"It has {counted(len(drafts), 'draft')}, which the next step that schedules {name} computes and judges."
         return Why(f"Why are {name}'s drafts not judged?", text)
-    event, links = found.judged[1], [found.guessed, found.scheduled, found.judged, *found.sampled[-1:]]
-    numbers = [one[0] for one in links if one is not None]
-    return Why(_question(name, event), _answer(name, found), tuple(past.link(number) for number in numbers))
+    event, chain = found.judged[1], [found.guessed, found.scheduled, found.judged, *found.sampled[-1:]]
+    numbers = [one and one[0] for one in chain]
+    return Why(_question(name, event), _answer(name, found), past.links(*numbers))
 
 
 def _question(name: str, event: ev.DraftsJudged) -> str:

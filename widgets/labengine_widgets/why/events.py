@@ -22,8 +22,7 @@ def why_event(past: Past, number: int) -> Why:
         chain.append(cause)
     event = past.event(number)
     text = f"{_because(past, event, chain)} {_decided(past, event, chain)}".strip()
-    links = tuple(past.link(n) for n in reversed(chain))
-    return Why(f"Why did this happen: {phrase(event)[:-1]}?", text, links)
+    return Why(f"Why did this happen: {phrase(event)[:-1]}?", text, past.links(*reversed(chain)))
 
 
 def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:
@@ -74,11 +73,8 @@ _UNCAUSED = {
 
 
 def _last(past: Past, before: int, *kinds: type[ev.Event], **fields: Any) -> int | None:
-    """Return the newest event of these kinds and fields before a number, without those of rolled-back steps."""
-    for number, event in past.backwards(before):
-        if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
-            return number
-    return None
+    found = past.last(*kinds, before=before, **fields)
+    return None if found is None else found[0]
 
 
 def _next(past: Past, after: int, *kinds: type[ev.Event], **fields: Any) -> int | None:
@@ -215,11 +211,8 @@ def _preempted(past: Past, number: int, event: Any) -> int | None:
 
 
 def _finished(past: Past, number: int, event: ev.RequestFinished) -> int | None:
-    return (
-        None
-        if event.reason in ("abort", "moved")
-        else _last(past, number, ev.TokenSampled, request_id=event.request_id)
-    )
+    is_from_outside = event.reason in ("abort", "moved")
+    return None if is_from_outside else _last(past, number, ev.TokenSampled, request_id=event.request_id)
 
 
 def _unpinned(past: Past, number: int, event: ev.BlockUnpinned) -> int | None:

@@ -1,4 +1,7 @@
-"""Why a look-up hit or missed: the map's entries for the request's prompt at that time, group by group."""
+"""Why a look-up hit or missed: the map's entries for the request's prompt at that time, group by group.
+
+With state-space groups a hit ends where a state is cached: after some numbers of tokens only.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,11 @@ from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.record.fold import Fold
-from labengine.record.wording import block_names, counted, group_name, request_name
+from labengine.record.wording import block_names, counted, group_name, listed, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.misses import Miss, miss_of
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.prefixes import Equals, Lookup, equals_of
-from labengine_widgets.why.states import state_miss
 from labengine_widgets.why.waiting import came_from, received
 
 MAX_FOUND = 6
@@ -30,9 +32,9 @@ def why_hit(past: Past, request_id: int) -> Why:
     name = request_name(request_id)
     lookup, question = _last_lookup(past, request_id), f"Why did {name} hit or miss?"
     if isinstance(lookup, int):
-        return Why(question, _forked(past, lookup), (past.link(lookup),))
+        return Why(question, _forked(past, lookup), past.links(lookup))
     if lookup is None:
-        return Why(question, _no_lookup(past, request_id), _added(past, request_id))
+        return Why(question, _no_lookup(past, request_id), past.links(_added(past, request_id)))
     if lookup.event.is_skipped:
         return _why_not_read(past, lookup)
     equals = equals_of(past, lookup)
@@ -55,7 +57,7 @@ def _why_not_read(past: Past, lookup: Lookup) -> Why:
     name = request_name(lookup.event.request_id)
     text = f"{name} was added with skip_reading_prefix_cache: nothing was looked up for it, whatever the cache had. "
     text += "What it computes is cached for others."
-    return Why(_question(lookup), text, (*_added(past, lookup.event.request_id), past.link(lookup.number)))
+    return Why(_question(lookup), text, past.links(_added(past, lookup.event.request_id), lookup.number))
 
 
 def _moved(lookup: Lookup, event: ev.RequestReceived) -> str:
@@ -73,10 +75,10 @@ def _in_order(number: int | None) -> int:
 
 def _last_lookup(past: Past, request_id: int) -> Lookup | int | None:
     """Return a request's newest look-up; the number of its RequestForked if it has forked since."""
-    for number, event in past.backwards():
-        if isinstance(event, ev.PrefixHit) and event.request_id == request_id:
+    match past.last(ev.PrefixHit, ev.RequestForked, request_id=request_id):
+        case number, ev.PrefixHit() as event:
             return Lookup(number, event, past.at(number))
-        if isinstance(event, ev.RequestForked) and event.request_id == request_id:
+        case number, _:
             return number
     return None
 
@@ -92,27 +94,23 @@ def _forked(past: Past, number: int) -> str:
 def _no_lookup(past: Past, request_id: int) -> str:
     """Explain why the recording has no look-up: it is still to come, never came, or was before the recording."""
     request, name = past.state.requests[request_id], request_name(request_id)
-    added = next(
-        (past.event(link.event_number) for link in _added(past, request_id) if link.event_number is not None), None
-    )
-    if request.status == "waiting" and isinstance(added, ev.RequestAdded) and added.from_request_id is not None:
-        parent = request_name(added.from_request_id)
+    added = past.last(ev.RequestAdded, request_id=request_id)
+    if request.status == "waiting" and added is not None and added[1].from_request_id is not None:
+        parent = request_name(added[1].from_request_id)
         return f"{name} looks nothing up: it waits for the tokens of {parent}, and shares its blocks then."
     has_generated = len(request.token_ids) > request.num_prompt_tokens
     if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
         return f"{name} looked up its prompt {past.before}: what it found is not known."
-    if request.status == "finished" and (past.is_complete or _added(past, request_id)):
+    if request.status == "finished" and (past.is_complete or added is not None):
         return f"{name} never looked its prompt up: it ended before it was admitted to a step."
     if request.status == "finished":
         return f"If {name} looked its prompt up, that was {past.before}."
     return f"{name} has not looked its prompt up yet: that happens when it is admitted to a step."
 
 
-def _added(past: Past, request_id: int) -> tuple[Link, ...]:
-    for number, event in past.backwards():
-        if isinstance(event, ev.RequestAdded) and event.request_id == request_id:
-            return (past.link(number),)
-    return ()
+def _added(past: Past, request_id: int) -> int | None:
+    found = past.last(ev.RequestAdded, request_id=request_id)
+    return None if found is None else found[0]
 
 
 def _question(lookup: Lookup) -> str:
@@ -166,7 +164,7 @@ def _miss(past: Past, lookup: Lookup, equals: Equals) -> Miss | None:
         return _all_found(lookup)
     limit = _limit(lookup, equals)
     if limit is None:
-        return state_miss(past, lookup, equals, _bound(lookup, equals)) or Miss(_unexplained(lookup), ())
+        return _state_miss(past, lookup, equals, _bound(lookup, equals)) or Miss(_unexplained(lookup), ())
     miss = miss_of(past, lookup, equals, limit.group, limit.block_index)
     if len(lookup.state.groups) == 1:
         return miss
@@ -238,3 +236,46 @@ def _unexplained(lookup: Lookup) -> str:
         "Blocks of equal tokens were in the map, but under other hashes or at places where not all groups have whole "
         "blocks: a cache salt keeps requests apart, and so does an adapter."
     )
+
+
+def _state_miss(past: Past, lookup: Lookup, equals: Equals, bound: int) -> Miss | None:
+    """Explain a hit that a group of states has ended; None without such a group.
+
+    bound: the tokens that a hit could have had by the groups of full attention.
+    """
+    groups = lookup.state.groups
+    group = next((i for i, one in enumerate(groups) if one.kind == "state"), None)
+    if group is None:
+        return None
+    size, name = groups[group].block_size, group_name(groups, group)
+    full = [group_name(groups, i) for i, one in enumerate(groups) if one.kind == "full"]
+    others = f"The {listed(full)} {'has' if len(full) == 1 else 'have'} its first {counted(bound, 'token')}"
+    others = others if full else ""
+    end = bound // size * size
+    if end <= lookup.event.num_tokens:
+        text = f"a state is cached after multiples of {counted(size, 'token')} alone."
+        return Miss(f"{others}; {text}" if others else text.capitalize(), ())
+    index = end // size - 1
+    missing = f"{others}, but the {name} had no state after {end}. " if others else ""
+    if equals.before(group, index):
+        miss = miss_of(past, lookup, equals, group, index)
+        return Miss(missing + miss.sentence, miss.numbers)
+    passed = _passed(past, lookup, end)
+    if passed is None:
+        return Miss(f"{missing or f'No state after {end} tokens was cached. '}No request had left one there.", ())
+    number, chunk = passed
+    text = f"{missing}{request_name(chunk.request_id)} computed positions {chunk.start} to "
+    text += f"{chunk.start + chunk.num_tokens - 1} in one step, and only the state at the end of a step is left."
+    return Miss(text, (number,))
+
+
+def _passed(past: Past, lookup: Lookup, end: int) -> tuple[int, ev.RequestScheduled] | None:
+    """Return the newest step's share of another request that went past this number of equal tokens."""
+    tokens = lookup.token_ids[:end]
+    for number, event in past.backwards(lookup.number):
+        if not isinstance(event, ev.RequestScheduled) or not event.start < end < event.start + event.num_tokens:
+            continue
+        other = lookup.state.requests.get(event.request_id)
+        if other is not None and other.token_ids[:end] == tokens:
+            return number, event
+    return None

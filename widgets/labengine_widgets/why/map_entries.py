@@ -73,7 +73,7 @@ def why_hash(past: Past, key: Key) -> Why:
     if not mapped:
         question = f"Why is hash {hash_name(key[1])} not in the map?"
     text = _here(past, key, mapped) if mapped else _gone(past, changes)
-    links = tuple(past.link(change.number) for change in changes[-MAX_LINKS:])
+    links = past.links(*(change.number for change in changes[-MAX_LINKS:]))
     return Why(question, text, links)
 
 

@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.record.fold_state import Key
-from labengine.record.wording import block_name, counted, hash_name, request_name
-from labengine_widgets.why.images import kept_apart
+from labengine.record.wording import block_name, counted, hash_name, readable, request_name
 from labengine_widgets.why.map_entries import EntryChange, changes_of, end_of, registration_of
 from labengine_widgets.why.past import Numbered, Past
 from labengine_widgets.why.prefixes import Equals, Lookup, Registration
 from labengine_widgets.why.waiting import is_loading
-from labengine_widgets.words.phrases import word
+from labengine_widgets.words.phrases import MAX_IMAGE, word
+
+Image = tuple[int, int, str]
+"""(position, length, identifier)."""
 
 
 class Miss(NamedTuple):
@@ -196,7 +198,8 @@ def _never_computed(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
         return Miss(
             f"{place} had never been computed here{before}: no request before it began with the same tokens.", ()
         )
-    numbers = _joined(past, lookup, nearest)
+    joined = past.last(ev.RequestAdded, before=lookup.number, request_id=nearest)
+    numbers = () if joined is None else (joined[0],)
     name = request_name(nearest)
     if shared >= end:
         had = _how_it_had_none(past, lookup, nearest, end)
@@ -233,13 +236,6 @@ def _nearest(lookup: Lookup, end: int) -> tuple[int | None, int]:
     return nearest, longest
 
 
-def _joined(past: Past, lookup: Lookup, request_id: int) -> tuple[int, ...]:
-    for number, event in past.backwards(lookup.number):
-        if isinstance(event, ev.RequestAdded) and event.request_id == request_id:
-            return (number,)
-    return ()
-
-
 def miss_of(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) -> Miss:
     """Explain why the look-up did not find the request's block `index` of a group."""
     before = equals.before(group, index)
@@ -259,7 +255,7 @@ def miss_of(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) 
 def _apart(past: Past, lookup: Lookup, other: int, group: int, index: int) -> str:
     """Return what keeps a block of the look-up apart from that of another request with the same tokens."""
     end = (index + 1) * lookup.state.groups[group].block_size
-    return kept_apart(past, lookup.event.request_id, other, end)
+    return _kept_apart(past, lookup.event.request_id, other, end)
 
 
 def _other_name(past: Past, lookup: Lookup, other: Registration, index: int) -> Miss:
@@ -281,3 +277,26 @@ def _present(past: Past, lookup: Lookup, found: Registration, index: int) -> Mis
     apart = _apart(past, lookup, event.request_id, event.group, index)
     text += f"was another ({apart}), or the engine compared the contents and found a difference."
     return Miss(text, (found.number,))
+
+
+def _kept_apart(past: Past, asker: int, other: int, end: int) -> str:
+    """Return why blocks of two requests' first `end` tokens have unlike hashes, as a clause."""
+    ours, theirs = _images_of(past, asker, end), _images_of(past, other, end)
+    if ours == theirs:
+        return "a cache salt or an adapter keeps them apart"
+    pairs = [(image, other, asker) for image in theirs if image not in ours]
+    pairs += [(image, asker, other) for image in ours if image not in theirs]
+    (start, _, name), owner, lacking = min(pairs)
+    text = f"{request_name(owner)} has the image “{readable(name, MAX_IMAGE)}” at position {start}"
+    return f"{text}, and {_instead(past, lacking, start, end)}"
+
+
+def _instead(past: Past, request_id: int, position: int, end: int) -> str:
+    there = [name for start, _, name in _images_of(past, request_id, end) if start == position]
+    return f"{request_name(request_id)} has {f'“{readable(there[0], MAX_IMAGE)}”' if there else 'none'} there"
+
+
+def _images_of(past: Past, request_id: int, end: int) -> tuple[Image, ...]:
+    """Return the images that begin among a request's first `end` tokens; none where its arrival is not recorded."""
+    added = past.last(ev.RequestAdded, request_id=request_id)
+    return () if added is None else tuple(image for image in added[1].images if image[0] < end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import index
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from labengine import events as ev
 from labengine.config import is_single_int
@@ -13,6 +13,8 @@ from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine_widgets.why.answer import Link, WhyError
 from labengine_widgets.words.phrases import phrase
+
+E = TypeVar("E", bound=ev.Event)
 
 _CHUNK = 4096
 
@@ -130,6 +132,20 @@ class Past:
                 rolled_back = event.step
                 continue
             yield number, event
+
+    def last(self, *kinds: type[E], before: int | None = None, **fields: Any) -> tuple[int, E] | None:
+        """Return the newest event of these kinds with these fields before a moment, and its number; None without one.
+
+        Events that were rolled back are left out.
+        """
+        for number, event in self.backwards(before):
+            if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
+                return number, event
+        return None
+
+    def links(self, *numbers: int | None) -> tuple[Link, ...]:
+        """Return events as links, in this order; those that are None are left out."""
+        return tuple(self.link(number) for number in numbers if number is not None)
 
     def everything_backwards(self, stop: int) -> Iterator[Numbered]:
         """Yield events before a moment, newest first, with rolled-back steps and their StepRolledBack."""

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from labengine import events as ev
-from labengine.record.wording import readable
+from labengine.record.wording import readable, request_name
 from labengine_widgets.why.answer import Link, Why, WhyError
-from labengine_widgets.why.beams import why_beam
 from labengine_widgets.why.blocks import why_block, why_free, why_in_queue, why_next
 from labengine_widgets.why.drafts import why_drafts
-from labengine_widgets.why.engine_ids import EngineIds, with_engine_ids
 from labengine_widgets.why.events import why_event
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.map_entries import is_lost, key_of, why_hash, why_lost
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.references import why_ref_count
-from labengine_widgets.why.requests import why_finished, why_preempted, why_request
+from labengine_widgets.why.requests import why_beam, why_finished, why_preempted, why_request
 from labengine_widgets.why.subjects import Subject, known_block, known_event, known_request, parsed
-from labengine_widgets.why.tokens import is_left_out, why_no_token
-from labengine_widgets.why.waiting import why_waiting
+from labengine_widgets.why.waiting import is_left_out, why_no_token, why_waiting
 
 MAX_FOUND = 3
 """Maximum number of violations in one answer."""
@@ -222,3 +220,44 @@ def _used_or_cached(past: Past) -> Iterator[int]:
     for block_id, count in enumerate(state.ref_counts):
         if count or state.block_keys[block_id]:
             yield block_id
+
+
+# -- the engine's own ids of requests ----------------------------------------------------------------------------------
+
+
+EngineIds = Callable[[int], str]
+"""From a request's number to the engine's own id of it; empty for none."""
+
+MAX_IDS = 8
+"""Ids that one answer lists."""
+
+MAX_LENGTH = 64
+"""Characters of an id that an answer shows: anybody who sends a request may have chosen them."""
+
+_LETTERS = re.compile(r"\b[A-Z]{1,4}\b")
+_WORDS = {"A", "KV"}
+"""Capitals of the sentences that may be no request: "A block is ...", "keys and values (KV)"."""
+
+
+def with_engine_ids(past: Past, asked: Subject, why: Why, engine_ids: EngineIds) -> Why:
+    """Add to an answer what the engine calls its requests; unchanged for an engine that has no ids of its own."""
+    found = ((request_name(i), readable(engine_ids(i), MAX_LENGTH)) for i in _requests_in(past, asked, why))
+    return replace(why, names=tuple((letter, name) for letter, name in found if name)[:MAX_IDS])
+
+
+def _requests_in(past: Past, asked: Subject, why: Why) -> list[int]:
+    """Return the requests of the question, of the events, and those whose letters are in the text."""
+    known = past.state.requests
+    texts = (why.question, why.answer, *(link.sentence for link in why.links))
+    letters = {letter for text in texts for letter in _LETTERS.findall(text)} - _WORDS
+    named = {i for i in known if request_name(i) in letters} if letters else set()
+    asked_for = {asked.id} if asked.kind == "request" and type(asked.id) is int else set()
+    return sorted(named | asked_for | set(_of_events(past, why)))
+
+
+def _of_events(past: Past, why: Why) -> Iterator[int]:
+    for link in why.links:
+        if link.event_number is not None and past.first <= link.event_number < past.timeline.end:
+            request_id = getattr(past.event(link.event_number), "request_id", None)
+            if isinstance(request_id, int):
+                yield request_id

@@ -1,4 +1,4 @@
-"""Why a request was preempted, waits, or is finished."""
+"""Why a request was preempted, waits, or is finished; why a beam does not go on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from labengine.record.wording import block_names, counted, listed, readable, req
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.past import Past
-from labengine_widgets.why.priorities import why_least_urgent
-from labengine_widgets.why.tokens import is_left_out, why_no_token
-from labengine_widgets.why.waiting import why_waiting
+from labengine_widgets.why.waiting import is_left_out, why_least_urgent, why_no_token, why_waiting
 
 
 def why_request(past: Past, request_id: int) -> Why:
@@ -50,11 +48,10 @@ def why_finished(past: Past, request_id: int) -> Why:
             break
     if end is None:
         return Why(question, _no_end(past, request_id))
-    numbers = [found[0] for found in (added, sampled, end) if found is not None]
-    numbers += [] if released is None else [released]
+    numbers = [found and found[0] for found in (added, sampled, end)]
     text = _how_finished(past, request_id, end[1], sampled[1] if sampled else None, added[1] if added else None)
     text += _held(past, request_id, end[1])
-    return Why(question, text, tuple(past.link(number) for number in numbers))
+    return Why(question, text, past.links(*numbers, released))
 
 
 def _no_end(past: Past, request_id: int) -> str:
@@ -97,13 +94,13 @@ def _how_finished(
 
 def _where_to(past: Past, request_id: int) -> str:
     """Return to which lab a request has moved; the end of its stay here comes just before that is known."""
-    name = request_name(request_id)
-    for _, event in past.backwards():
-        if isinstance(event, ev.RequestHandedOver) and event.request_id == request_id:
-            tokens = counted(event.num_tokens, "computed token")
-            there = f"{readable(event.lab)}, where it is {request_name(event.other_request_id)}"
-            return f"{name} moved to {there}, with {tokens}. Its blocks were held here until that lab had them all."
-    return f"{name} is moving to another lab. It holds its blocks until that lab has them all."
+    name, found = request_name(request_id), past.last(ev.RequestHandedOver, request_id=request_id)
+    if found is None:
+        return f"{name} is moving to another lab. It holds its blocks until that lab has them all."
+    event = found[1]
+    there = f"{readable(event.lab)}, where it is {request_name(event.other_request_id)}"
+    tokens = counted(event.num_tokens, "computed token")
+    return f"{name} moved to {there}, with {tokens}. Its blocks were held here until that lab had them all."
 
 
 # -- preempted ---------------------------------------------------------------------------------------------------------
@@ -149,7 +146,7 @@ def _no_preemption(past: Past, request_id: int) -> str:
 
 def _is_added(past: Past, request_id: int) -> bool:
     """True if the recording has the request from its RequestAdded event on."""
-    return any(isinstance(event, ev.RequestAdded) and event.request_id == request_id for _, event in past.backwards())
+    return past.last(ev.RequestAdded, request_id=request_id) is not None
 
 
 def _status(past: Past, request_id: int) -> str:
@@ -157,13 +154,10 @@ def _status(past: Past, request_id: int) -> str:
 
 
 def _preemption(past: Past, request_id: int) -> Preemption | None:
-    number = next(
-        (n for n, e in past.backwards() if isinstance(e, ev.RequestPreempted) and e.request_id == request_id), None
-    )
-    if number is None:
+    preempted = past.last(ev.RequestPreempted, request_id=request_id)
+    if preempted is None:
         return None
-    frees: list[tuple[int, ev.BlockFreed]] = []
-    before = None
+    number, frees, before = preempted[0], list[tuple[int, ev.BlockFreed]](), None
     for n, event in past.backwards(number):
         if isinstance(event, ev.BlockFreed) and event.reason == "preempted" and event.request_id == request_id:
             frees.append((n, event))
@@ -260,10 +254,8 @@ def _need(past: Past, found: Preemption) -> list[int]:
     """Return the number of the newest token of the request that needed room."""
     if found.asker is None:
         return []
-    for number, event in past.backwards(found.number):
-        if isinstance(event, ev.TokenSampled) and event.request_id == found.asker[1]:
-            return [number]
-    return []
+    token = past.last(ev.TokenSampled, before=found.number, request_id=found.asker[1])
+    return [] if token is None else [token[0]]
 
 
 def _links(past: Past, found: Preemption, before: list[int], after: list[int]) -> tuple[Link, ...]:
@@ -276,3 +268,43 @@ def _links(past: Past, found: Preemption, before: list[int], after: list[int]) -
         text = f"… and {counted(len(frees) - 2, 'more block')} of it, the last of them {last}."
         links[at] = past.link(frees[-1], text)
     return tuple(links)
+
+
+# -- a beam ------------------------------------------------------------------------------------------------------------
+
+
+def why_beam(past: Past, request_id: int) -> Why:
+    """Explain the newest decision of a search by which a request gave its tokens up."""
+    name, first = request_name(request_id), past.state.requests[request_id].first_beam
+    question = f"Why did {name} not go on as a beam?"
+    if first is None:
+        return Why(question, f"{name} is no beam: it was added without beams=.")
+    found = past.last(ev.BeamReplaced, request_id=request_id)
+    if found is None:
+        return Why(question, f"It does: at each decision so far a continuation of {name} was among the best.")
+    number, event = found
+    parent = event.from_request_id
+    num_beams = sum(request.first_beam == first for request in past.state.requests.values())
+    if parent is None:
+        text = (
+            f"The search is over. Its {num_beams} best texts went to its requests, the best to {request_name(first)}."
+        )
+        return Why(f"Why did {name} get another text?", text, past.links(number))
+    text = f"When all beams were computed, the search kept the {num_beams} likeliest continuations of all of them. "
+    text += f"None went on from {name}, and {request_name(parent)} had more than one: {name} took the tokens of "
+    text += f"{request_name(parent)}, to go on with the other."
+    chosen = _chosen(past, number, (parent, request_id))
+    if len(chosen) > 1:
+        text += f" The next tokens are {listed(f'{token} for {request_name(i)}' for _, i, token in chosen)}."
+    return Why(question, text, past.links(number, *(n for n, _, _ in chosen)))
+
+
+def _chosen(past: Past, number: int, request_ids: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Return (event number, request id, token id) of the tokens that these requests get by the same decision."""
+    found: list[tuple[int, int, int]] = []
+    for n, event in past.surviving(number):
+        if isinstance(event, ev.StepEnded):
+            break
+        if isinstance(event, ev.TokenSampled) and event.request_id in request_ids:
+            found.append((n, event.request_id, event.token_id))
+    return found

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import index
 from typing import Any, NamedTuple
 
-from labengine.config import is_single_int
+from labengine.config import as_int
 from labengine.events import RequestForgotten
 from labengine.record.wording import listed, request_name
 from labengine_widgets.selection import Selection
@@ -66,7 +65,7 @@ MAX_NAMED = 8
 
 def number(kind: str, asked: Any) -> int:
     """Return an id as an int, from Python's, numpy's or torch's integers. Raises WhyError unless it is an int >= 0."""
-    value = _as_int(asked)
+    value = as_int(asked)
     if value is None or value < 0:
         raise WhyError(f"{kind}= is a whole number from 0 on; got {asked!r}")
     return value
@@ -84,7 +83,7 @@ def known_block(past: Past, asked: Any) -> int:
 
 def known_request(past: Past, asked: Any) -> int:
     """Return the id of a request that was added by the moment. Raises WhyError for another one."""
-    request_id, known = _as_int(asked), past.state.requests
+    request_id, known = as_int(asked), past.state.requests
     if request_id in known and request_id is not None:
         return request_id
     there_are = known_requests_text(known)
@@ -111,13 +110,6 @@ def known_requests_text(ids: Iterable[int]) -> str:
     if len(named) < 2:
         return f"there is only request {named[0]}" if named else "no request has been added yet"
     return f"there are requests {listed(named, MAX_NAMED)}"
-
-
-def _as_int(asked: Any) -> int | None:
-    try:
-        return index(asked) if is_single_int(asked) else None
-    except TypeError:  # numpy and torch give every number an __index__, and refuse to use it for a fraction
-        return None
 
 
 def known_selection(timeline: Recording, selection: Selection) -> Selection:

@@ -1,15 +1,18 @@
-"""Why a request waits: no step was taken, it loads, others are ahead, or blocks or budget were short."""
+"""Why a request waits, or gets no token of a step.
+
+It waits because no step was taken, it loads, others are ahead, or blocks or budget were short. A running one gets no
+token of a step that was spent on others, lacked blocks, or failed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.wording import counted, listed, readable, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Past
-from labengine_widgets.why.priorities import are_in_use, less_urgent_running, names_of
 from labengine_widgets.why.steps import Step, newest_step, rolled_back_since
 
 
@@ -25,23 +28,21 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if step is not None and failed is not None and (step.concerns(request_id) or not is_loading(past, request_id)):
         return Why(question, step.failure(request_id), _links(past, joined, step, failed[0]))
     if (leader := _leader(past, joined)) is not None:
-        numbers = (joined, _last_scheduled(past, leader))
-        return Why(question, _beside(past, name, leader), tuple(past.link(n) for n in numbers if n is not None))
+        return Why(question, _beside(past, name, leader), past.links(joined, _last_scheduled(past, leader)))
     if is_loading(past, request_id):
         return _loading(past, request_id, question)
     if (landed := _landed(past, request_id)) is not None:
         text = f"Its load has ended, and it holds its blocks: the next step that has room for {name} takes it up."
-        return Why(question, text, (past.link(landed),))
+        return Why(question, text, past.links(landed))
     if (moved := received(past, request_id)) is not None and _last_scheduled(past, request_id) is None:
         text = f"{came_from(moved[1])} It holds their blocks: the next step that has room for {name} takes it up."
-        return Why(question, text, (past.link(moved[0]),))
+        return Why(question, text, past.links(moved[0]))
     if any(request.block_tables) and (last := _last_scheduled(past, request_id)) is not None:
         text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
         text += "a long prompt is computed in chunks, and the request stays in the waiting queue until the last."
-        return Why(question, text, tuple(past.link(n) for n in (joined, last) if n is not None))
+        return Why(question, text, past.links(joined, last))
     if step is None or _is_before(past, step, joined):
-        links = () if joined is None else (past.link(joined),)
-        return Why(question, _no_step(past, request.status, joined), links)
+        return Why(question, _no_step(past, request.status, joined), past.links(joined))
     if not step.is_decided:
         return Why(question, step.so_far(), _links(past, joined, step, *(n for n, _ in step.scheduled[-6:])))
     return _not_taken_in(past, request_id, question, joined, step)
@@ -77,38 +78,27 @@ def _no_step(past: Past, status: str, joined: int | None) -> str:
 
 def _joined(past: Past, request_id: int) -> int | None:
     """Return the number of the event by which the request last joined the queue."""
-    for number, event in past.backwards():
-        if isinstance(event, (ev.RequestAdded, ev.RequestPreempted)) and event.request_id == request_id:
-            return number
-    return None
+    found = past.last(ev.RequestAdded, ev.RequestPreempted, request_id=request_id)
+    return None if found is None else found[0]
 
 
 def _last_scheduled(past: Past, request_id: int) -> int | None:
-    for number, event in past.backwards():
-        if isinstance(event, ev.RequestScheduled) and event.request_id == request_id:
-            return number
-    return None
+    found = past.last(ev.RequestScheduled, request_id=request_id)
+    return None if found is None else found[0]
 
 
 def is_loading(past: Past, request_id: int) -> bool:
     """Return True while the external tier loads blocks of the request."""
-    for _, event in past.backwards():
-        if getattr(event, "request_id", None) == request_id:
-            if isinstance(event, ev.ExternalHit):
-                return event.is_loading
-            if isinstance(event, (ev.BlocksLoaded, ev.LoadFailed, ev.RequestPreempted, ev.RequestAdded)):
-                return False
-    return False
+    ends = (ev.BlocksLoaded, ev.LoadFailed, ev.RequestPreempted, ev.RequestAdded)
+    found = past.last(ev.ExternalHit, *ends, request_id=request_id)
+    return found is not None and isinstance(found[1], ev.ExternalHit) and found[1].is_loading
 
 
 def received(past: Past, request_id: int) -> tuple[int, ev.RequestReceived] | None:
     """Return the number and event of a request's arrival from another lab, unless it was preempted since."""
-    for number, event in past.backwards():
-        if getattr(event, "request_id", None) == request_id:
-            if isinstance(event, ev.RequestReceived):
-                return number, event
-            if isinstance(event, (ev.RequestPreempted, ev.RequestAdded)):
-                return None
+    match past.last(ev.RequestReceived, ev.RequestPreempted, ev.RequestAdded, request_id=request_id):
+        case number, ev.RequestReceived() as event:
+            return number, event
     return None
 
 
@@ -120,26 +110,23 @@ def came_from(event: ev.RequestReceived) -> str:
 
 def _landed(past: Past, request_id: int) -> int | None:
     """Return the number of the event that ended a late load, while no step has scheduled the request since."""
-    for number, event in past.backwards():
-        if getattr(event, "request_id", None) == request_id:
-            if isinstance(event, (ev.BlocksLoaded, ev.LoadFailed)):
-                return number if any(past.state.requests[request_id].block_tables) else None
-            if isinstance(event, (ev.RequestScheduled, ev.RequestPreempted, ev.RequestAdded)):
-                return None
+    ends = (ev.RequestScheduled, ev.RequestPreempted, ev.RequestAdded)
+    match past.last(ev.BlocksLoaded, ev.LoadFailed, *ends, request_id=request_id):
+        case number, ev.BlocksLoaded() | ev.LoadFailed() if any(past.state.requests[request_id].block_tables):
+            return number
     return None
 
 
 def _loading(past: Past, request_id: int, question: str) -> Why:
-    for number, event in past.backwards():
-        if isinstance(event, ev.ExternalHit) and event.request_id == request_id:
-            text = f"The external tier is bringing {counted(event.num_tokens, 'token')} of it into its blocks."
-            return Why(question, text, (past.link(number),))
-    return Why(question, "It waits for the external tier.")
+    found = past.last(ev.ExternalHit, request_id=request_id)
+    if found is None:
+        return Why(question, "It waits for the external tier.")
+    text = f"The external tier is bringing {counted(found[1].num_tokens, 'token')} of it into its blocks."
+    return Why(question, text, past.links(found[0]))
 
 
 def _links(past: Past, joined: int | None, step: Step, *numbers: int) -> tuple[Link, ...]:
-    found = {number for number in (joined, step.begin, *numbers) if number is not None}
-    return tuple(past.link(number) for number in sorted(found))
+    return past.links(*sorted({*numbers, step.begin} | ({joined} if joined is not None else set())))
 
 
 def _not_taken_in(past: Past, request_id: int, question: str, joined: int | None, step: Step) -> Why:
@@ -204,3 +191,105 @@ def _ahead(state: Fold, request_id: int, siblings: Collection[int]) -> list[int]
 
 def _names(preempted: list[tuple[int, ev.RequestPreempted]]) -> str:
     return listed(request_name(event.request_id) for _, event in preempted)
+
+
+# -- a running request -------------------------------------------------------------------------------------------------
+
+
+def why_no_token(past: Past, request_id: int) -> Why:
+    """Explain why the newest step computes no token of a request."""
+    status, name = past.state.requests[request_id].status, request_name(request_id)
+    question = f"Why does {name} get no token?"
+    if status in ("waiting", "preempted"):
+        return why_waiting(past, request_id)
+    step = newest_step(past)
+    if status == "finished" or step is None:
+        return Why(question, "It is finished." if status == "finished" else f"Its last step was {past.before}.")
+    numbers = [step.begin, *(number for number, _ in (*step.preempted, *step.scheduled[-6:]))]
+    if step.failed is not None:
+        numbers.append(step.failed[0])
+    return Why(question, _answer_for_token(past, request_id, step), past.links(*sorted(numbers)))
+
+
+def is_left_out(past: Past, request_id: int) -> bool:
+    """Return True for a running request of which the newest step, its schedule complete, computes no token."""
+    step = newest_step(past)
+    return step is not None and step.is_decided and step.failed is None and not _schedules(step, request_id)
+
+
+def _schedules(step: Step, request_id: int) -> bool:
+    return any(event.request_id == request_id for _, event in step.scheduled)
+
+
+def _answer_for_token(past: Past, request_id: int, step: Step) -> str:
+    name = request_name(request_id)
+    if step.failed is not None:
+        return step.failure(request_id)
+    if _schedules(step, request_id):
+        return f"It does: step {step.number} {'computed' if step.is_decided else 'schedules'} tokens of it."
+    if not step.is_decided:
+        return step.so_far()
+    none_of = f", and none of {name}" if step.scheduled else ""
+    return f"{step.spent()}{none_of}. {_what_kept_out(past.at(step.end), request_id, step)}"
+
+
+def _what_kept_out(state: Fold, request_id: int, step: Step) -> str:
+    """Return what kept the request out, as far as events show it: the step's budget is in none of them."""
+    request, name, free = state.requests[request_id], request_name(request_id), len(state.free_queue)
+    end = request.num_computed_tokens + 1
+    groups = zip(state.groups, request.block_tables, strict=True)
+    needed = sum(max(0, -(-end // group.block_size) - len(table)) for group, table in groups)
+    if needed > free:
+        return f"Its next token needs {counted(needed, 'block')}, and {free} {'was' if free == 1 else 'were'} free."
+    if isinstance(_last_decision(step), ev.RequestPreempted):
+        victim = request_name(step.preempted[-1][1].request_id)
+        return f"The step ended when {victim} lacked a block and gave way itself: {name} came after it."
+    room = "fits into its blocks" if not needed else f"needs {counted(needed, 'block')}, and {free} were free"
+    if step.scheduled and all(event.is_prefill for _, event in step.scheduled):
+        return f"Its next token {room}; this step computed prompts alone."
+    return f"Its next token {room}: the step took all the tokens or requests that it may, or passed {name} over."
+
+
+def _last_decision(step: Step) -> ev.Event | None:
+    kinds = (ev.RequestScheduled, ev.RequestPreempted)
+    return next((event for _, event in reversed(step.events) if isinstance(event, kinds)), None)
+
+
+# -- priorities: smaller is more urgent --------------------------------------------------------------------------------
+
+
+def are_in_use(state: Fold) -> bool:
+    """Return True if some request has a priority: where the waiting queue takes no notice of them, all have 0."""
+    return any(request.priority for request in state.requests.values())
+
+
+def names_of(state: Fold, request_ids: Iterable[int]) -> str:
+    """Return the names of requests, with their priorities where these are in use."""
+    if not are_in_use(state):
+        return listed(map(request_name, request_ids))
+    return listed(f"{request_name(i)} (priority {state.requests[i].priority})" for i in request_ids)
+
+
+def less_urgent_running(state: Fold, request_id: int) -> str:
+    """Return a sentence about the running requests that are less urgent than one that waits; empty without any."""
+    limit = state.requests[request_id].priority
+    found = [i for i, request in state.requests.items() if request.status == "running" and request.priority > limit]
+    if not found:
+        return ""
+    are = "is less urgent, and goes" if len(found) == 1 else "are less urgent, and go"
+    return f" {names_of(state, found)} {are} on: a running request gives way to one that runs, not to one that waits."
+
+
+def why_least_urgent(state: Fold, victim: int, running: Sequence[int]) -> str | None:
+    """Explain by priorities why this one of the running requests gave way; None if they do not explain it."""
+    others = [i for i in running if i != victim]
+    own, most = state.requests[victim].priority, max(state.requests[i].priority for i in others)
+    if not are_in_use(state) or own < most:
+        return None
+    among = f"of the running requests (the others: {names_of(state, others)})"
+    name = names_of(state, [victim])
+    if own > most:
+        return f"{name} was the least urgent {among}."
+    if victim < max(i for i in running if state.requests[i].priority == own):
+        return None
+    return f"{name} was one of the least urgent {among}; of equal ones the last to arrive gives way."

@@ -13,7 +13,6 @@ from labengine_widgets.words.event_runs import runs
 from labengine_widgets.words.mentions import Sentence
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import opening_sentence, sentence
-from labengine_widgets.words.tier import kept_contents
 
 Caption = tuple[int, Sentence, str | None]
 """(moment after its events, sentence, phase)."""
@@ -70,20 +69,16 @@ class CaptionWriter:
         self.generation = self._timeline.generation
         self.moment = moment
         self._phase: str | None = None
-        self._scene = self._scene_at(moment)
+        self._scene = Scene.at(self._timeline, moment, self._token_text)
 
     def _follow(self, events: Sequence[ev.Event]) -> None:
         for event in events:
             self.moment += 1
             if type(event) is ev.StepRolledBack:
-                self._scene = self._scene_at(self.moment)
+                self._scene = Scene.at(self._timeline, self.moment, self._token_text)
             else:
                 self._scene.apply(event)
             self._phase = phase_after(event, self._phase)
-
-    def _scene_at(self, moment: int) -> Scene:
-        timeline = self._timeline
-        return Scene(timeline.state(moment), self._token_text, tier=kept_contents(timeline, moment))
 
 
 class SharedCaptions:

@@ -1,4 +1,4 @@
-"""What each block holds: of which table entry's tokens, how many are computed, and the letter that this content has."""
+"""What each block holds, whose it is, and the letter of its content: for sentences and pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine_widgets.words.names import ContentIndex
-from labengine_widgets.words.owners import Owners
 
 Place = tuple[int, int, int]
 """(request id, group, index) of a block table's entry."""
@@ -224,3 +223,40 @@ class Filling:
         ev.RequestFinished: _note_finished,
         ev.RequestReleased: _note_end,
     }
+
+
+class Owners:
+    """The owners of blocks, as of the last `update`: by request and block, the groups whose tables have the block."""
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+        self._held: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._owners: dict[int, set[int]] = {}
+        for request_id, request in fold.requests.items():
+            self.update(request_id, {block_id for table in request.block_tables for block_id in table})
+
+    def of(self, block_id: int) -> tuple[int, ...]:
+        """Return the requests that have a block in a table."""
+        return tuple(sorted(self._owners.get(block_id, ())))
+
+    def groups_of(self, block_id: int) -> tuple[int, ...]:
+        """Return the groups whose tables have a block."""
+        owners = self._owners.get(block_id, ())
+        return tuple(sorted({group for owner in owners for group in self._held[owner].get(block_id, ())}))
+
+    def update(self, request_id: int, block_ids: Iterable[int]) -> None:
+        """Note which of these blocks a request has in which tables."""
+        request, held = self._fold.requests.get(request_id), self._held.setdefault(request_id, {})
+        tables = request.block_tables if request is not None else ()
+        for block_id in block_ids:
+            groups = tuple(group for group, table in enumerate(tables) if block_id in table)
+            if block_id == self._fold.null_block or groups == held.get(block_id, ()):
+                continue
+            if groups:
+                held[block_id] = groups
+                self._owners.setdefault(block_id, set()).add(request_id)
+            else:
+                del held[block_id]
+                self._owners[block_id].discard(request_id)
+        if not held:
+            del self._held[request_id]

@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.fold_state import Key
-from labengine_widgets.words.filling import Filling
+from labengine.record.timeline import Timeline
+from labengine_widgets.words.filling import Filling, Owners
 from labengine_widgets.words.mentions import Mention, Sentence
 from labengine_widgets.words.names import ContentIndex, content_name
-from labengine_widgets.words.owners import Owners
-from labengine_widgets.words.tier import KnownTier
+from labengine_widgets.words.tier import KnownTier, kept_contents
 
 
 class Score(NamedTuple):
@@ -45,16 +45,22 @@ class Scene:
         self._texts: dict[int, str] = {}
         self._take_stock(contents or ContentIndex())
 
+    @classmethod
+    def at(
+        cls,
+        timeline: Timeline,
+        moment: int,
+        token_text: Callable[[int], str] = str,
+        contents: ContentIndex | None = None,
+    ) -> Scene:
+        """Return the scene at a moment of a recording."""
+        return cls(timeline.state(moment), token_text, contents, kept_contents(timeline, moment))
+
     def _take_stock(self, contents: ContentIndex) -> None:
         self.peak = self.num_used
         self.owners = Owners(self.fold)
         self.filling = Filling(self.fold, self.owners, contents)
         self.lost = {block_id for block_id in range(self.num_blocks) if self._is_lost(block_id)}
-
-    @property
-    def contents(self) -> ContentIndex:
-        """The numbers of the contents that have appeared."""
-        return self.filling.contents
 
     @property
     def num_blocks(self) -> int:
@@ -111,32 +117,9 @@ class Scene:
         for block_id in filter(self.is_block, changes.blocks):
             self._update_lost(block_id)
 
-    def groups_of(self, block_id: int) -> tuple[int, ...]:
-        """Return the groups whose tables have a block, as of the last `update`."""
-        return self.owners.groups_of(block_id)
-
-    def content(self, block_id: int) -> int:
-        """Return the number of a block's content; -1 while it is not full, and for an id that no block has.
-
-        -1 also while its tokens are not known: with asynchronous scheduling KV is written before its token is sampled.
-        """
-        return self.filling.content(block_id)
-
-    def twins(self, block_ids: Iterable[int]) -> dict[int, int]:
-        """Return which of these blocks have a live block of equal content: {block: the other one of lowest id}."""
-        return self.filling.twins(block_ids)
-
     def letter(self, block_id: int) -> Sentence:
         """Return the letter of a block's content for a sentence."""
-        return Sentence(Mention("content", block_id, content_name(max(0, self.content(block_id)))))
-
-    def was_guessed(self, request_id: int, position: int) -> bool:
-        """Return True for a token that was an accepted guess in the newest step that judged any."""
-        return self.filling.was_guessed(request_id, position)
-
-    def garbage(self, request_id: int) -> list[int]:
-        """Return the blocks that hold KV of the request's newest rejected guesses, in table order."""
-        return self.filling.garbage(request_id)
+        return Sentence(Mention("content", block_id, content_name(max(0, self.filling.content(block_id)))))
 
     def token_text(self, token_id: int) -> str:
         """Return a token's text as the tokenizer gives it: untrusted."""

@@ -7,11 +7,17 @@ from typing import Any, TypeVar
 
 from labengine import events as ev
 from labengine.record.wording import counted, group_name
-from labengine_widgets.words.admission import prefix_hit, request_added, request_scheduled
+from labengine_widgets.words.admission import (
+    drafts_judged,
+    prefix_hit,
+    request_added,
+    request_scheduled,
+    token_sampled,
+    tokens_drafted,
+)
 from labengine_widgets.words.mentions import Sentence, listing, the_block, the_blocks, the_request, the_requests
 from labengine_widgets.words.phrases import phrase, state_phrase, word
 from labengine_widgets.words.scene import Scene
-from labengine_widgets.words.tokens import drafts_judged, token_sampled, tokens_drafted
 
 E = TypeVar("E", bound=ev.Event)
 Wording = Callable[[Any, Scene], Sentence]
@@ -79,7 +85,7 @@ def _blocks(run: Sequence[Any]) -> Sentence:
 
 
 def _contents(block_ids: Collection[int], scene: Scene) -> Sentence:
-    return listing(scene.letter(block_id) for block_id in block_ids if scene.content(block_id) >= 0)
+    return listing(scene.letter(block_id) for block_id in block_ids if scene.filling.content(block_id) >= 0)
 
 
 def _plural(run: Sequence[Any], one: str, many: str) -> str:
@@ -197,7 +203,7 @@ def _blocks_loaded(run: Sequence[ev.BlocksLoaded], scene: Scene) -> Sentence:
 
 
 def _who_reads_on(ids: Sequence[int], scene: Scene) -> str:
-    doubled = [i for i in dict.fromkeys(ids) if len(scene.groups_of(i)) > 1]
+    doubled = [i for i in dict.fromkeys(ids) if len(scene.owners.groups_of(i)) > 1]
     if not doubled:
         return ""
     return Sentence("; ", the_blocks(doubled), f" {_plural(doubled, 'is', 'are')} in another group's table too")
@@ -214,7 +220,7 @@ def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> Sentence:
     event = run[0]
     ids = [block_id for block_id, _, _ in event.runs]
     written = _written(event, scene)
-    twins = scene.twins(ids) if scene.num_blocks <= MAX_BLOCKS_WITH_TWINS else {}
+    twins = scene.filling.twins(ids) if scene.num_blocks <= MAX_BLOCKS_WITH_TWINS else {}
     if not twins:
         return written
     others, are = the_blocks(twins[i] for i in ids if i in twins), _plural(list(twins), "is", "are")

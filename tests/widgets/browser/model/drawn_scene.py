@@ -51,12 +51,12 @@ class DrawnScene(Scene):
         return Cell(
             block_id,
             ref_count,
-            self.content(block_id),
+            self.filling.content(block_id),
             max((self.filling.fill(block_id), *(1 + offset for offset in self._strays.get(block_id, ())))),
             self._flags(block_id),
             self.owners.of(block_id),
             self._block_texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
-            self.groups_of(block_id),
+            self.owners.groups_of(block_id),
         )
 
     def misplaced(self, event: ev.SlotsWritten) -> list[tuple[int, int, int]]:

@@ -74,19 +74,19 @@ class Reference:
         """Contents are numbered as they appear: in the order in which they are written."""
         if isinstance(event, ev.SlotsWritten):
             for block_id, _, _ in event.runs:
-                self.scene.content(block_id)
+                self.scene.filling.content(block_id)
         if isinstance(event, ev.TokenSampled):  # of a slot that is written already
             for group, table in zip(self.scene.fold.groups, self._tables(event.request_id), strict=True):
                 for block_id in table[event.position // group.block_size :][:1]:
-                    self.scene.content(block_id)
+                    self.scene.filling.content(block_id)
         for block_id in range(self.scene.num_blocks):
-            self.scene.content(block_id)
+            self.scene.filling.content(block_id)
 
     def _tables(self, request_id: int) -> Sequence[Sequence[int]]:
         return self.scene.fold.requests[request_id].block_tables
 
     def _put_away(self) -> DrawnScene:
-        return copy.deepcopy(self.scene, {id(self.scene.contents): self.scene.contents})
+        return copy.deepcopy(self.scene, {id(self.scene.filling.contents): self.scene.filling.contents})
 
 
 def states(events: Sequence[ev.Event], start: Reference | None = None) -> Iterator[list[Any]]:

@@ -241,7 +241,7 @@ def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: 
     late = Reference(DrawnScene(timeline.state(start), tier=tier))
     late.scene.update()
     for block_id in range(late.scene.num_blocks):
-        late.scene.content(block_id)
+        late.scene.filling.content(block_id)
     sums = [checksum(state) for state in states(events[start:], late)]
     message = payload(events[start:], start, timeline.state(start), tier=tier)
     assert page.evaluate(WALK, [message, sums]) is None

@@ -11,7 +11,7 @@ from browser.bare_pages import BROWSER, BarePage, BarePages
 from labengine.course.predict_exercise import PredictExercise
 from labengine.course.progress import VARIABLE
 from labengine.record.wording import request_name
-from labengine_widgets.feed.messages import checked_command
+from labengine_widgets.feed.browser_link import checked_command
 from waiting import PATIENCE
 from widgets.browser.stage.dashboard_page import View, _ticked
 

@@ -67,9 +67,9 @@ export class Code {
   // The chosen event; else the last decision about what is chosen; else the event that has just happened.
   get event(): number | null {
     const { recording, selection } = this,
-      last = Math.min(this.moment ?? 0, recording?.end ?? 0) - 1; // a recording begun anew may be shorter
+      last = Math.min(this.moment ?? 0, recording.end) - 1; // a recording begun anew may be shorter
     const selected = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
-    return recording && selected >= recording.start && selected < recording.end ? selected : null;
+    return selected >= recording.start && selected < recording.end ? selected : null;
   }
 
   get recording() {
@@ -79,7 +79,7 @@ export class Code {
   // The newest event up to a number that names the selection and whose method is known.
   lastDecision(last: number): number | null {
     const { recording } = this,
-      names = recording && mentions(recording, this.selection);
+      names = mentions(recording, this.selection);
     if (names)
       for (let i = last; i >= Math.max(recording.start, last - FAR); i--)
         if (names(i) && seamOf(recording, i)) return i;
@@ -87,9 +87,9 @@ export class Code {
   }
 
   show() {
-    const { recording } = this.side,
+    const { recording, hasRecording } = this.side,
       { event } = this;
-    if (!recording) return;
+    if (!hasRecording) return;
     const seam = event === null ? null : seamOf(recording, event);
     const hasCode = Object.keys(recording.header.code || {}).length > 0;
     const signature = `${recording.header.lab} ${event} ${hasCode}`;

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import torch
 import triton
-from standin_driver import without_device
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
+from checkout import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
+
+from standin_driver import GPUS, Launches, compiling, without_device
+
 from labengine.config import GroupSpec
-from labengine.engine import triton_sampler
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.triton import TritonAttention
 from labengine.engine.attention.triton_tiles import Gpu
@@ -24,15 +28,6 @@ from labengine.engine.ops import triton_ops
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 CPU = torch.device("cpu")
-GPUS = {
-    75: Gpu((7, 5), 40),
-    80: Gpu((8, 0), 108),
-    86: Gpu((8, 6), 84),
-    89: Gpu((8, 9), 128),
-    90: Gpu((9, 0), 132),
-    100: Gpu((10, 0), 148),
-    120: Gpu((12, 0), 170),
-}
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 OLDEST_CAPABILITY_OF_BLACKWELL = 100
 
@@ -45,34 +40,6 @@ def capabilities() -> list[int]:
 def half_precision(capability: int) -> torch.dtype:
     """The dtype of weights that the engine chooses there."""
     return torch.float16 if capability < 80 else torch.bfloat16
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch of a kernel: what was compiled for it, and its arguments and options by name."""
-
-    compiled: Any
-    arguments: Mapping[str, Any]
-
-
-Launches = dict[str, list[Launch]]
-"""By the kernel's name."""
-
-
-@contextmanager
-def compiling(capability: int) -> Iterator[Launches]:
-    """Have every launch compile its kernel and not run it; note the launches."""
-    launches: Launches = {}
-    run = JITFunction.run
-
-    def compile_only(kernel: Any, *args: Any, grid: tuple[int, ...], warmup: bool, **named: Any) -> None:
-        assert all(size > 0 for size in grid)
-        compiled = run(kernel, *args, grid=grid, warmup=True, **named)
-        arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
-        launches.setdefault(kernel.fn.__name__, []).append(Launch(compiled, arguments))
-
-    with without_device(capability), patch.object(JITFunction, "run", compile_only):
-        yield launches
 
 
 @contextmanager
@@ -98,7 +65,6 @@ def kernels_of(module: object) -> set[str]:
 
 MODELS = {"qwen3": (16, 8, 128), "smollm2": (9, 3, 64), "gemma3": (4, 1, 256)}
 """Query heads, KV heads and their dimension."""
-VOCABULARY = 151_936
 BLOCK_SIZES = (16, 256)
 """Blocks that are smaller than a tile's keys, whose slots are looked up key by key, and larger ones."""
 FULL = GroupSpec(16)
@@ -165,13 +131,6 @@ def fuse(dtype: torch.dtype, num_tokens: int = 3) -> None:
     triton_ops.gated(torch.zeros(num_tokens, 6144, dtype=dtype), "gelu_tanh")
 
 
-def sample(num_rows: int = 2) -> None:
-    """Greedy rows, and drawn ones with a cut."""
-    logits, draws = torch.empty(num_rows, VOCABULARY), torch.zeros(4, num_rows, dtype=torch.float64)
-    triton_sampler.sample(logits, None)
-    triton_sampler.sample(logits, draws, cuts=True)
-
-
 def attention_launches(capability: int, model: str, dtype: torch.dtype, block_size: int = 16) -> Launches:
     """Compile attention's kernels for a model."""
     with compiling(capability) as launches:
@@ -183,11 +142,4 @@ def ops_launches(capability: int, dtype: torch.dtype) -> Launches:
     """Compile the fused ops."""
     with compiling(capability) as launches:
         fuse(dtype)
-    return launches
-
-
-def sampler_launches(capability: int) -> Launches:
-    """Compile the sampler's kernels."""
-    with compiling(capability) as launches:
-        sample()
     return launches

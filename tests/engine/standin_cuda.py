@@ -6,25 +6,27 @@
   host's memory; pinned memory is plain memory.
 * Triton kernels are compiled and specialized for sm_90, and their launches do nothing (standin_driver.py).
 * A CUDA graph is "captured" by running once; its replay does nothing. Streams and events do nothing.
-* torch.nn.functional.linear allocates its result, and computes nothing. All other ops of torch run on the CPU, so that
-  a measured model has to be tiny.
+* torch.nn.functional.linear allocates its result, and computes nothing. All other ops of torch run on the CPU.
 * Tokens are the number of the graph's launch that they come from, in a range: `Marks` finds the launch of a token that
   the host reads.
-
-So what is measured is the host's work without CUDA's own calls: no launch, no copy and no wait reaches a driver.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from time import thread_time
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from standin_driver import without_device
 from torch import Tensor
+
+from checkout import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
+
+from standin_driver import without_device
 
 CUDA = torch.device("cuda:0")
 MEMORY = 16 * 2**30
@@ -35,17 +37,11 @@ FACTORIES = ("arange", "as_tensor", "empty", "empty_like", "full", "ones", "tens
 
 
 class Marks:
-    """Processor time of the thread at each launch of a graph, and when the tokens of a launch were read."""
+    """The launches of graphs and the readings of their tokens, in order: ("launch", 1), ("read", 1) ..."""
 
     def __init__(self) -> None:
         self.num_launches = 0
-        self.launched_at: dict[int, float] = {}
-        self.read_at: dict[int, float] = {}
-
-    def forget(self) -> None:
-        """Start a measurement."""
-        self.launched_at.clear()
-        self.read_at.clear()
+        self.order: list[tuple[str, int]] = []
 
     @property
     def token(self) -> int:
@@ -53,27 +49,14 @@ class Marks:
         return self.num_launches % NUM_TOKENS + FIRST_TOKEN
 
     def launch(self) -> None:
-        """Note a launch."""
         self.num_launches += 1
-        self.launched_at[self.num_launches] = thread_time()
+        self.order.append(("launch", self.num_launches))
 
     def read(self, token: object) -> None:
         """Note that the tokens of the last launch with this token have been read."""
         if isinstance(token, int) and FIRST_TOKEN <= token < FIRST_TOKEN + NUM_TOKENS:
             number = self.num_launches - (self.num_launches - (token - FIRST_TOKEN)) % NUM_TOKENS
-            self.read_at.setdefault(number, thread_time())
-
-    def gaps(self) -> list[float]:
-        """Return, for each launch but the first, the seconds since the tokens of the launch before it were read.
-
-        0 if they were read after the launch: the device had work.
-        """
-        numbers = [number for number in self.launched_at if number - 1 in self.launched_at]
-        missing = [number for number in numbers[:-1] if number - 1 not in self.read_at]
-        if missing:
-            raise RuntimeError(f"the tokens of {len(missing)} launches were not read through Tensor.tolist")
-        never = float("inf")
-        return [max(0.0, self.launched_at[n] - self.read_at.get(n - 1, never)) for n in numbers]
+            self.order.append(("read", number))
 
 
 class StandinGraph:
@@ -82,11 +65,9 @@ class StandinGraph:
     marks: Marks
 
     def replay(self) -> None:
-        """Note the launch."""
         self.marks.launch()
 
     def pool(self) -> tuple[int, int]:
-        """Return a pool's id."""
         return (0, 1)
 
 
@@ -97,16 +78,15 @@ class StandinEvent:
         pass
 
     def record(self, stream: object = None) -> None:
-        """Do nothing."""
+        pass
 
     def wait(self, stream: object = None) -> None:
-        """Do nothing."""
+        pass
 
     def synchronize(self) -> None:
-        """Do nothing: the device is done."""
+        pass
 
     def query(self) -> bool:
-        """Return True."""
         return True
 
 
@@ -119,16 +99,15 @@ class StandinStream:
         pass
 
     def wait_stream(self, stream: object) -> None:
-        """Do nothing."""
+        pass
 
     def wait_event(self, event: object) -> None:
-        """Do nothing."""
+        pass
 
     def synchronize(self) -> None:
-        """Do nothing."""
+        pass
 
     def record_event(self, event: StandinEvent | None = None) -> StandinEvent:
-        """Return an event."""
         return event or StandinEvent()
 
 
@@ -222,30 +201,26 @@ def _attributes(marks: Marks) -> Iterator[tuple[Any, str, Any]]:
 
 def _labengines(marks: Marks) -> Iterator[tuple[Any, str, Any]]:
     """Yield what is stood in of labengine: its name for the product, and what kernels that do not run would sample."""
-    from labengine.engine import modules, triton_sampler
+    from labengine.engine import model_runner, modules
 
-    sample = triton_sampler.sample
+    sample = model_runner.sample_on_device
 
-    def sampled(logits: Tensor, draws: Tensor | None, *, cuts: bool = False) -> Tensor:
-        tokens = sample(logits, draws, cuts=cuts)
+    def sampled(logits: Tensor, *arguments: Any) -> Tensor:
+        tokens = sample(logits, *arguments)
         tokens[0].fill_(marks.token)
         tokens[1].fill_(1)
         return tokens
 
     yield modules, "linear", _linear
-    yield triton_sampler, "sample", sampled
+    yield model_runner, "sample_on_device", sampled
 
 
 @contextmanager
 def cuda_replaced() -> Iterator[Marks]:
     """Stand in CUDA, and yield the marks of what is launched and read meanwhile."""
-    from labengine.engine import triton_sampler
-
     marks = Marks()
     with ExitStack() as patched:
         patched.enter_context(without_device())
-        triton_sampler._trial.cache_clear()
         for owner, name, value in [*_labengines(marks), *_attributes(marks)]:
             patched.enter_context(patch.object(owner, name, value))
         yield marks
-    triton_sampler._trial.cache_clear()
