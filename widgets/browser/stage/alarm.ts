@@ -71,7 +71,7 @@ export class Alarm {
   count = new AlarmCount(this.stage, this.side);
   crash = new CrashSign(this.stage, this.side);
   words = element("button", "le-alarm-words", { type: "button", title: "why?" });
-  element = element("div", "le-alarm", { role: "status" }, this.count.element, this.crash.element, this.words);
+  element = element("div", "le-alarm le-row", { role: "status" }, this.count.element, this.crash.element, this.words);
 
   constructor(
     readonly stage: Stage,

@@ -35,8 +35,8 @@ export class AskedQuestion {
     hint: button("Hint", "one hint more", () => this.wish("hint")),
     another: button("Another one", "the same question about new numbers", () => this.wish("another")),
   };
-  wishes = element("span", "le-asked-wishes", {}, ...Object.values(this.buttons));
-  element = element("form", "le-asked", { noValidate: true }); // what is wrong with a number is said in the picture
+  wishes = element("span", "le-asked-wishes le-wrap", {}, ...Object.values(this.buttons));
+  element = element("form", "le-asked le-row", { noValidate: true }); // what is wrong with a number is said in the picture
   marked: Record<keyof typeof MARKS, HTMLElement[]> = { said: [], truth: [] };
   refused = ""; // why the newest answer was not taken
   wasNextHidden = false;

@@ -34,9 +34,9 @@ export class Controls {
   reset = button("Reset", "Empty the engine", () => this.command("reset"));
   submit = button("Add", "Add the requests to the waiting line");
   message = element("div", "le-message le-clip", { role: "status" });
-  form = element("form", "le-form");
+  form = element("form", "le-form le-row");
   buttons = element("div", "le-buttons", {}, this.step, this.phase, this.run, this.reset);
-  element = element("div", "le-controls", {}, this.form, this.buttons);
+  element = element("div", "le-controls le-row", {}, this.form, this.buttons);
   error = "";
   advice = ""; // for a step that had nothing to do
   note?: string;
@@ -50,7 +50,7 @@ export class Controls {
   constructor(readonly stage: Stage) {
     const fields = { Prompt: this.prompt, copies: this.copies, "max tokens": this.maxTokens, ...this.options };
     for (const [label, input] of Object.entries(fields))
-      this.form.append(element("label", "le-field", {}, element("span", "", label), input));
+      this.form.append(element("label", "le-field le-row", {}, element("span", "", label), input));
     this.submit.type = "submit";
     this.form.append(this.submit);
     this.form.addEventListener("submit", (event) => {

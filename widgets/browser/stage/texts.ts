@@ -56,7 +56,7 @@ function isOver({ status }: RequestRecord) {
 }
 
 function makeRow(id: number) {
-  const words = element("span", "le-texts-words");
+  const words = element("span", "le-texts-words le-wrap");
   return Object.assign(element("div", "le-texts-row", {}, badge(id), words), { words });
 }
 

@@ -159,5 +159,10 @@ function legend() {
   const entries = MARKS.map(([name, text, words, title]) =>
     element("span", "le-pair-key", { title }, text === null ? cutLink() : element("i", `le-key-${name}`, text), words),
   );
-  return element("div", "le-pair-legend le-fine", { role: "note", ariaLabel: "what the marks mean" }, ...entries);
+  return element(
+    "div",
+    "le-pair-legend le-wrap le-fine",
+    { role: "note", ariaLabel: "what the marks mean" },
+    ...entries,
+  );
 }

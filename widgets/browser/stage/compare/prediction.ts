@@ -17,7 +17,7 @@ export class Prediction {
     });
   });
   ok = button("Predict", "keep the prediction, and play on");
-  element = element("form", "le-predict", {}, this.words, ...this.fields, this.ok);
+  element = element("form", "le-predict le-row", {}, this.words, ...this.fields, this.ok);
 
   constructor(readonly stage: PairStage) {
     this.ok.type = "submit";

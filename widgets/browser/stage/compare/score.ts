@@ -40,7 +40,7 @@ export class PairScore {
   facts = FACTS.map(([name, words, title], i) =>
     element("span", `le-pair-fact le-pair-${name}`, { title }, this.numbers[i], element("span", "", {}, ...words())),
   );
-  element = element("div", "le-pair-score", {}, this.used, ...this.facts);
+  element = element("div", "le-pair-score le-wrap", {}, this.used, ...this.facts);
 
   constructor(readonly side: Side) {}
 

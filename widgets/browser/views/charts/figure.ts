@@ -31,7 +31,7 @@ export class Figure {
   most = 1;
   isCut = false;
   said = element("span", "le-chart-said");
-  head = element("figcaption", "le-chart-head", {}, element("b", "", this.figure.name), this.said);
+  head = element("figcaption", "le-chart-head le-wrap", {}, element("b", "", this.figure.name), this.said);
   picture = new Picture();
   canvas = this.picture.canvas;
   element = element("figure", "le-chart", {}, this.head, this.canvas);

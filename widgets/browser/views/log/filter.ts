@@ -43,7 +43,7 @@ interface LogActs {
 }
 
 export class LogFilter {
-  element = element("div", "le-log-bar");
+  element = element("div", "le-log-bar le-row");
   note = element("p", "le-log-note", { textContent: NOT_RECORDED, hidden: true });
   kinds = element("select", "le-input le-log-kinds", { ariaLabel: "kind of event" });
   about = field("block or request", "#3, or A, or both: #3 A", "le-log-about");

@@ -61,7 +61,7 @@ function sayBead(name: string, { blocks, numBlocks, lost, evicted, isBroken, dep
 
 export function legend() {
   return legendOf(
-    "le-map-legend le-fine",
+    "le-map-legend le-wrap le-fine",
     KEYS.map(([name, words]) => [name === "lost" ? cutLink() : make("i", `le-map-swatch le-map-is-${name}`), words]),
   );
 }

@@ -280,11 +280,11 @@ function lastIndex<T>(items: T[], test: (item: T) => boolean) {
 }
 
 function makeRow(row: ChainRow) {
-  const made = Object.assign(make("div", "le-map-row", { role: "listitem" }), {
+  const made = Object.assign(make("div", "le-map-row le-row", { role: "listitem" }), {
     group: make("span", "le-map-group le-fine"),
     branch: make("span", row.after === null ? "" : "le-map-branch le-quiet"),
     more: make("span", "le-quiet"),
-    beads: make("span", "le-map-beads"),
+    beads: make("span", "le-map-beads le-row"),
   });
   made.dataset.group = String(row.group);
   if (row.after !== null) made.append(made.branch);

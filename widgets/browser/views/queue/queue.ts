@@ -294,5 +294,5 @@ function makeSeat() {
     sign: make("span", "le-queue-sign"),
     why: make("span", "le-queue-why le-clip le-fine"),
   };
-  return Object.assign(make("li", "le-queue-seat", {}, ...Object.values(parts)), parts);
+  return Object.assign(make("li", "le-queue-seat le-row", {}, ...Object.values(parts)), parts);
 }

@@ -26,7 +26,7 @@ type GroupElement = ReturnType<typeof makeGroup>;
 
 export function legend() {
   const made = legendOf(
-    "le-step-legend le-fine",
+    "le-step-legend le-wrap le-fine",
     KEYS.map((state) => [make("i", `le-slot le-slot-${state}`), SLOT_WORDS[state]]),
   );
   made.append(make("em", "", "click a token: what does its query read?"));
@@ -67,9 +67,9 @@ function makeGroup() {
   const parts = {
     name: make("h4", "le-step-name"),
     writes: make("div", "le-step-label le-fine"),
-    tokens: make("div", "le-step-tokens"),
+    tokens: make("div", "le-step-tokens le-wrap"),
     reads: make("div", "le-step-label le-fine"),
-    context: make("div", "le-step-context"),
+    context: make("div", "le-step-context le-wrap"),
     faults: make("div", "le-step-faults"),
   };
   return Object.assign(make("section", "le-step-group", {}, ...Object.values(parts)), parts);

@@ -148,7 +148,7 @@ function makeColumn() {
       {},
       name,
       rule,
-      make("div", "le-groups-figures le-fine", {}, ...figures),
+      make("div", "le-groups-figures le-wrap le-fine", {}, ...figures),
       rows,
     );
   return Object.assign(column, { name, rule, blocks, keys, share, rows });
@@ -157,7 +157,7 @@ function makeColumn() {
 function makeRow(id: number) {
   const parts = {
     ahead: make("span", "le-groups-ahead le-fine"),
-    beads: make("span", "le-groups-beads"),
+    beads: make("span", "le-groups-beads le-wrap"),
     range: make("span", "le-groups-range le-fine"),
   };
   return Object.assign(make("div", "le-groups-row", {}, badge(id), ...Object.values(parts)), parts);

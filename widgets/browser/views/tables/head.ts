@@ -38,7 +38,7 @@ export function makeHead(id: number) {
     facts: make("span", "le-tables-facts le-clip"),
     broken: make("span") as BrokenSign,
   };
-  const head = Object.assign(make("header", "le-tables-head", {}, badge(id), ...Object.values(parts)), parts);
+  const head = Object.assign(make("header", "le-tables-head le-row", {}, badge(id), ...Object.values(parts)), parts);
   head.dataset.request = String(id);
   return head;
 }

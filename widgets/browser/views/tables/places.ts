@@ -200,7 +200,7 @@ function indexOf({ index, size, keepsStates }: TablePlace) {
 }
 
 function targetOf(view: TablesView, place: TablePlace, isChip: boolean) {
-  const made = make("span", "le-tables-target");
+  const made = make("span", "le-tables-target le-row");
   if (!isChip) made.append(make("span", "le-tables-arrow", "→"));
   if (place.was !== undefined) made.append(make("s", "", `#${place.was}`));
   made.append(

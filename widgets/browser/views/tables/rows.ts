@@ -69,7 +69,7 @@ export function makeRow(id: number, fold: HTMLButtonElement) {
 }
 
 export function makeGroup() {
-  const parts = { label: make("h4", "le-tables-label"), cells: make("div", "le-tables-cells") };
+  const parts = { label: make("h4", "le-tables-label"), cells: make("div", "le-tables-cells le-wrap") };
   return Object.assign(make("section", "le-tables-group", {}, ...Object.values(parts)), parts);
 }
 

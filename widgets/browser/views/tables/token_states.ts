@@ -58,7 +58,7 @@ export function stateOf(request: RequestRecord, facts: StepFacts, id: number, gr
 
 export function legend() {
   const made = legendOf(
-    "le-tables-legend le-fine",
+    "le-tables-legend le-wrap le-fine",
     STATES.map(([state, words, title]) => [make("i", `le-tables-swatch le-tok-${state}`), words, title]),
   );
   STATES.forEach(([state], i) => made.children[i].classList.toggle("le-tables-of-drafts", OF_DRAFTS.includes(state)));

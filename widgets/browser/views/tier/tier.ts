@@ -54,7 +54,7 @@ const WAYS: Record<string, string> = {
 class TierView extends MarkedView {
   summary = make("p", "le-tier-summary le-fine");
   loading = make("div", "le-tier-events");
-  held = make("div", "le-tier-held");
+  held = make("div", "le-tier-held le-wrap");
   events = make("div", "le-tier-events");
   scene!: Scene;
   facts!: StepFacts;
@@ -179,7 +179,7 @@ class TierView extends MarkedView {
   }
 
   paintLoading(line: HTMLElement, { request, targets }: Loading) {
-    line.className = "le-tier-line le-fine le-tier-now";
+    line.className = "le-tier-line le-row le-fine le-tier-now";
     line.replaceChildren(make("span", "le-tier-way", "⇣ loading for"), badge(request));
     this.appendTargets(line, targets, "→");
   }

@@ -21,7 +21,7 @@ export type TimeBar = ReturnType<typeof timeBar>;
 export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () => number, patterns: Pattern[]) {
   const words = element("span", "le-time-words le-clip"),
     swatches = patterns.map((pattern) => swatch(pattern)),
-    key = element("span", "le-time-key", {}, ...swatches.map(({ item }) => item));
+    key = element("span", "le-time-key le-wrap", {}, ...swatches.map(({ item }) => item));
   const zoomBy = (direction: number) => board.zoom(direction, moment()),
     earlier = small("‹ earlier", "fetch what happened before", () => stage.askOlder()),
     zoom = element(
@@ -71,7 +71,7 @@ export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () =>
   }
 
   return {
-    element: element("div", "le-time-bar le-fine", {}, key, words, zoom),
+    element: element("div", "le-time-bar le-row le-fine", {}, key, words, zoom),
     words: sayWhere,
     update(at: number) {
       words.textContent = sayWhere(at);

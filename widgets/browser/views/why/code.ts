@@ -40,7 +40,7 @@ export class Code {
     "section",
     "le-code",
     { ariaLabel: "Code" },
-    element("div", "le-code-top", {}, this.head, this.fullText),
+    element("div", "le-code-top le-row", {}, this.head, this.fullText),
     this.reason,
     this.methods,
     this.sheet,
