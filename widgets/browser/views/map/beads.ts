@@ -74,8 +74,7 @@ export function paintBead(scene: Scene, bead: HTMLElement, item: Bead) {
   const life = numBlocks ? (isLive ? "live" : "kept") : "gone";
   bead.className =
     `le-map-bead le-map-is-${life}${numBlocks > 1 ? " le-map-is-twice" : ""}` +
-    `${lost.length ? " le-map-is-lost" : ""}${isBroken ? " le-map-is-broken" : ""}` +
-    `${isWide ? " le-map-is-wide" : ""}`;
+    `${isBroken ? " le-map-is-broken" : ""}${isWide ? " le-map-is-wide" : ""}`;
   bead.dataset.hash = key;
   bead.dataset.anchor = `map:${key}`;
   bead.style.setProperty("--hue", hueOf(content));

@@ -218,7 +218,7 @@ class Queue extends MarkedView {
     const isHead = rank === 1,
       { headWord } = this.side;
     if (isHead) this.next = child;
-    child.className = `le-queue-seat${isHead ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
+    child.className = `le-queue-seat le-row${isHead ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
     delete child.dataset.block;
     delete child.dataset.anchor;
     child.sign.replaceChildren(...(broken ? [violated(broken)] : []));

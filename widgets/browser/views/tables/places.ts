@@ -245,10 +245,9 @@ export function arrange(
   if (cells.arranged === arranged) return;
   cells.arranged = arranged;
   cells.className =
-    `le-tables-cells le-tables-${kind}${isLong ? " le-tables-close" : ""}` +
+    `le-tables-cells le-wrap le-tables-${kind}${isLong ? " le-tables-close" : ""}` +
     `${hasNumbers ? " le-tables-with-numbers" : ""}`;
   cells.style.setProperty("--le-columns", String(columns));
-  cells.style.setProperty("--le-lines", String(kind === "slots" ? Math.ceil(size / columns) : 3));
   cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
   cells.style.setProperty(
     "--le-chip",

@@ -162,9 +162,7 @@ class TierView extends MarkedView {
   paintHeld(cell: HTMLElement, { key, isInPool, way, pins, content }: HeldItem) {
     const { scene } = this,
       group = Number(key.slice(0, key.indexOf(":")));
-    cell.className =
-      `le-tier-entry${isInPool ? " le-tier-in-pool" : ""}${way ? " le-tier-moved" : ""}` +
-      `${pins ? " le-tier-pinned" : ""}`;
+    cell.className = `le-tier-entry${way ? " le-tier-moved" : ""}${pins ? " le-tier-pinned" : ""}`;
     cell.dataset.hash = key;
     cell.dataset.anchor = `tier:${key}`;
     cell.style.setProperty("--hue", content >= 0 ? hueOf(content) : "transparent");
@@ -199,7 +197,7 @@ class TierView extends MarkedView {
   paintEvent(line: HTMLElement, { event, request, isLoad, isFailed, transfers }: Traffic) {
     const { scene } = this;
     line.className =
-      `le-tier-line le-fine${event >= this.facts.start && this.facts.isStep ? " le-tier-now" : ""}` +
+      `le-tier-line le-row le-fine${event >= this.facts.start && this.facts.isStep ? " le-tier-now" : ""}` +
       `${isFailed ? " le-tier-failed" : ""}`;
     line.dataset.event = String(event);
     const words = isFailed ? "✗ load failed: it will be recomputed" : isLoad ? "↓ loaded for" : "↑ saved of";

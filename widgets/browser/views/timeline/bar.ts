@@ -99,5 +99,5 @@ function paintSwatch(canvas: HTMLCanvasElement, paint: Pattern["paint"], theme: 
 }
 
 function small(text: string, title: string, act: () => void) {
-  return button(text, title, act, "le-time-button");
+  return Object.assign(button(text, title, act, "le-time-button"), { ariaLabel: title });
 }
