@@ -100,13 +100,6 @@ def _array(name: str, words: list[str]) -> list[str]:
     return [f"  {name}: [", *(f"    {json.dumps(one)}," for one in words), "  ],"]
 
 
-def _matrix(name: str, rows: list[list[int | None]]) -> list[str]:
-    """Return the lines of a field that is an array of arrays, in the formatter's way."""
-    if len(rows) == 1 or min(map(len, rows)) == 1:
-        return [f"  {name}: {json.dumps(rows)},"]
-    return [f"  {name}: [", *(f"    {json.dumps(row)}," for row in rows), "  ],"]
-
-
 def _constant(name: str) -> str:
     return re.sub("(?<!^)(?=[A-Z])", "_", name).upper()
 
@@ -138,11 +131,6 @@ def browser_source() -> str:
             *(f"  {kind.__name__}: {topics.index(kind.topic)}," for kind in ev.EVENT_KINDS),
             "};",
             "",
-            "// The ways to the block ids in a kind's rows: a place in each array on the way, null for all items.",
-            "export const BLOCKS: Readonly<Record<string, (number | null)[][]>> = {",
-            *(line for name, ways in _block_ways() for line in _matrix(name, ways)),
-            "};",
-            "",
             "// Kinds by which an entry of a table names another block.",
             f"export const REPLACES_ENTRY: readonly string[] = {json.dumps(_REPLACING)};",
             "",
@@ -170,12 +158,6 @@ def browser_source() -> str:
             "",
         ]
     )
-
-
-def _block_ways() -> typing.Iterator[tuple[str, list[list[int | None]]]]:
-    for kind in ev.EVENT_KINDS:
-        if ways := ev.paths(kind, *ev.BLOCK_ROLES):
-            yield kind.__name__, [[1 + (place or 0), *others] for place, *others in ways]
 
 
 def _field_types() -> dict[str, str]:

@@ -24,8 +24,9 @@ export function targetOf(event: Event): HTMLElement {
 
 // A button that acts on a click; what is no word is read out by its title.
 export function button(text: string, title: string, act?: (event: MouseEvent) => void, className = "") {
-  const made = element("button", `le-button ${className}`, { type: "button", textContent: text, title });
-  if (!/\w/.test(text)) made.ariaLabel = title;
+  const made = element("button", `le-button ${className}`, { type: "button", textContent: text });
+  if (title) made.title = title;
+  if (title && !/\w/.test(text)) made.ariaLabel = title;
   if (act) made.addEventListener("click", act);
   return made;
 }

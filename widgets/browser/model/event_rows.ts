@@ -132,34 +132,6 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   DecisionDiffered: 5,
 };
 
-// The ways to the block ids in a kind's rows: a place in each array on the way, null for all items.
-export const BLOCKS: Readonly<Record<string, (number | null)[][]>> = {
-  PrefixHit: [[3, null, null]],
-  RequestForked: [[4, null, null]],
-  RequestReceived: [[2, null, 2]],
-  BlocksLoaded: [[2, null, 2]],
-  BlocksSaved: [[2, null, 2]],
-  BlockEvicted: [[1]],
-  BlockAllocated: [[1]],
-  BlockTouched: [[1]],
-  BlockCached: [[1], [6, null]],
-  BlockMerged: [[1], [2]],
-  BlockFreed: [[1]],
-  FreeDeferred: [[3, null]],
-  BlockPinned: [[1]],
-  BlockUnpinned: [[1]],
-  BlockCopied: [[1], [2]],
-  BlockMoved: [[1]],
-  StateCopied: [[1], [2]],
-  HashesMoved: [[1], [2]],
-  SlotsWritten: [[4, null, 0]],
-  StateAdvanced: [[3]],
-  ViolationFound: [
-    [4, null],
-    [7, null, 0],
-  ],
-};
-
 // Kinds by which an entry of a table names another block.
 export const REPLACES_ENTRY: readonly string[] = ["BlockMerged", "BlockCopied"];
 

@@ -63,6 +63,7 @@ const NAMED: Record<keyof About, Record<string, Values>> = {
     block_ids: (value: number[] | number[][]) => value.flat(),
     runs: (value: [number, number, number][]) => value.map((run) => run[0]),
     transfers: (value: Transfer[]) => value.map((transfer) => transfer[2]),
+    misnamed: (value: [number, number, string, string][]) => value.map((one) => one[0]),
   },
   request: { request_id: (value: number) => [value], request_ids: (value: number[]) => value },
   hash: {
@@ -87,8 +88,8 @@ export function mentions(recording: Recording, selection: Selection | null): Men
   };
 }
 
-// The subjects of an event.
-function namedBy(recording: Recording, i: number, kind: keyof About) {
+// The subjects of a kind that an event names.
+export function namedBy(recording: Recording, i: number, kind: keyof About) {
   const row = recording.row(i),
     [, ...fields] = recording.header.kinds[row[0]];
   return readersOf(fields, kind).flatMap((read) => read(row));

@@ -175,7 +175,9 @@ export function runsOf<T>(values: T[]): [value: T, count: number][] {
 
 // A key to signs; they repeat what the elements themselves say.
 export function legendOf(className: string, entries: [sign: Element, words: string, title?: string][]) {
-  const keys = entries.map(([sign, words, title = ""]) => make("span", "le-tables-key", { title }, sign, words));
+  const keys = entries.map(([sign, words, title]) =>
+    make("span", "le-tables-key", title ? { title } : {}, sign, words),
+  );
   return make("div", className, { ariaHidden: "true" }, ...keys);
 }
 
