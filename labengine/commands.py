@@ -89,12 +89,12 @@ def command(
 # -- arguments of several commands -------------------------------------------------------------------------------------
 
 JSON = argument("--json", action="store_true", help="print the result as JSON")
-HTML = argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
+HTML = argument("--html", metavar="OUT", help="write one HTML page with the run, to scrub offline")
 TOKENIZER = argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
 SEARCH_SECONDS = argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")
-SEARCH_SEED = argument("--seed", type=int, default=0, metavar="N", help="of the random workloads (0)")
-RANK = argument("--rank", type=int, metavar="N", help="which engine, where several run")
-PIECE = argument("--piece", type=int, metavar="N", help="which piece of a stream with gaps (the last)")
-REPLAY = argument("--replay", metavar="ENDPOINT", help="of KV events: where missing batches are asked for")
-TOP = argument("--top", type=int, default=10, metavar="N", help="prefixes to name (10)")
+SEARCH_SEED = argument("--seed", type=int, default=0, metavar="N", help="seed of the random workloads (0)")
+RANK = argument("--rank", type=int, metavar="N", help="the engine, if several run")
+PIECE = argument("--piece", type=int, metavar="N", help="the piece of a stream with gaps (the last one)")
+REPLAY = argument("--replay", metavar="ENDPOINT", help="for KV events: the endpoint to ask for missing batches")
+TOP = argument("--top", type=int, default=10, metavar="N", help="number of prefixes to list (10)")
 TWICE = argument("--twice", action="store_true", help="also run the requests with a pool twice as large")

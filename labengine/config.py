@@ -11,7 +11,7 @@ from math import gcd, lcm
 from numbers import Real
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 GroupKind = Literal["full", "sliding_window", "state"]
 Drafter = Literal["lookup", "draft_model", "eagle", "mtp"]
@@ -275,6 +275,19 @@ class EngineConfig:
             _make_int(self, "retention_interval", 0)
             if self.retention_interval % self.scheduler_block_size:
                 raise ConfigError(f"retention_interval must be a multiple of {self.scheduler_block_size} tokens, or 0")
+
+
+class SamplingKeywords(TypedDict, total=False):
+    """The fields of SamplingParams, as keywords of a call."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    ignore_eos: bool
+    beams: int
+    skip_reading_prefix_cache: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from labengine.config import ConfigError, EngineConfig, checked_call, shown
+from labengine.config import ConfigError, EngineConfig, SamplingKeywords, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.engine.interrupts import interrupts_deferred
@@ -134,7 +134,7 @@ class Lab(LiveSide):
         n: int | None = None,
         priority: int = 0,
         images: Mapping[int, tuple[str, int]] | None = None,
-        **sampling: Any,
+        **sampling: Unpack[SamplingKeywords],
     ) -> Any:
         """Queue a request, given as text or as token ids; return its id, counted from 0.
 
@@ -172,7 +172,7 @@ class Lab(LiveSide):
         cache_salt: str | None = None,
         n: int | None = None,
         priority: int = 0,
-        **sampling: Any,
+        **sampling: Unpack[SamplingKeywords],
     ) -> Any:
         """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template.
 
@@ -235,7 +235,7 @@ class Lab(LiveSide):
         n: int | None = None,
         priority: int = 0,
         images: Mapping[int, tuple[str, int]] | None = None,
-        **sampling: Any,
+        **sampling: Unpack[SamplingKeywords],
     ) -> list[RequestOutput]:
         """Add one prompt or several (texts or lists of token ids), run until they finish; return outputs in order.
 

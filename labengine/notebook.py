@@ -35,27 +35,28 @@ _GUIDE = """Step a real LLM engine in this notebook and watch every KV block mov
 
     %lab start --model smollm2 --blocks 32 --block-size 4    a real model and a pool of 32 blocks, shown below the cell
     %lab add Once upon a time --copies 2 --max-tokens 8      two equal requests join the waiting queue
-    %lab step                                                both compute the same KV, and the copies merge: watch
-    %lab run                                                 go on in the background; %lab pause stops it
+    %lab step                                                both compute the same KV, and the copies are merged: watch
+    %lab run                                                 continue in the background; %lab pause stops it
     %lab back 2                                              look at the state two steps ago; %lab forward returns
-    %lab why block 0                                         ask the recording: which events made it so, and why
-    %lab rewind 1                                            bring the engine itself back to where it stood
-    %lab break BlockEvicted                                  and stop at the next event of that kind
-    %lab run --wait                                          it goes on, and stops there
-    %lab save run.lab                                        keep the recording; %lab open run.lab shows it, anywhere
-    %lab bug nano-vllm-219                                   a bug report, run again: broken and fixed side by side
-    %lab seam touch                                          a method of the core in a cell: edit it, and run the cell
+    %lab why block 0                                         ask the recording which events led to its state, and why
+    %lab rewind 1                                            take the engine itself back to its state after step 1
+    %lab break BlockEvicted                                  stop at the next event of this kind
+    %lab run --wait                                          the engine continues, and stops there
+    %lab save run.lab                                        save the recording; %lab open run.lab shows it anywhere
+    %lab bug nano-vllm-219                                   a reproduced bug report: broken and fixed side by side
+    %lab seam touch                                          a method of the core in a cell: edit and run it
 
-The lab is also the variable `lab`: lab.step(), lab.kv(0, layer=3), lab.fork(1). A labengine.Lab that you make yourself
-and call `lab` is used just as well. A longer prompt goes into a cell below %%prompt --max-tokens 32 --copies 2.
+The variable `lab` is the lab: lab.step(), lab.kv(0, layer=3), lab.fork(1). A labengine.Lab that you make and call `lab`
+works too. Put a longer prompt into a cell below %%prompt --max-tokens 32 --copies 2.
 
-%lab bug and %%lab patch leave `lab` alone: their engines are called `comparison` (with --column, `bug_lab`), and the
+%lab bug and %%lab patch do not change `lab`: their engines are called `comparison` (with --column, `bug_lab`), and the
 commands act on them until %lab close. A lab that is closed, by %lab close or by another %lab start, keeps its
-recording: its pictures stay where they are, and show(), view(), goto() and why() still work; only stepping is over.
-If a part of yours breaks a rule, %lab step and %lab run say so (%lab start --check stop ends runs there). If it raises,
-the step is rolled back, and %lab goto crash looks at the moment before. %lab why event N tells which method decided.
-%lab view pool tables --at 2 is a picture of the end of step 2 that stays as it is; --at 2:5 is event 5 of that step.
-%lab start --help says what each option is; every command has such a --help.
+recording: its pictures stay, and show(), view(), goto() and why() still work, but it cannot be stepped.
+If one of your parts breaks a rule, %lab step and %lab run say so (%lab start --check stop ends runs there). If it
+raises, the step is rolled back, and %lab goto crash shows the moment before. %lab why event N names the method that
+decided.
+%lab view pool tables --at 2 is a fixed picture of the end of step 2; --at 2:5 shows event 5 of that step.
+%lab start --help explains each option; every command has such a --help.
 
 """
 
@@ -79,7 +80,7 @@ class LabMagics(Magics):
             print(explanation(name))
             return None
         if cell is not None and name not in OF_CELLS:
-            raise UsageError(f"the text below %%lab is for {' and '.join(OF_CELLS)}; %lab {name} is a line of its own")
+            raise UsageError(f"the text below %%lab is for {' and '.join(OF_CELLS)}; %lab {name} is a separate line")
         below = {} if cell is None else {"cell": cell}
         with errors_in_plain_words(command.call):
             return command.run(self.current, **reader_of(name).read(others), **below)

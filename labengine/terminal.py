@@ -40,11 +40,13 @@ def demo(options: Namespace) -> None:
 
 
 @terminal_command(
-    argument("folder", metavar="DIR", type=Path, nargs="?", help="made if need be; no changed file is overwritten"),
+    argument(
+        "folder", metavar="DIR", type=Path, nargs="?", help="created if missing; changed files are never overwritten"
+    ),
     argument("--solutions", metavar="FILE.html", type=Path, help="write all exercises with their solutions"),
 )
 def course(options: Namespace) -> None:
-    """Copy the notebooks of the course into a folder; print its solutions."""
+    """Copy the notebooks of the course into a folder, or write its solutions."""
     from labengine.course.copying import copy_course
     from labengine.course.printed import write_solutions
 
@@ -57,11 +59,11 @@ def course(options: Namespace) -> None:
 
 
 @terminal_command(
-    argument("words", nargs="*", metavar="ENGINE | KIND", help="only those: vllm, window, or vllm window"),
+    argument("words", nargs="*", metavar="ENGINE | KIND", help="list only these: vllm, window, or vllm window"),
     argument("--pages", metavar="DIR", help="write a page for each, and index.html, into this folder"),
 )
 def bugs(options: Namespace) -> None:
-    """List the upstream bugs: what breaks, and how it is seen."""
+    """List the upstream bugs, each with the defect and how it shows."""
     from labengine.scenarios import bugs_named
     from labengine.scenarios.gallery import write_gallery
 
@@ -73,8 +75,8 @@ def bugs(options: Namespace) -> None:
 
 
 @terminal_command(
-    argument("id", nargs="?", help="nano-vllm-219, for example; without it: what there is"),
-    argument("--page", metavar="FILE", help="write it as one HTML page in which the story scrubs, offline"),
+    argument("id", nargs="?", help="such as nano-vllm-219; without it, list all"),
+    argument("--page", metavar="FILE", help="write one HTML page with the story, to scrub offline"),
 )
 def bug(options: Namespace) -> None:
     """Reproduce an upstream bug, and judge the claim and the fix."""
@@ -91,11 +93,11 @@ def bug(options: Namespace) -> None:
 
 @terminal_command(
     argument("parts", metavar="FILE.py:CLASS", help="a class that replaces a part, Parts, or an edition's name"),
-    argument("--against", default="labengine", metavar="EDITION", help="hold costs and decisions against it"),
+    argument("--against", default="labengine", metavar="EDITION", help="compare costs and decisions with this edition"),
     SEARCH_SECONDS,
     SEARCH_SEED,
-    argument("--test", metavar="FILE", help="write what is found as a test for pytest"),
-    argument("--notebook", metavar="FILE.ipynb", help="write what is found as a notebook"),
+    argument("--test", metavar="FILE", help="write the finding as a pytest test"),
+    argument("--notebook", metavar="FILE.ipynb", help="write the finding as a notebook"),
 )
 def find(options: Namespace) -> int:
     """Search for the shortest workload on which a class goes wrong."""
@@ -113,15 +115,15 @@ def find(options: Namespace) -> int:
     SEARCH_SEED,
     argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON)"),
     argument("--checkout", metavar="DIR", help="the folder of nano-vLLM ($LABENGINE_NANO_VLLM)"),
-    argument("--hours", type=float, metavar="H", help="in place of --seconds"),
-    argument("--patch", metavar="FILE.py", help="a change of the engine: executed in its process first"),
-    argument("--no-connector", action="store_true", help="leave out the workloads with a KV connector"),
-    argument("--findings", type=int, default=1, metavar="N", help="end after so many different ones (1)"),
-    argument("--scripts", metavar="DIR", help="write a script for each finding, which needs the engine alone"),
+    argument("--hours", type=float, metavar="H", help="hours, instead of --seconds"),
+    argument("--patch", metavar="FILE.py", help="a change to the engine, executed first in its process"),
+    argument("--no-connector", action="store_true", help="leave out workloads with a KV connector"),
+    argument("--findings", type=int, default=1, metavar="N", help="end after N different findings (1)"),
+    argument("--scripts", metavar="DIR", help="write a script for each finding that needs only the engine"),
     name="find-engine",
 )
 def find_engine(options: Namespace) -> int:
-    """Search as `find` does on an engine's own scheduler; see docs/engine_bugs.md."""
+    """Search an engine's own scheduler for faults, as `find` does for a class; see docs/engine_bugs.md."""
     from labengine.finder.find_command import exit_code_of, find_in_engine_command
 
     search = find_in_engine_command(options)
@@ -131,7 +133,7 @@ def find_engine(options: Namespace) -> int:
 
 @terminal_command(
     argument("workload", help="a JSON file, or - for standard input"),
-    argument("--edition", default="vllm", help="whose decisions to take (vllm)"),
+    argument("--edition", default="vllm", help="the edition that decides (vllm)"),
 )
 def replay(options: Namespace) -> None:
     """Run operations on the KV-cache manager, and print the state after each."""
@@ -142,7 +144,7 @@ def replay(options: Namespace) -> None:
 
 @terminal_command(argument("file", help="the file"), HTML)
 def open(options: Namespace) -> None:
-    """Look at a session that lab.save() wrote: what it was, and its last state."""
+    """Show a session that lab.save() wrote: its settings, and its last state."""
     from labengine.session.saved.trace import open as open_trace
 
     trace = open_trace(options.file)
@@ -163,18 +165,20 @@ def open(options: Namespace) -> None:
         help="serve a page on 127.0.0.1 until Ctrl-C, in which all views follow; its address, which has a secret, is "
         "printed; several ranks stand side by side",
     ),
-    argument("--port", type=int, default=0, metavar="N", help="of --page: the port (a free one)"),
-    argument("--record", metavar="OUT.lab", help="save it for `open`; a running vLLM until Ctrl-C"),
-    argument("--max-events", type=int, metavar="N", help="of a recording: events kept, the newest (100,000)"),
-    argument("--max-bytes", type=int, metavar="N", help="of a recording: bytes at which it ends"),
+    argument("--port", type=int, default=0, metavar="N", help="the port for --page (default: a free one)"),
+    argument("--record", metavar="OUT.lab", help="save it for `open`; for a running vLLM, until Ctrl-C"),
+    argument(
+        "--max-events", type=int, metavar="N", help="the number of newest events that a recording keeps (100,000)"
+    ),
+    argument("--max-bytes", type=int, metavar="N", help="end a recording at this size"),
     RANK,
-    argument("--seconds", type=float, metavar="N", help="record it, or serve the page, for so long"),
+    argument("--seconds", type=float, metavar="N", help="record, or serve the page, for N seconds"),
     HTML,
     PIECE,
     TOKENIZER,
 )
 def attach(options: Namespace) -> None:
-    """Look at what a running vLLM does, or did; see docs/vllm.md."""
+    """Show the actions of a running vLLM, or of a recorded one; see docs/vllm.md."""
     from labengine.vllm.cache_events.places import is_kv_place
     from labengine.vllm.stream.attach_command import attach_command
 
@@ -187,14 +191,14 @@ def attach(options: Namespace) -> None:
     argument("place", metavar="PLACE", help="tcp://HOST:PORT, ipc://PATH, or a .kvevents file"),
     REPLAY,
     argument("--record", metavar="OUT.kvevents", help="save every batch, until Ctrl-C"),
-    argument("--seconds", type=float, metavar="N", help="follow for so long"),
+    argument("--seconds", type=float, metavar="N", help="follow for N seconds"),
     argument("--html", metavar="OUT", help="write the prefixes as one HTML page"),
     JSON,
     TOKENIZER,
     name="attach-kv",
 )
 def attach_kv(options: Namespace) -> None:
-    """Look at the prefix cache that KV events tell of, without the tap; see docs/kv_events.md."""
+    """Show the prefix cache from KV events, without the tap; see docs/kv_events.md."""
     from labengine.vllm.cache_events.attach_kv_command import kv_command
 
     kv_command(options, _say)
@@ -211,11 +215,11 @@ def _say(text: str) -> None:
     argument(
         "--against",
         metavar="EDITION | FILE.py:CLASS",
-        help="run the recorded requests on these parts, and print what both spent",
+        help="run the recorded requests on these parts, and print the costs of both",
     ),
 )
 def conform(options: Namespace) -> int:
-    """Hold what the tap on a vLLM scheduler wrote against edition vllm; see docs/vllm.md.
+    """Compare a recording of vLLM's scheduler with edition vllm; see docs/vllm.md.
 
     Exit status 0: it conforms. 1: it differs. 2: it cannot be judged to its end.
     """
@@ -242,14 +246,14 @@ def conform(options: Namespace) -> int:
         help="a .lab or .labstream file, the folder of LABENGINE_TAP; or unix:DIR or tcp:127.0.0.1:PORT of a running "
         "vLLM, which is followed until Ctrl-C",
     ),
-    argument("--seconds", type=float, metavar="N", help="follow a running vLLM for so long"),
+    argument("--seconds", type=float, metavar="N", help="follow a running vLLM for N seconds"),
     JSON,
     TOKENIZER,
     TOP,
     TWICE,
 )
 def doctor(options: Namespace) -> None:
-    """Tell why each request hit or missed the prefix cache; see docs/doctor.md."""
+    """Explain why each request hit or missed the prefix cache; see docs/doctor.md."""
     from labengine.vllm.prefix_doctor.doctor_command import doctor_command
 
     doctor_command(options, _say)
@@ -259,9 +263,9 @@ def _workload(named: str) -> dict[str, object]:
     try:
         workload = json.loads(_text(named))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{named} is no workload: {error}") from None
+        raise ConfigError(f"{named} is not a workload: {error}") from None
     if not isinstance(workload, dict):
-        raise ConfigError(f"{named} is no workload: it must hold one JSON object")
+        raise ConfigError(f"{named} is not a workload: it must hold one JSON object")
     return workload
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from driving import TOKEN_BUDGET_EDITIONS, UNSOUND_EDITIONS
 from fake_tier import FakeTier
-from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
+from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingKeywords, SamplingParams
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, edition
 from labengine.core.journal import Journal
@@ -133,3 +133,7 @@ def test_block_sizes_share_a_link_of_the_hash_chain() -> None:
         EngineConfig(groups=(GroupSpec(4),), hash_block_size=3)
     assert EngineConfig(groups=(GroupSpec(4), GroupSpec(6)), hash_block_size=2).scheduler_block_size == 12
     assert EngineConfig(groups=(GroupSpec(8), GroupSpec(4))).hash_block_size == 4
+
+
+def test_the_keywords_of_a_call_are_the_fields_of_its_sampling() -> None:
+    assert get_type_hints(SamplingKeywords) == get_type_hints(SamplingParams)

@@ -9,8 +9,8 @@ from labengine.glossary import TERMS
 PATH = Path("docs/glossary.md")
 _HEAD = """# Glossary
 
-The words of the screen. `%lab help TERM` prints one of them; tooltips show the same sentences. (Written by
-`python -m tools.glossary_page` from `labengine/glossary.json`.)
+This page explains the words of the screen. `%lab help TERM` prints an entry, and tooltips show the same sentences.
+`python -m tools.glossary_page` writes the page from `labengine/glossary.json`.
 
 | term | meaning |
 |---|---|

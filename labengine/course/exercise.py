@@ -13,10 +13,9 @@ from labengine.course.base import Exercise, ExerciseText, Mistake
 from labengine.course.first_wrong_exercise import FirstWrongExercise, Found, first_violation
 from labengine.course.function_exercise import Case, FunctionExercise
 from labengine.course.override_exercise import OverrideExercise
-from labengine.course.policy_exercise import PolicyExercise, Score
+from labengine.course.policy_exercise import PolicyExercise, Score, UndoneWorkload
 from labengine.course.predict_exercise import Another, PredictExercise, RevealedStep, Truth
 from labengine.course.trial import LabMaker, Workload, trial_of
-from labengine.course.undone import UndoneWorkload
 from labengine.course.words import exercise_names, made_of_words
 from labengine.lab import Lab
 from labengine.scenarios import bug

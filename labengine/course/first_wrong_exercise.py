@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from textwrap import fill
 from typing import Any, ClassVar, cast
@@ -192,12 +192,17 @@ def first_violation(lab: Lab) -> Found | None:
     return None
 
 
-def nth_event(kind: type[Event], place: int = 0) -> Callable[[Lab], int]:
-    """Return a function of a lab: the number of its event of a kind at this place, counted from 0."""
+def nth_event(kind: type[Event], place: int = 0, **fields: Any) -> Callable[[Lab], int]:
+    """Return a function of a lab: the number of its event of a kind, with these fields, at this place from 0."""
 
     def number(lab: Lab) -> int:
         assert lab.timeline is not None
         numbered = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
-        return [number for number, event in numbered if isinstance(event, kind)][place]
+        found = [number for number, event in numbered if isinstance(event, kind) and _has(event, fields)]
+        return found[place]
 
     return number
+
+
+def _has(event: Event, fields: Mapping[str, Any]) -> bool:
+    return all(getattr(event, name) == value for name, value in fields.items())

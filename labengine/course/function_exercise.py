@@ -8,8 +8,10 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import index
 from traceback import extract_tb
 from typing import Any, ClassVar
 
@@ -18,12 +20,13 @@ from labengine.course.alone import MEMORY, answered_alone, begin_run, exact
 from labengine.course.base import CodeExercise, ExerciseText, Mistake, called
 from labengine.course.blank import NO_RETURN, is_blank, lacks_return
 from labengine.course.check_result import CheckResult, TextTable, blank, passed, wrong
-from labengine.course.plain_value import plain_value
 from labengine.isolation.endings import OF_THE_USER, named
 from labengine.isolation.limits import EndlessOperationError, ends_soon
 
 Case = tuple[Any, ...]
 _MAX_TEXT = 60
+_ATOMS = (bool, int, float, complex, str, bytes, type(None))
+_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -235,3 +238,43 @@ def _same(one: Any, other: Any) -> bool:
 def _short(value: Any) -> str:
     text = shown(value)
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+
+
+# -- values of a reader's code as plain data, which can be judged where the code has no say ----------------------------
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A value that is no plain data: its type and its text."""
+
+    kind: str
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def plain_value(value: Any) -> Any:
+    """Return a copy of a value in Python's own types; a Foreign for one that is of others, or larger than 1 MiB."""
+    copied = _copied(value)
+    return copied if len(pickle.dumps(copied)) <= _MAX_BYTES else _foreign(value)
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    for base in (list, tuple):
+        if issubclass(kind, base):
+            return base(map(_copied, base.__iter__(value)))
+    if kind in (set, frozenset):
+        return kind(map(_copied, value))
+    if kind is dict:
+        return {_copied(key): _copied(one) for key, one in value.items()}
+    if issubclass(kind, float):
+        return float.__pos__(value)
+    return int.__pos__(index(value)) if hasattr(kind, "__index__") else _foreign(value)
+
+
+def _foreign(value: Any) -> Foreign:
+    return Foreign("".join((type(value).__name__,)), "".join((shown(value),)))

@@ -16,11 +16,16 @@ from labengine.course.override_exercise import WithOverride
 from labengine.course.progress import progress
 from labengine.course.progress_file import NamedScore
 from labengine.course.trial import LabMaker, Workload, picture_of, played
-from labengine.course.undone import UndoneWorkload, trace_of_an_undone_step
+from labengine.finder.repeats import RepeatError, refuse_difference
 from labengine.lab import Lab
 from labengine.record.figures import counted
+from labengine.scripts import break_off
 
 Score = Callable[[Lab], float]
+Interrupt = Callable[[Lab], object]
+"""Begins a step of a lab, and has an interrupt end it after its schedule."""
+UndoneWorkload = Callable[[Lab, Interrupt], object]
+"""A workload that calls interrupt(lab) where a step is begun and undone."""
 
 
 def _hits(lab: Lab) -> float:
@@ -151,9 +156,35 @@ class PolicyExercise(WithOverride):
         )
 
     def _trace_of_an_undone_step(self, parts: Parts) -> tuple[str, ...]:
+        """Play a workload with a step that is undone, and without it; return sentences on what differs.
+
+        The journal takes back all that the step has changed. What a class keeps in a set or a dict of its own, and does
+        not record in the journal, stays, and leads to other decisions later.
+        """
         if self._undone is None:
             return ()
-        return trace_of_an_undone_step(self.maker, parts, self._undone, self._score, self.score_name)
+        found = []
+        acts: dict[str, Interrupt] = {
+            "Before any step is undone,": lambda lab: None,
+            "A step is begun and undone, and": lambda lab: break_off(lab, "schedule"),
+        }
+        for when, interrupt in acts.items():
+            with played(self.maker, parts, _given(self._undone, interrupt)) as trial:
+                if trial.problem:
+                    return f"{when} a run goes wrong.", trial.problem
+                found.append((self._score(trial.lab), trial.lab.snapshot()))
+        (without, before), (with_it, after) = found
+        try:
+            refuse_difference(before, after, "a run with a step that was undone")
+        except RepeatError:
+            return (
+                f"In the middle of a run a step is begun and undone, and its request is taken away: {self.score_name} "
+                f"{with_it:g}, and {without:g} if that step is never begun. It should make no difference.",
+                "So your class remembers something from a step that never happened: a set, a dict or a number that it "
+                "changed in that step, without a way back in the journal. Before each such change, record what undoes "
+                "it: `self._journal.record((function, argument))`.",
+            )
+        return ()
 
     def _begin_anew(self) -> None:
         self.runs.clear()
@@ -212,3 +243,7 @@ class PolicyExercise(WithOverride):
                 picture = ("yours", picture_of(trial.lab, trial.moment))
                 return wrong(f"No score: workload {number} goes wrong.", problem, pictures=[picture])
         return ScoredRun(name, tuple(scores))
+
+
+def _given(undone: UndoneWorkload, interrupt: Interrupt) -> Workload:
+    return lambda lab: undone(lab, interrupt)

@@ -24,7 +24,7 @@ def refuse_wrong_proposer(proposer: Any) -> None:
 
 
 def drafts_of(proposer: Proposer | None) -> tuple[int, Drafter]:
-    """Return how many tokens a proposer guesses at once, 0 for none, and what guesses them. (A user's need not say.)"""
+    """Return how many tokens a proposer guesses at once, 0 for none, and what guesses them."""
     return (0, "lookup") if proposer is None else (proposer.num_drafts, proposer.drafter)
 
 

@@ -23,10 +23,10 @@ ABSENT = (
     f"*{TITLE}'s weights are not in this page yet: this lab runs on the simulated model, in which a word is a token "
     "and answers are numbers.*"
 )
-COMING = f"{TITLE} is coming: {{arrived:.0f}} of {{total:.0f}} MB …"
+COMING = f"{TITLE} is loading: {{arrived:.0f}} of {{total:.0f}} MB …"
 UNPACKED = f"{TITLE} is being unpacked …"
-HERE = f"{TITLE} is in this page: run the notebook's cells again from the top."
-FAILED = f"{TITLE} did not load, and labs stay simulated: {{reason}}."
+HERE = f"{TITLE} is now in this page: run the notebook's cells again from the top."
+FAILED = f"{TITLE} did not load, so labs stay simulated: {{reason}}."
 MAX_REASON = 400
 """Characters of a reason that is shown."""
 

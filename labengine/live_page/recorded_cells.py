@@ -16,14 +16,14 @@ from labengine.config import ConfigError
 from labengine.live_page.model_offer import NAME, ModelOffer
 
 REASONS = {
-    "torch": "torch, of which there is no build for a web page",
+    "torch": "torch, which has no build for web pages",
     "plotly": "plotly, which is not in this page",
     "pandas": "pandas, which is not in this page",
     "gemma3-270m": "the weights of Gemma-3-270M, which are not in this page",
     NAME: "SmolLM2's weights, which are not in this page yet",
 }
 """What a cell may need, as a page says it."""
-RECORDED = "*This cell needs {reason}: its output below was recorded.*"
+RECORDED = "*This cell needs {reason}. Its output below was recorded.*"
 SILENT = "*This cell needs {reason}. It shows nothing.*"
 CHANGED = "*This cell needs {reason}, and no output of this code was recorded.*"
 

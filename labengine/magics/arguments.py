@@ -33,7 +33,7 @@ def positive_int(text: str) -> int:
     number = whole_number(text)
     if not number:
         limit = f" of at most {MAX_DIGITS} digits" if len(text) > MAX_DIGITS else ""
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no whole number from 1{limit}")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number from 1{limit}")
     return number
 
 
@@ -103,30 +103,34 @@ def request_id_of(text: str, known: Iterable[int]) -> int:
 
 
 SAMPLING = (
-    argument("--max-tokens", type=int, metavar="N", help="new tokens, at most"),
-    argument("--copies", type=positive_int, metavar="N", help="equal requests to add"),
+    argument("--max-tokens", type=int, metavar="N", help="maximum number of new tokens"),
+    argument("--copies", type=positive_int, metavar="N", help="number of equal requests to add"),
     argument("--priority", type=int, metavar="N", help="smaller is more urgent, for --policy priority"),
-    argument("--n", "-n", type=positive_int, metavar="N", help="answers to the prompt, which share its blocks"),
-    argument("--beams", type=positive_int, metavar="N", help="beams of a search for the likeliest text"),
+    argument(
+        "--n", "-n", type=positive_int, metavar="N", help="number of answers to the prompt, which share its blocks"
+    ),
+    argument("--beams", type=positive_int, metavar="N", help="number of beams in a search for the likeliest text"),
     argument("--temperature", type=float, metavar="T", help="0 (the default) takes the likeliest token"),
     argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens"),
     argument(
         "--top-p", type=float, metavar="P", help="sample among the likeliest tokens with this share of probability"
     ),
-    argument("--seed", type=int, metavar="SEED", help="of this request's sampling"),
+    argument("--seed", type=int, metavar="SEED", help="seed of this request's sampling"),
     argument("--ignore-eos", action="store_true", help="do not stop at the model's end-of-text token"),
-    argument("--skip-reading-prefix-cache", action="store_true", help="look nothing up for it in the prefix cache"),
+    argument(
+        "--skip-reading-prefix-cache", action="store_true", help="do not look this request up in the prefix cache"
+    ),
     argument("--chat", action="store_true", help="wrap the text as a user's message"),
 )
 
 NUM_STEPS = argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many")
 
 OF_AN_ENGINE = (
-    argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="whose decisions to take"),
+    argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="the edition that decides"),
     argument("--blocks", dest="num_blocks", type=block_count, metavar="N", help="blocks in the pool, or auto"),
     argument("--block-size", type=int, metavar="TOKENS", help="tokens in a block"),
-    argument("--max-num-seqs", type=int, metavar="N", help="requests that may run at once"),
-    argument("--max-num-batched-tokens", type=int, metavar="N", help="tokens computed in a step, at most"),
+    argument("--max-num-seqs", type=int, metavar="N", help="maximum number of running requests"),
+    argument("--max-num-batched-tokens", type=int, metavar="N", help="maximum number of tokens computed in a step"),
 )
 """Settings that a fork may have otherwise."""
 

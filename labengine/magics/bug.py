@@ -25,11 +25,11 @@ from labengine.scenarios.scenario import Scenario
         nargs="*",
         metavar="ENGINE|KIND",
         offers=(*engines(), *KINDS),
-        help="only those of an engine, of a kind",
+        help="list only bugs of this engine or kind",
     ),
 )
 def bugs(current: CurrentLab, words: Sequence[str] = ()) -> BugList:
-    """List the upstream bugs: what breaks, and which checks see it; `vllm`, `window` or `vllm window` alone."""
+    """List the upstream bugs, with the checks that see them; `vllm`, `window` or `vllm window` filters the list."""
     return bugs_named(words)
 
 

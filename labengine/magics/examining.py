@@ -24,8 +24,12 @@ _FOUND, _VERDICT, _DIAGNOSIS = "counterexample", "verdict", "diagnosis"
 
 
 @command(
-    argument("parts", nargs="?", metavar="PARTS", help="a variable: a class or Parts; or an edition; else the lab's"),
-    argument("--against", offers=tuple(EDITIONS), metavar="EDITION", help="what costs and decisions are held against"),
+    argument(
+        "parts", nargs="?", metavar="PARTS", help="a variable (a class or Parts) or an edition; default: the lab's"
+    ),
+    argument(
+        "--against", offers=tuple(EDITIONS), metavar="EDITION", help="compare costs and decisions with this edition"
+    ),
     SEARCH_SECONDS,
     SEARCH_SEED,
 )
@@ -36,7 +40,7 @@ def find(
     seconds: float = 60.0,
     seed: int = 0,
 ) -> None:
-    """Search for the shortest workload on which parts go wrong, and open it beside the edition that does not."""
+    """Search for the shortest workload on which parts go wrong, and open it beside the edition that handles it."""
     found = find_workload(_wanted(current, parts), against, seconds=seconds, seed=seed)
     display(found)
     if not isinstance(found, Counterexample):
@@ -62,9 +66,10 @@ def _wanted(current: CurrentLab, parts: str | None) -> object:
 
 @command(argument("requests", nargs="*", metavar="REQUEST", help="A B: two of the lab; A: one of two engines"))
 def judge(current: CurrentLab, requests: Sequence[str] = ()) -> None:
-    """Judge why two runs of one request differ: wrong content of the KV cache, or other rounding.
+    """Judge why two runs of one request differ: wrong content in the KV cache, or different rounding.
 
-    Of two engines side by side it is one request (the first whose tokens differ); of a lab two with the same prompt.
+    With two engines side by side, name one request (default: the first whose tokens differ); with one lab, two requests
+    with the same prompt.
     """
     verdict = _of_the_sides(current, requests) if current.comparison is not None else _of_a_lab(current, requests)
     current.store(_VERDICT, verdict)
@@ -113,7 +118,7 @@ def _first_differing(left: Lab, right: Lab) -> int:
 def doctor(
     current: CurrentLab, place: str | None = None, top: int = 10, tokenizer: str | None = None, twice: bool = False
 ) -> None:
-    """Tell why each request hit or missed the prefix cache, and which prefixes would have saved most."""
+    """Explain why each request hit or missed the prefix cache, and which prefixes would have saved most."""
     diagnosis = examined(current.recorded if place is None else place, top=top, tokenizer=tokenizer)
     current.store(_DIAGNOSIS, diagnosis)
     display(diagnosis)

@@ -29,7 +29,7 @@ _SUBJECTS = ("block", "request", "hash", "event")
 
 @command(AT)
 def show(current: CurrentLab, at: At | None = None) -> None:
-    """Show the dashboard; after %lab bug both engines."""
+    """Show the dashboard; after %lab bug, of both engines."""
     if at is None:
         display(current.shown.show())
     elif current.comparison is not None:
@@ -78,13 +78,13 @@ def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
             "drafts",
             "beam",
         ),
-        help="which property of it",
+        help="the property to ask about",
     ),
 )
 def why(current: CurrentLab, subject: Sequence[str] = (), about: str | None = None) -> Any:
     """Ask why `block 3`, `request A`, `hash 0:ab12`, `event 17` or the `next-victim` is as it is at the shown moment.
 
-    Without a subject, and with two engines side by side: why they differ.
+    Without a subject, and with two engines side by side, ask why they differ.
     """
     if not subject:
         return _why_parted(current)
@@ -105,7 +105,7 @@ def check(current: CurrentLab) -> None:
 
 @command()
 def status(current: CurrentLab) -> None:
-    """Tell what runs, where and why, and the status of the requests."""
+    """Show what runs, where and why, and the status of the requests."""
     lab = current.lab
     for name, value in lab.status().items():
         print(f"{name:>10}  {value}")
@@ -134,7 +134,7 @@ def save(current: CurrentLab, path: str) -> None:
     argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
 )
 def open(current: CurrentLab, path: str, name: str = "trace") -> None:
-    """Open a file that `save` wrote, call it `trace`, and show it; there is no engine in it to step."""
+    """Open a file that `save` wrote, call it `trace`, and show it; it contains no engine to step."""
     current.look_at(name, trace := traces.open(path))
     print(f"{name}: {trace.summary()}")
     display(trace.show())
@@ -149,7 +149,7 @@ def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
     PIECE,
     RANK,
-    argument("--ranks", action="store_true", help="all engines that run there, side by side"),
+    argument("--ranks", action="store_true", help="show all engines that run there, side by side"),
     TOKENIZER,
     REPLAY,
 )
@@ -165,7 +165,7 @@ def attach(
 ) -> None:
     """Follow a running vLLM, or open what its tap wrote, call it `trace`, and show it.
 
-    kv:tcp://HOST:PORT and kv:FILE.kvevents: KV events, without the tap; of the prefix cache alone.
+    kv:tcp://HOST:PORT and kv:FILE.kvevents read KV events without the tap; they show only the prefix cache.
     """
     if is_kv_place(place):
         if piece is not None or rank is not None or ranks:
@@ -202,7 +202,7 @@ def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[s
     if kind == "request" and recorded.timeline is not None:
         return kind, request_id_of(others[0], recorded.timeline.state().requests)
     if not others[0].lstrip("#").isdecimal():
-        raise UsageError(f"{others[0]!r} is no {kind}'s number")
+        raise UsageError(f"{others[0]!r} is not a {kind}'s number")
     return kind, int(others[0].lstrip("#"))
 
 

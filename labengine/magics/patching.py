@@ -32,9 +32,9 @@ _WIDTH = 76
 """Characters of a seam's sentence in the list."""
 
 
-@command(argument("word", nargs="?", metavar="WORD", help="only those with this word in their name: pool, touch"))
+@command(argument("word", nargs="?", metavar="WORD", help="list only seams with this word in their name: pool, touch"))
 def seams(current: CurrentLab, word: str = "") -> None:
-    """List every seam: the methods that %%lab patch replaces, each with what it does and where it is."""
+    """List the seams, the methods that %%lab patch can replace, each with its purpose and its place."""
     found = [seam for seam in _seams(current) if word.lower() in str(seam).lower()]
     if not found:
         raise UsageError(f"no seam has {word!r} in its name; %lab seams lists all")
@@ -47,7 +47,7 @@ def seams(current: CurrentLab, word: str = "") -> None:
 
 @command(argument("name", metavar="SEAM", offers=_NAMES, help="touch, or BlockPool.touch"))
 def seam(current: CurrentLab, name: str) -> None:
-    """Open a seam in a new cell, ready to be edited: its source below %%lab patch."""
+    """Open a seam's source in a new cell, below %%lab patch, ready to edit."""
     found = find_seam(name, *_parts_and_kinds(current))
     current.open_cell(f"%%lab patch {found}\n{cell_text(found)}\n")
     print(f"{found} is in the cell below, from {_place(found)}: edit it, and run the cell")
@@ -59,11 +59,11 @@ def seam(current: CurrentLab, name: str) -> None:
     call="%%lab patch",
 )
 def patch(current: CurrentLab, name: str, on_top: bool = False, cell: str | None = None) -> None:
-    """Run the lab's workload again with the method below this line in place of a seam, beside what it was.
+    """Run the lab's workload again with the method below this line instead of a seam, beside the original.
 
-    Both sides are new labs; `lab` stays as it is. Every patch begins with the lab's own parts, so that an edited cell
-    can be run again; --on-top adds it to the patch that is shown. The method knows the names of its own module and
-    those of the notebook.
+    Both sides are new labs; `lab` does not change. Every patch begins with the lab's own parts, so that an edited cell
+    can be run again; --on-top adds it to the shown patch. The method knows the names of its module and of the
+    notebook.
     """
     lab = current.lab
     if cell is None:
@@ -119,7 +119,7 @@ def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
     left, right = (side for side in comparison.sides if isinstance(side, Lab))
     requests, steps = counted(len(left.snapshot().requests), "request"), counted(left.snapshot().step, "step")
     classes = [f"{getattr(right.parts, field).__name__}.{seam.name}" for field in seam.fields]
-    lines = [f"{requests} and {steps}, run again with {' and '.join(classes)} in place of {seam}."]
+    lines = [f"{requests} and {steps}, run again with {' and '.join(classes)} instead of {seam}."]
     for variable, role, lab in (("left", "as it was", left), ("right", f"with your {seam.name}", right)):
         if lab.crash is not None:
             lines.append(f"{role}: {lab.crash}; %lab goto crash shows the moment")
@@ -129,7 +129,7 @@ def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
         lines.append(f"with your {seam.name}: no violation")
     if _is_idle(left) and not _is_idle(right) and right.crash is None:
         steps = counted(right.snapshot().step, "step")
-        lines.append(f"with your {seam.name}: after {steps} there are still requests to finish; %lab run goes on")
+        lines.append(f"with your {seam.name}: after {steps} some requests are not finished; %lab run continues")
     return [*lines, str(comparison.first_difference() or _no_difference(right, seam))]
 
 

@@ -38,38 +38,39 @@ from labengine.session.step_text import NOTHING_TO_DO
         help="a model, or a directory of safetensors",
     ),
     *OF_AN_ENGINE,
-    argument("--policy", offers=("fcfs", "priority"), metavar="NAME", help="who is admitted first"),
+    argument("--policy", offers=("fcfs", "priority"), metavar="NAME", help="the order of admission"),
     argument(
         "--speculation",
         offers=("ngram", "layers=8"),
         metavar="GUESSER",
-        help="guess tokens ahead: ngram looks them up in the own text, layers=N takes the model's first N layers, "
+        help="guess tokens: ngram looks them up in the request's text, layers=N takes the model's first N layers, "
         "any other name is a model",
     ),
-    argument("--drafts", type=positive_int, metavar="N", help="tokens guessed at once, at most"),
-    argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME", help="of weights and KV"),
+    argument("--drafts", type=positive_int, metavar="N", help="maximum number of tokens guessed at once"),
+    argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME", help="dtype of weights and KV"),
     argument("--device", offers=("cpu", "cuda"), metavar="NAME", help="where to compute"),
     argument(
         "--attention",
         offers=("cpu", "triton", "flash_attn", "torch"),
         metavar="NAME",
-        help="which kernels compute attention",
+        help="the kernels that compute attention",
     ),
     argument(
         "--external", offers=("host", "disk"), metavar="TIER", help="a tier outside the pool that keeps full blocks"
     ),
     argument("--watermark", type=float, metavar="SHARE", help="share of the pool that admission leaves free"),
+    argument("--long-prefill-token-threshold", type=int, metavar="N", help="maximum tokens of one prompt per step"),
     argument(
-        "--long-prefill-token-threshold", type=int, metavar="N", help="tokens of one prompt computed in a step, at most"
+        "--retention-interval",
+        type=int,
+        metavar="N",
+        help="sliding windows: interval, in tokens, at which blocks stay cached",
     ),
-    argument(
-        "--retention-interval", type=int, metavar="N", help="sliding windows: every how many tokens blocks stay cached"
-    ),
-    argument("--seed", type=int, metavar="SEED", help="of random sampling"),
+    argument("--seed", type=int, metavar="SEED", help="seed of random sampling"),
     argument("--check", type=check_mode, offers=CHECK_MODES, metavar="MODE", help="stop: a run ends at a violation"),
 )
 def start(current: CurrentLab, **settings: Any) -> Lab:
-    """Make a lab, call it `lab`, and show it. The one started before is closed; its picture stays, as a recording."""
+    """Make a lab, call it `lab`, and show it. The previous lab is closed; its picture stays as a recording."""
     guesser, num_drafts = settings.pop("speculation", None), settings.pop("drafts", None)
     if guesser is not None or num_drafts is not None:
         settings["speculation"] = proposer_of(guesser or "ngram", num_drafts)
@@ -78,7 +79,7 @@ def start(current: CurrentLab, **settings: Any) -> Lab:
 
 @command(argument("text", nargs="+", metavar="TEXT", help="the prompt"), *SAMPLING)
 def add(current: CurrentLab, text: list[str], **options: Any) -> None:
-    """Add a request, copies of it, several answers (-n) or a beam search; longer texts go into a %%prompt cell."""
+    """Add a request, copies of it, several answers (-n) or a beam search; put longer texts into a %%prompt cell."""
     add_text(current, " ".join(text), **options)
 
 
@@ -136,12 +137,12 @@ def run(current: CurrentLab, wait: bool = False) -> None:
 
 def _interrupted_line(lab: Lab) -> str:
     """Return after which step a Ctrl-C has ended a run or a step, which was undone, and how to go on."""
-    return f"interrupted after step {lab.snapshot().step}; %lab run goes on"
+    return f"interrupted after step {lab.snapshot().step}; %lab run continues"
 
 
 @command()
 def pause(current: CurrentLab) -> None:
-    """Stop the background after the step under way."""
+    """Stop the background after the current step."""
     current.target.pause()
     lab = current.lab
     print(*stop_lines(current) or [f"paused after step {lab.snapshot().step}"], sep="\n")
@@ -150,7 +151,7 @@ def pause(current: CurrentLab) -> None:
 
 @command()
 def reset(current: CurrentLab) -> None:
-    """Begin again on the same model: no requests, an empty pool, a new timeline."""
+    """Start over on the same model: no requests, an empty pool, a new timeline."""
     current.target.reset()
     print(f"empty: {current.lab.config.num_blocks} blocks, all of them free")
 
@@ -167,5 +168,5 @@ def abort(current: CurrentLab, request: str) -> None:
 
 @command()
 def close(current: CurrentLab) -> None:
-    """End the lab, or what %lab bug has opened; the recording can still be looked at."""
+    """Close the lab, or the engines that %lab bug has opened; the recording can still be viewed."""
     print(current.close())

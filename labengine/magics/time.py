@@ -24,7 +24,7 @@ _KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVEN
 
 @command(NUM_STEPS)
 def back(current: CurrentLab, num_steps: int = 1) -> None:
-    """Look at the state one step (or N) before the shown one; the views go there, the engine does not move."""
+    """Look at the state one step (or N) before the shown one; only the views move, not the engine."""
     _print_move(current, current.shown.back(num_steps))
 
 
@@ -47,14 +47,14 @@ def goto(current: CurrentLab, step: int | Literal["crash"], event: int | None = 
         _print_move(current, current.comparison.goto(step))
     else:
         raise UsageError(
-            f"the two sides have events of their own: %lab goto {step} goes to the step on both, "
+            f"the two sides have separate events: %lab goto {step} goes to the step on both, "
             f"comparison.left.goto({step}, {event}) to the event on one"
         )
 
 
 @command(argument("step", type=int, metavar="STEP", help="the number of a step, 0 for before the first"))
 def rewind(current: CurrentLab, step: int) -> None:
-    """Bring the engine (or both) back to its state after a step, by taking its steps again; later ones stay known."""
+    """Take the engine (or both) back to its state after a step by repeating its steps; later steps stay known."""
     current.target.rewind(step)
     newest = max(lab.num_known_steps for lab in current.labs)
     further = f"; %lab rewind {newest} goes forward again" if newest > step else ""
@@ -63,13 +63,13 @@ def rewind(current: CurrentLab, step: int) -> None:
 
 
 @command(
-    argument("step", nargs="?", type=int, metavar="STEP", help="the step up to which both went the same way"),
+    argument("step", nargs="?", type=int, metavar="STEP", help="the last step that both have in common"),
     argument("--name", metavar="VARIABLE", help="what to call it (fork)"),
     *OF_AN_ENGINE,
     argument("--external", offers=("host", "none"), metavar="TIER", help="a tier outside the pool"),
 )
 def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **settings: Any) -> Lab:
-    """Make a second lab on the same weights that went the same way up to a step, and call it `fork`."""
+    """Make a second lab on the same weights with the same history up to a step, and call it `fork`."""
     if current.comparison is not None:
         current.comparison.fork(step, **settings)
     if not name.isidentifier() or name == "lab":
@@ -90,9 +90,9 @@ def _fields_of(words_before: Sequence[str]) -> Sequence[str]:
 
 @command(
     argument("kind", nargs="?", metavar="KIND", offers=(VIOLATION, *_KINDS), help="a kind of event, or violation"),
-    argument("fields", nargs="*", metavar="FIELD=VALUE", help="values that its fields must have"),
+    argument("fields", nargs="*", metavar="FIELD=VALUE", help="required values of the event's fields"),
     argument(
-        "--off", nargs="?", const=0, type=positive_int, metavar="N", help="remove breakpoint N; all of them without N"
+        "--off", nargs="?", const=0, type=positive_int, metavar="N", help="remove breakpoint N; without N, remove all"
     ),
     name="break",
     completes=_fields_of,
@@ -124,7 +124,7 @@ def _take_away(target: Lab | Comparison, number: int) -> None:
 def _value(word: str) -> tuple[str, Any]:
     name, equals, text = word.partition("=")
     if not equals or not name:
-        raise UsageError(f"{word!r} is no FIELD=VALUE, such as block_id=3")
+        raise UsageError(f"{word!r} is not FIELD=VALUE, such as block_id=3")
     is_number = text.lstrip("-").isdecimal() and not name.endswith("hash")
     return name, int(text) if is_number else {"True": True, "False": False}.get(text, text)
 

@@ -252,11 +252,11 @@ class Looking(Closing, ABC):
 
     def back(self, num_steps: int = 1) -> Look:
         """Show the end of the step before the one that the views show; several times, or so many steps back."""
-        return self._look(steps_before(self._recording(), self.moment, num_steps))
+        return self._look(*steps_before([self._recording()], [self.moment], num_steps))
 
     def forward(self, num_steps: int = 1) -> Look:
         """Show the end of the step after the one that the views show, up to the newest."""
-        return self._look(steps_after(self._recording(), self.moment, num_steps))
+        return self._look(*steps_after([self._recording()], [self.moment], num_steps))
 
     def _crash_moment(self, event: int | None = None) -> int:
         if event is not None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
-from labengine.config import ConfigError, SamplingParams, as_int, checked_int, checked_text, shown
+from labengine.config import ConfigError, SamplingKeywords, SamplingParams, as_int, checked_int, checked_text, shown
 from labengine.core.request import ExtraKeys, Request
 from labengine.core.waiting_queue import WaitingQueue
 from labengine.engine.engine import Engine
@@ -203,7 +202,7 @@ def _shared(options: RequestOptions, text: str) -> RequestOptions:
 
 def options_of(
     method: Callable[..., object],
-    sampling: Mapping[str, Any],
+    sampling: SamplingKeywords,
     *,
     cache_salt: str | None = None,
     extra_keys: Mapping[str, str] | None = None,

@@ -1,4 +1,4 @@
-"""An engine in a notebook: another edition, a restarted kernel, a run in the background, an interrupted cell."""
+"""An engine in a notebook: a restarted kernel, a run in the background, an interrupted cell."""
 
 from __future__ import annotations
 
@@ -17,19 +17,6 @@ runner, forward = lab.session.model.runner, lab.session.model.runner.forward
 runner.forward = lambda plan: (time.sleep(0.1), forward(plan))[1]
 """
 """Half a minute or more to the end: it is still running when a test pauses or interrupts it."""
-
-
-@pytest.mark.sweep
-def test_the_other_edition_ends_with_three_lost_blocks(lab_page: LabPage) -> None:
-    lab_page.open_cells(
-        "import labengine\nlab = labengine.Lab('simulated', num_blocks=12, block_size=4, edition='nano-vllm')\nlab",
-        "for _ in range(2):\n    lab.add(token_ids=list(range(14)), max_tokens=8)\nlab.step()",
-    )
-    lab_page.run_all()
-    wait_painted(lab_page, "lost", "3")
-    wait_painted(lab_page, "playing", "false")
-    assert painted(lab_page, "used") == "8"
-    lab_page.screenshot("first-light-lost", of=dashboard(lab_page))
 
 
 def test_a_restart_is_shown_where_the_lab_was(lab_page: LabPage) -> None:

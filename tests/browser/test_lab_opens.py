@@ -62,17 +62,6 @@ def test_a_widget_runs_in_this_environment_and_hears_a_click(lab: LabPage) -> No
     assert lab.text(AFTER) == "value 6\n"
 
 
-def test_both_themes_are_seen(lab: LabPage) -> None:
-    colour = lambda: button(lab, 6).evaluate("element => getComputedStyle(element).backgroundColor")  # noqa: E731
-    light = colour()
-    lab.set_theme("JupyterLab Dark")
-    lab.wait_for("another colour", lambda: colour() != light)
-    lab.screenshot("lab-opens-dark")
-    lab.set_theme("JupyterLab Light")
-    lab.wait_for("the first colour again", lambda: colour() == light)
-    lab.screenshot("lab-opens-light")
-
-
 def test_restarting_starts_afresh(lab: LabPage) -> None:
     button(lab, 6).wait_for()
     lab.restart_and_run_all()

@@ -153,7 +153,7 @@ def test_a_front_without_its_picture_and_a_question_of_blanks_say_so(browser: Br
         page = context.new_page()
         page.route("**/opening.bin", lambda route: route.fulfill(status=404))
         page.goto(address)
-        page.locator("#opening-verdict", has_text="The picture of this question did not come.").wait_for()
+        page.locator("#opening-verdict", has_text="The picture of this question could not be loaded.").wait_for()
         page.get_by_label("Now your own question:").fill("  ")
         page.get_by_role("button", name="Ask").click()
         page.locator("#own-state", has_text="the link has an empty prompt").wait_for()

@@ -119,18 +119,6 @@ def _is_small_when_saved_and_its_html_shows_the_pictures(notebook: LabPage, jupy
     assert "#11" in base64.b64decode(pictures[0]).decode() and "Error displaying widget" not in html
 
 
-@pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<svg "), ("CSV", b"")])
-@pytest.mark.parametrize("name", ["tables", "timeline"])
-def test_views_are_exported(dashboard: OpenView, name: str, kind: str, begins: bytes) -> None:
-    view = shown(dashboard.notebook, f"lab.view({name!r})")
-    view.root.get_by_title("save this view as PNG, SVG or CSV").click()
-    with view.page.expect_download() as download:
-        view.root.get_by_role("button", name=kind, exact=True).click()
-    data = download.value.path().read_bytes()
-    assert data.startswith(begins) and len(data) > 90
-    assert download.value.suggested_filename == f"labengine-{name}.{kind.lower()}"
-
-
 # -- keys and looks ----------------------------------------------------------------------------------------------------
 
 
@@ -187,64 +175,6 @@ def test_high_contrast_keeps_every_difference(dashboard: OpenView) -> None:
         view.page.emulate_media(forced_colors="none")
 
 
-@pytest.mark.sweep
-def test_reduced_motion_slides_nothing(dashboard: OpenView) -> None:
-    view = dashboard
-    view.page.emulate_media(reduced_motion="reduce")
-    try:
-        view.notebook.wait_for("no motion", lambda: view.root.evaluate("({ stage }) => stage.theme.isStill"))
-        view.press("Home", "r")
-        ghosts = 0
-        while view.data("playing") == "true":
-            ghosts += view.root.locator(".le-ghost").count()
-        assert ghosts == 0 and view.data("used") == "5"
-    finally:
-        view.page.emulate_media(reduced_motion="no-preference")
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_error_of_a_listener_is_beside_the_widget(notebook: LabPage) -> None:
-    view = shown(notebook, MAKE.replace("lab =", "other =").replace("lab.", "other."))
-    alone = shown(notebook, "other.view('pool')")
-    notebook.execute("def listen(event):\n    1 / 0\nother.hooks.subscribe(listen)\nother.step()")
-    for each, where in ((alone, ".le-notice"), (view, ".le-message")):
-        each.root.scroll_into_view_if_needed()
-        notebook.wait_for(
-            f"the error in {where}",
-            lambda each=each, where=where: "ZeroDivisionError" in each.root.locator(where).inner_text(),  # type: ignore[misc]
-        )
-    assert printed(notebook, "other.snapshot().step, other.check()") == "2 []", "the engine goes on without it"
-
-
-def test_a_command_that_is_refused_says_why(dashboard: OpenView) -> None:
-    view = dashboard
-    view.root.get_by_title("how many equal requests").fill("100")
-    view.root.get_by_title("the prompt's text").fill("tides")
-    view.root.get_by_title("how many equal requests").press("Enter")
-    view.root.evaluate("(root) => root.querySelector('form').requestSubmit")
-    invalid = view.root.locator("input:invalid").count()
-    assert invalid == 1, "the form says so before the lab is asked"
-    view.root.get_by_title("how many equal requests").fill("2")
-    view.root.get_by_title("the prompt's text").fill(" ")
-    view.root.get_by_title("the prompt's text").press("Enter")
-    message = view.root.locator(".le-message")
-    view.notebook.wait_for("the refusal", lambda: "The prompt is empty" in message.inner_text())
-
-
-def test_unknown_keywords_are_refused_by_name(dashboard: OpenView) -> None:
-    notebook = dashboard.notebook
-    for call, word in (
-        ("labengine.Lab('simulated', num_block=3)", "num_blocks"),
-        ("lab.add('x', max_token=3)", "max_tokens"),
-        ("lab.view('pool', with_lines=True)", "with_lines"),
-        ("lab.fork(num_block=3)", "num_blocks"),
-    ):
-        cell = notebook.execute(f"try:\n    {call}\nexcept TypeError as error:\n    print(error)")
-        assert word in notebook.text(cell), call
-
-
 # -- many views, none in sight, and the end ----------------------------------------------------------------------------
 
 
@@ -287,24 +217,4 @@ def test_close_leaves_the_recording_and_nothing_at_work(notebook: LabPage) -> No
     view.root.locator(".le-message", has_text="closed").wait_for()
     view.press("Home")
     view.until("step", "2")
-    assert notebook.errors() == []
-
-
-def test_a_view_that_is_closed_leaves_the_others_alone(dashboard: OpenView) -> None:
-    notebook = dashboard.notebook
-    view = shown(notebook, "one = lab.view('log', 'queue')\none")
-    notebook.execute("one.close()\none.close()")
-    notebook.wait_for("it to go", lambda: view.root.count() == 0)
-    step = int(dashboard.data("step"))
-    notebook.execute("lab.step()")
-    dashboard.until("step", str(step + 1))
-
-
-def test_the_extension_comes_twice_and_goes(dashboard: OpenView) -> None:
-    notebook = dashboard.notebook
-    cell = notebook.execute("%load_ext labengine\n%reload_ext labengine\n%lab status\n%unload_ext labengine")
-    assert notebook.errors() == [] and "edition  labengine" in notebook.text(cell)
-    gone = notebook.execute("print(get_ipython().find_line_magic('lab'))")
-    assert notebook.text(gone) == "None\n"
-    notebook.execute("%load_ext labengine\n%lab status")
     assert notebook.errors() == []

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from browser.chromium import new_context
 from browser.page_watch import PageWatch
 from browser.static_server import served
+from browser.test_live_page import ROWS_OF_THE_HEAD
 from labengine.scenarios import bug
 from tools.site import live_page, real_model
 
@@ -85,6 +86,8 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
         context = stack.enter_context(new_context(browser, service_workers="block"))
         page, watch = stack.enter_context(opened(context, f"{stack.enter_context(served(site))}?prompt=a"))
         button = page.get_by_role("button", name=f"{BUTTON} (2 MB, once)")
+        page.set_viewport_size({"width": 1024, "height": 768})
+        assert page.evaluate(ROWS_OF_THE_HEAD) == [2, 0], "what can be chosen has one row, the real model with it"
         page.evaluate("() => { window.validate = WebAssembly.validate; WebAssembly.validate = () => false; }")
         button.click()
         until_said(page, "The lab stays simulated: this browser has no WebAssembly SIMD")
@@ -93,7 +96,7 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
         button.click()
         until_said(page, "the lab stays simulated: part1 did not arrive intact: its SHA-256 is not the one")
         heard = page.evaluate("() => heard")
-        assert heard[0] == "The real model is coming: 0 of 2 MB …" and len(heard) >= 3
+        assert heard[0] == "The real model is loading: 0 of 2 MB …" and len(heard) >= 3
         page.get_by_role("button", name="Step", exact=True).click()
         page.wait_for_url("**prompt=a&step=1")
 
@@ -144,13 +147,13 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         page.get_by_label("Now your own question:").fill(PROMPT)
         page.get_by_label("a real model answers (a download of 98 MB, once)").check()
         page.get_by_role("button", name="Ask", exact=True).click()
-        page.locator("#own-state", has_text="The real model is coming").wait_for()
+        page.locator("#own-state", has_text="The real model is loading").wait_for()
         page.wait_for_url(f"**/?{LINK}&step=1")
         page.get_by_text("smollm2 · edition labengine").wait_for()
         page.locator(".labengine").press("End")
         used(page, "7")
         page.get_by_role("button", name="Run", exact=True).click()
-        page.wait_for_url("**copies=2&max_tokens=48&step=19*")
+        page.wait_for_url("**copies=2&max_tokens=48&step=20*")
         link = page.evaluate("() => location.href")
 
         other, _ = stack.enter_context(opened(context, link))
@@ -176,7 +179,7 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         third.get_by_role("heading", name="how many of these 12 blocks").wait_for()
         third.get_by_role("button", name=f"{BUTTON} (98 MB, once)").click()
         third.get_by_text("smollm2 · edition labengine").wait_for()
-        third.wait_for_url(f"**/?{LINK}&step=19*")
+        third.wait_for_url(f"**/?{LINK}&step=20*")
 
 
 TOKENS = """() => {

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 import labengine
+from labengine import Drafts, FixedDrafts, Parts
 from labengine.events import BlockCached, ViolationFound
 from labengine.lab import Lab
-from labengine_widgets.pictures.svg import block_map_svg
+from labengine.session.violation_warnings import ViolationWarning
+from labengine_widgets.pictures.ascii import block_map
+from labengine_widgets.pictures.svg import OTHER, block_map_svg
 
 
 def reads(lab: Lab) -> list[ViolationFound]:
@@ -29,8 +32,25 @@ def test_a_load_that_brings_other_kv_is_named_by_both_contents() -> None:
         assert [found.misnamed for found in reads(lab)] == [((1, 0, one[0], other[0]),), ((2, 0, one[1], other[1]),)]
         assert {violation.misnamed for violation in lab.violations} == {found.misnamed for found in reads(lab)}
         struck = '<tspan text-decoration="line-through">r</tspan> p'
-        assert struck in block_map_svg(lab.snapshot(), timeline=lab.timeline)
-        assert struck not in block_map_svg(lab.snapshot())
+        saved, plain = block_map_svg(lab.snapshot(), timeline=lab.timeline), block_map_svg(lab.snapshot())
+        assert struck in saved and f">{len(lab.violations)} violations<" in saved
+        assert struck not in plain
+        assert f" lost · {len(lab.violations)} violations" in block_map(lab.snapshot(), lab.timeline)
+
+
+def test_a_saved_picture_shows_no_token_that_a_wrongly_accepted_guess_has_not_computed() -> None:
+    class AcceptsAll(Drafts):
+        def num_accepted(self, drafts: tuple[int, ...], sampled: tuple[int, ...]) -> int:
+            return len(drafts)
+
+    drafts = FixedDrafts([*range(6), 28122, 32809, 37496, 99, 46870, 1536], 4)
+    with Lab("simulated", num_blocks=16, block_size=4, speculation=drafts, parts=Parts(drafts=AcceptsAll)) as lab:
+        lab.add(token_ids=[11, 12, 13, 14, 15, 16], max_tokens=12)
+        with pytest.warns(ViolationWarning):
+            lab.step(3)
+        assert lab.snapshot().blocks[2].token_ids[1] == 42183
+        assert OTHER in block_map_svg(lab.snapshot(), timeline=lab.timeline), "its keys and values are those of 99"
+        assert OTHER not in block_map_svg(lab.snapshot())
 
 
 def test_kv_of_two_writers_is_that_of_no_content() -> None:

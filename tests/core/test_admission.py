@@ -47,12 +47,6 @@ def test_an_empty_prompt_is_refused(edition: str) -> None:
         small_engine(edition=edition).add([], tokens(1))
 
 
-def test_a_pool_exactly_large_enough_is_enough(edition: str) -> None:
-    engine = small_engine(3, 4, edition)
-    engine.add(prompt(12), tokens(1))
-    assert engine.step().finished == (0,)
-
-
 def test_a_waiting_request_blocks_those_behind_it(edition: str) -> None:
     engine = small_engine(4, 4, edition)
     engine.add(prompt(8, 1), tokens(4))

@@ -91,13 +91,6 @@ def test_alone_it_gets_the_full_budget(edition: str) -> None:
     assert steps(engine) == [{0: 10}]
 
 
-def test_without_a_threshold_it_gets_the_full_budget_too(edition: str) -> None:
-    engine = small_engine(16, 4, edition)
-    engine.add(prompt(10), tokens(1))
-    engine.add(prompt(3, 1), tokens(3))
-    assert steps(engine)[0] == {0: 10, 1: 3}
-
-
 def test_what_the_threshold_leaves_goes_to_those_behind(edition: str) -> None:
     engine = small_engine(16, 4, edition, budget=6, long_prefill_token_threshold=4)
     engine.add(prompt(10), tokens(1))

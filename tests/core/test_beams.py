@@ -16,7 +16,6 @@ from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec, SamplingParams
 from labengine.core.beam_searches import BeamSearches
 from labengine.core.beams import BeamDecision, BeamPolicy, BeamSearch, EndedText
-from labengine.core.editions import LABENGINE
 from labengine.core.parts import Parts
 from labengine.core.proposer import NGram
 from labengine.lab import Lab
@@ -185,25 +184,6 @@ def test_a_beam_cannot_be_branched() -> None:
     setup.engine.step()
     with pytest.raises(ConfigError, match="is a beam: its search decides"):
         setup.engine.branch(1)
-
-
-def test_another_policy_is_an_override() -> None:
-    """Without the mean per token, texts that end early win."""
-
-    class Sum(BeamPolicy):
-        def score(self, log_probability: float, num_generated: int) -> float:
-            return log_probability
-
-    class SumSearches(BeamSearches):
-        policy = Sum
-
-    found = []
-    for parts in (LABENGINE, Parts(beams=SumSearches).overriding(LABENGINE)):
-        setup = watched(24, edition=parts)
-        ids = setup.search(*PROMPT, beams=3, max_tokens=6)
-        setup.run()
-        found.append(texts(setup, ids))
-    assert found[0] == found[1], "all are of one length"
 
 
 @pytest.mark.parametrize(

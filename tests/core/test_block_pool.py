@@ -74,13 +74,6 @@ def test_touching_counts_and_takes_a_free_block_out_of_the_queue() -> None:
     assert (pool.blocks[2].ref_count, 2 in pool.free_queue) == (1, False)
 
 
-def test_several_blocks_are_touched_at_once() -> None:
-    pool = make_pool()
-    pool.touch([3, 1])
-    assert [b.ref_count for b in pool.blocks] == [0, 1, 0, 1]
-    assert list(pool.free_queue) == [0, 2]
-
-
 def test_releasing_a_free_block_is_refused() -> None:
     pool = make_pool()
     with pytest.raises(RuntimeError, match="block 3 is freed twice"):
@@ -121,15 +114,6 @@ def test_ids_outside_the_pool_are_refused_with_words(block_id: int) -> None:
         pool.free_queue.remove(block_id)
     assert block_id not in pool.free_queue
     assert state(pool) == before and pool.free_queue.fault() is None
-
-
-def test_a_block_that_one_release_names_too_often_changes_nothing() -> None:
-    pool = make_pool()
-    pool.take(2)
-    before = state(pool)
-    with pytest.raises(RuntimeError, match="block 1 is freed twice"):
-        pool.release([0, 1, 1])
-    assert state(pool) == before
 
 
 def test_a_free_cached_block_stays_known_until_it_is_taken() -> None:
@@ -179,19 +163,6 @@ def test_a_block_known_by_two_hashes_has_the_first() -> None:
     cache(pool, 0)
     pool.register(pool.blocks[0], OTHER_KEY, (7, 8, 9, 9), LONGER, (0,))
     assert (pool.blocks[0].keys, pool.blocks[0].prefix) == ((KEY, OTHER_KEY), PREFIX)
-
-
-def test_entries_come_back_on_rollback_and_new_ones_go() -> None:
-    pool = make_pool()
-    pool.take(2)
-    cache(pool, 0)
-    pool._journal.open()
-    pool.evict(pool.blocks[0])
-    cache(pool, 1, OTHER_KEY)
-    assert pool.prefix_map == {OTHER_KEY: (1,)}
-    pool._journal.rollback()
-    assert pool.prefix_map == {KEY: (0,)}
-    assert (pool.blocks[0].keys, pool.blocks[0].prefix, pool.blocks[1].keys) == ((KEY,), PREFIX, ())
 
 
 class PadsWithBlockZero(BlockPool):

@@ -55,13 +55,6 @@ def test_eos_as_the_last_allowed_token_is_a_stop(edition: str) -> None:
     assert engine.requests[0].finish_reason == "stop"
 
 
-def test_eos_in_the_prompt_ends_nothing(edition: str) -> None:
-    engine = small_engine(edition=edition, eos=frozenset({7}), next_token=sample_position)
-    engine.add([7, 7, 7], SamplingParams(max_tokens=2))
-    run(engine)
-    assert engine.requests[0].finish_reason == "length"
-
-
 def abort_in(edition: str, status: str) -> Engine:
     """Two requests; the second is aborted once its status is `status`."""
     engine = small_engine(4, 4, edition)
@@ -108,16 +101,3 @@ def test_abort_of_one_sharer_leaves_the_blocks_to_the_other(edition: str) -> Non
 def test_abort_of_an_unknown_request_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         small_engine().abort(0)
-
-
-def test_a_sampled_token_is_taken_back(edition: str) -> None:
-    engine = small_engine(edition=edition, next_token=sample_position)
-    engine.add([7, 7, 7], SamplingParams(max_tokens=9))
-    engine.step()
-    (request,) = engine.requests.values()
-    before = list(request.token_ids)
-    engine.journal.open()
-    engine.scheduler.append_token(request, 5)
-    assert request.token_ids == [*before, 5]
-    engine.journal.rollback()
-    assert request.token_ids == before

@@ -428,15 +428,3 @@ def test_a_fork_by_value_and_one_without_the_tail_are_right_and_cost_more(
     setup.assert_clean()
     setup.run()
     setup.assert_clean()
-
-
-@pytest.mark.parametrize("part", [KVCacheManager, CopyAtFork, NoSharedTail])
-def test_however_they_share_they_answer_alike(part: type) -> None:
-    setup, plain = watched(edition=variant(part) if part is not KVCacheManager else "labengine"), small_engine(32)
-    add(setup, 3)
-    for _ in range(3):
-        plain.add(PROMPT, SamplingParams(max_tokens=6, ignore_eos=True))
-    setup.run()
-    while plain.step():
-        pass
-    assert [r.token_ids for r in setup.engine.requests.values()] == [r.token_ids for r in plain.requests.values()]

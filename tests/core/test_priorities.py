@@ -98,16 +98,6 @@ def test_a_sibling_of_an_aborted_leader_waits_where_its_priority_puts_it() -> No
     assert waiting(engine) == [urgent, sibling]
 
 
-def test_a_sibling_of_a_running_leader_that_is_aborted_does_so_too() -> None:
-    engine = engine_of("labengine", max_num_seqs=2, budget=4)
-    leader = add(engine, range(9), 1)
-    sibling = add(engine, range(9), 1, leader_id=leader)
-    engine.step()
-    urgent = add(engine, range(20, 25), 0)
-    engine.abort(leader)
-    assert waiting(engine) == [urgent, sibling]
-
-
 def test_a_branch_has_the_priority_of_its_parent() -> None:
     engine = engine_of("labengine", max_num_seqs=1)
     parent = add(engine, range(3), 3)

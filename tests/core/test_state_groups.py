@@ -13,7 +13,6 @@ from labengine import Lab
 from labengine import events as ev
 from labengine.config import ConfigError, EngineConfig, GroupSpec
 from labengine.core.editions import LABENGINE
-from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.state_group import StateGroup
@@ -440,10 +439,3 @@ def test_without_clipping_nothing_wrong_is_cached_and_little_is_hit() -> None:
         setup.run()
     assert hits(setup) == [0, 0]
     assert setup.broken_rules() == set()
-
-
-def test_no_override_is_needed_for_a_manager_of_ones_own() -> None:
-    class Mine(KVCacheManager):
-        pass
-
-    assert rules_broken(Parts(kv_cache_manager=Mine)) == set()

@@ -333,7 +333,25 @@ def _interleaved() -> Iterator[None]:
         yield
 
 
+def full_external_hit() -> Rows:
+    """LMCache pull request 3322: a connector offers all 8 tokens of a prompt, and loads them in the step or late."""
+
+    def outcome(delay: int) -> dict[str, int]:
+        requests = [{"step": 0, "prompt": list(range(1, 9)), "max_tokens": 2}]
+        tier = {"delay": delay, "tokens": {"0": 8}, "again": {}}
+        limits = {"max_num_seqs": 8, "max_num_batched_tokens": 64}
+        workload = {"num_blocks": 8, "block_size": 4, "requests": requests, "tier": tier, **limits}
+        try:
+            computed = [dict(row["scheduled"])[0] for row in run_scheduler(workload) if row["scheduled"]]
+        except AssertionError:
+            return {"steps ended by an assertion": 1}
+        return {"steps ended by an assertion": 0, "prompt tokens computed": computed[0]}
+
+    return {"loaded in the step": outcome(0), "loaded late": outcome(1)}
+
+
 RUNS: dict[str, Callable[[], Rows]] = {
+    "lmcache-3322": full_external_hit,
     "vllm-29387": state_of_this_step,
     "vllm-30931": adapter_name,
     "vllm-38715": same_step_hit,

@@ -115,8 +115,6 @@ def test_a_background_thread_launches_on_the_device_of_the_load(
     ("family", "line"),
     [
         ("llama", "float16 (sm_75 has no bfloat16)"),
-        ("qwen3", "float16 (sm_75 has no bfloat16)"),
-        ("mistral", "float16 (sm_75 has no bfloat16)"),
         ("gemma3", "float32 (sm_75 has no bfloat16, and this model's activations exceed float16)"),
     ],
 )

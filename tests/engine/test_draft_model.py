@@ -2,49 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from labengine import DraftModel, Lab
 from labengine.config import ConfigError
 
-TEXT = "Once upon a time there was a small engine"
+TEXT = range(3, 14)
+LabOf = Callable[..., Lab]
 
 
 def tokens_of(lab: Lab) -> tuple[int, ...]:
-    lab.add(TEXT, max_tokens=9, ignore_eos=True)
+    lab.add(token_ids=TEXT, max_tokens=9, ignore_eos=True)
     lab.run()
     assert lab.check() == []
     return lab.snapshot().requests[0].token_ids
 
 
-@pytest.fixture(scope="module")
-def wanted() -> tuple[int, ...]:
-    with Lab(num_blocks=16, dtype="float32") as lab:
+@pytest.fixture
+def lab_of(tiny_llama: Path) -> LabOf:
+    def make(**settings: Any) -> Lab:
+        return Lab(tiny_llama, num_blocks=16, device="cpu", **settings)
+
+    return make
+
+
+@pytest.fixture
+def wanted(lab_of: LabOf) -> tuple[int, ...]:
+    with lab_of() as lab:
         return tokens_of(lab)
 
 
-@pytest.mark.parametrize("speculation", [DraftModel(3, "smollm2"), DraftModel(3, num_layers=30)], ids=["other", "own"])
-def test_the_same_model_is_always_right(speculation: DraftModel, wanted: tuple[int, ...]) -> None:
-    with Lab(num_blocks=16, dtype="float32", speculation=speculation) as lab:
-        assert tokens_of(lab) == wanted
-        assert lab.stats().mean_acceptance == 1.0 and lab.stats().num_steps == 3
+def test_the_same_model_is_always_right(lab_of: LabOf, tiny_llama: Path, wanted: tuple[int, ...]) -> None:
+    for speculation in (DraftModel(3, str(tiny_llama)), DraftModel(3, num_layers=3)):
+        with lab_of(speculation=speculation) as lab:
+            assert tokens_of(lab) == wanted
+            assert lab.stats().mean_acceptance == 1.0 and lab.stats().num_steps == 3
 
 
-def test_few_layers_guess_and_the_model_decides(wanted: tuple[int, ...]) -> None:
-    with Lab(num_blocks=16, dtype="float32", speculation=DraftModel(2, num_layers=4)) as lab:
+def test_few_layers_guess_and_the_model_decides(lab_of: LabOf, wanted: tuple[int, ...]) -> None:
+    with lab_of(speculation=DraftModel(2, num_layers=1)) as lab:
         assert tokens_of(lab) == wanted
         assert 0 in lab.stats().acceptance
-    with Lab(num_blocks=16, dtype="float32") as again:
+    with lab_of() as again:
         assert tokens_of(again) == wanted, "the weights that were lent are whole"
 
 
-def test_a_text_that_its_pool_cannot_hold_gets_no_guess(wanted: tuple[int, ...]) -> None:
-    with Lab(
-        num_blocks=16, block_size=4, dtype="float32", speculation=DraftModel(2, num_layers=2, num_blocks=1)
-    ) as lab:
+def test_a_text_that_its_pool_cannot_hold_gets_no_guess(lab_of: LabOf, wanted: tuple[int, ...]) -> None:
+    with lab_of(block_size=4, speculation=DraftModel(2, num_layers=2, num_blocks=1)) as lab:
         assert tokens_of(lab) == wanted and lab.stats().acceptance == {}
 
 
-def test_more_layers_than_there_are_are_refused() -> None:
-    with pytest.raises(ConfigError, match="num_layers=31: smollm2 has 30 layers"):
-        Lab(num_blocks=16, dtype="float32", speculation=DraftModel(num_layers=31))
+def test_more_layers_than_there_are_are_refused(lab_of: LabOf) -> None:
+    with pytest.raises(ConfigError, match=r"num_layers=4: .* has 3 layers"):
+        lab_of(speculation=DraftModel(num_layers=4))

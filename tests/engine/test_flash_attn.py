@@ -67,8 +67,7 @@ LONG_LENGTHS = [300, 130, 258]
 LONG_STEPS = [[150, 0, 0], [149, 70, 0], [1, 1, 257], [0, 1, 1], [0, 58, 0]]
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("block_size", [1, 3, 4, 16])
+@pytest.mark.parametrize(("block_size", "dtype"), [(1, torch.bfloat16), (3, torch.float16), (16, torch.bfloat16)])
 def test_fa3_takes_any_block_size(install: Install, block_size: int, dtype: torch.dtype) -> None:
     module = install("FA3")
     error = largest_error(on_cpu(block_size), SHORT_STEPS, SHORT_LENGTHS, group_of(block_size), dtype)
@@ -102,12 +101,11 @@ def test_fa2_with_blocks_of_256(install: Install, version: str, decodes_by: str,
     assert any(decodes_by and decodes_by in call for call in module.calls) == bool(decodes_by)
 
 
-@pytest.mark.parametrize("block_size", [1, 4, 16])
-@pytest.mark.parametrize("window", [1, 2, 5, 8, 22, 100])
-def test_windows(install: Install, window: int, block_size: int) -> None:
+@pytest.mark.parametrize("window", [1, 5, 8, 22])
+def test_windows(install: Install, window: int) -> None:
     install("FA3")
-    spec = group_of(block_size, window)
-    assert largest_error(on_cpu(block_size), SHORT_STEPS, SHORT_LENGTHS, spec, torch.bfloat16) < 2e-2
+    spec = group_of(4, window)
+    assert largest_error(on_cpu(4), SHORT_STEPS, SHORT_LENGTHS, spec, torch.bfloat16) < 2e-2
 
 
 def test_the_fake_fails_where_the_real_ones_do(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,12 +250,6 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch, capability: int, asked: Atten
         choose_attention("flash_attn", asked)
     with pytest.raises(RuntimeError, match="flash_attn cannot serve this"):
         FlashAttention(asked)
-
-
-def test_a_head_dim_that_no_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_gpu(monkeypatch, 9)
-    odd = AttentionSetting(torch.device("cuda"), torch.float16, 4, 4, 20, (256,))
-    assert FlashAttention.refusal(odd) == "it takes a head_dim up to 256 and a multiple of 8, not 20"
 
 
 def test_kernels_for_another_torch_are_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,15 +13,10 @@ import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
-import torch
 
 from engine import fake_flash_attn
-from labengine.engine.attention import AttentionSetting
-from labengine.engine.attention.flash_attn import FlashAttention
-from labengine.engine.attention.flash_attn_kernels import FA2, FA3
 
 Signature = list[tuple[str, object]]
 """Names and defaults in order; REQUIRED for none."""
@@ -36,12 +31,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The newest release that the extra `gpu` may install. Nothing is compiled."""
     options = ["--no-build-isolation", "--no-binary", "flash-attn", "flash-attn>=2.8,<3"]
     return _extracted(_downloaded(tmp_path_factory.mktemp("flash_attn"), "*.tar.gz", *options))
-
-
-@pytest.fixture(scope="module")
-def wheel_of_fa4(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The newest one; all of them are betas so far."""
-    return _downloaded(tmp_path_factory.mktemp("flash_attn_4"), "*.whl", "--pre", "--only-binary=:all:", "flash-attn-4")
 
 
 def _downloaded(folder: Path, pattern: str, *options: str) -> Path:
@@ -77,48 +66,8 @@ def signature_of(function: Callable[..., object]) -> Signature:
     ]
 
 
-def test_signatures_are_read_as_they_are_written() -> None:
-    source = "def f(q, k=None, window=(-1, -1), *, x=1): ...\ndef g(q, k=None, window=(-1, -1)): ..."
-    assert published(source, "g") == [("q", REQUIRED), ("k", None), ("window", (-1, -1))]
-    with pytest.raises(AssertionError):
-        published(source, "f")
-
-    def g(q: object, k: object = None, window: tuple[int, int] = (-1, -1)) -> None: ...
-
-    assert signature_of(g) == published(source, "g")
-
-
 @pytest.mark.sweep
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("generation", "name"), CALLS)
 def test_a_fakes_signature_is_the_packages(generation: str, name: str, sources: dict[str, str]) -> None:
     assert signature_of(getattr(FAKES[generation](), name)) == published(sources[generation], name)
-
-
-@pytest.mark.sweep
-@pytest.mark.timeout(300)
-def test_fa4s_wheel_alone_is_refused(wheel_of_fa4: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder flash_attn has no __init__.py, so that `import flash_attn` succeeds, and brings nothing."""
-    with ZipFile(wheel_of_fa4) as wheel:
-        names = wheel.namelist()
-        wheel.extractall(tmp_path, [name for name in names if name.endswith(".py")])
-    assert any(name.startswith("flash_attn/cute/") for name in names)
-    assert not {"flash_attn/__init__.py", "flash_attn_interface.py", "flash_attn_interface/__init__.py"} & {*names}
-    for name in [name for name in sys.modules if name.partition(".")[0] in (FA2.module_name, FA3.module_name)]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *_without_flash_attn()])
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
-    setting = AttentionSetting(torch.device("cuda"), torch.bfloat16, 4, 2, 64, (256,))
-    try:
-        assert FlashAttention.refusal(setting) == (
-            "FA3 (flash_attn_interface) is not installed; "
-            "FA2 (flash_attn) has no flash_attn_with_kvcache and no flash_attn_varlen_func"
-        )
-    finally:
-        sys.modules.pop(FA2.module_name, None)
-
-
-def _without_flash_attn() -> list[str]:
-    """The folders of sys.path in which neither generation is installed."""
-    names = FA2.module_name, FA3.module_name, f"{FA3.module_name}.py"
-    return [folder for folder in sys.path if not any((Path(folder) / name).exists() for name in names)]

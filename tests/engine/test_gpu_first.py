@@ -32,13 +32,6 @@ STAGES = [*first.side_by_side(Brought()), *first.alone(Brought(), Path("out"))]
 OF_TESTS = [stage for stage in STAGES if "pytest" in stage.command]
 
 
-def test_figures_come_last() -> None:
-    names = first.names()
-    assert names[:3] == [f"kernels: {name}" for name in ("attention", "ops", "models")]
-    assert names[-2:] == ["figures: limits", "figures: attention"]
-    assert len({*names}) == len(names)
-
-
 def test_every_case_of_a_kernel_has_a_stage() -> None:
     """Those of graphs and pieces are interpreted: test_cuda.py has real ones."""
     used = {Path(word).name for stage in OF_TESTS if stage.name.startswith("kernels") for word in stage.command}

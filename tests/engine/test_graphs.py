@@ -128,14 +128,6 @@ def test_a_graph_for_every_number_of_requests() -> None:
     assert len(graph_sizes(512)) == 23
 
 
-def test_twelve_of_twelve_graph_rows(make: Make) -> None:
-    setup = make(12)
-    requests = setup.prefilled(dealer_for(setup), *[6] * 12)
-    ours, theirs = setup.logits(plan_of(*(request.take(1) for request in requests)))
-    assert torch.allclose(ours, theirs, atol=1e-4)
-    assert setup.recorder.replayed == [12]
-
-
 def pool_of(runner: ModelRunner) -> Tensor:
     """[num_blocks * block_size, all numbers of a slot]; NaN is made a number, so that it equals itself."""
     layers = [runner.kv_tensors.layer(layer) for layer in range(runner.num_layers)]
@@ -227,15 +219,6 @@ def test_what_no_graph_holds_runs_eagerly(make: Make) -> None:
     assert setup.recorder.replayed == []
 
 
-def test_a_prompt_of_one_token_is_a_decode_like_others(make: Make) -> None:
-    setup = make(2)
-    dealer = dealer_for(setup)
-    (decode,) = setup.prefilled(dealer, 9)
-    ours, theirs = setup.logits(plan_of(dealer.request([5]).take(1), decode.take(1)))
-    assert torch.allclose(ours, theirs, atol=1e-4)
-    assert setup.recorder.replayed == [2]
-
-
 @pytest.mark.parametrize("fails_at", [0, 2])
 def test_without_a_recording_that_fails_the_forward_is_eager(make: Make, fails_at: int) -> None:
     setup = make(4, fails_at=fails_at)
@@ -254,24 +237,6 @@ def test_an_interrupt_while_recording_is_not_swallowed(make: Make, monkeypatch: 
     monkeypatch.setattr(RunAgain, "record", interrupt)
     with pytest.raises(KeyboardInterrupt):
         make(2)
-
-
-def test_what_runs_is_described(make: Make, capturable: type[AttentionBackend]) -> None:
-    lines = make(16).graphed.describe()
-    assert lines["attention"] == capturable.name
-    assert lines["forward"].startswith("CUDA graphs for decodes of 1, 2, 4, 8 and 16 requests, in ")
-    assert lines["forward"].endswith("; eager: torch modules, one after the other")
-    assert "1, 2, 4 ... 64 requests (11 sizes)" in make(64).graphed.describe()["forward"]
-    assert "of 1 request, in" in make(1).graphed.describe()["forward"]
-
-
-def test_after_release_only_the_weights_are_held(make: Make) -> None:
-    setup = make(2)
-    for _ in range(2):
-        setup.graphed.release()
-        assert not setup.runner.model.norm.weight.is_meta
-        assert not setup.graphed._recordings and setup.graphed._static is None
-    assert setup.graphed.describe()["forward"].startswith("CUDA graphs"), "what ran can still be told"
 
 
 def test_a_runner_lets_its_graphs_go_before_the_weights(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from engine.state_models import SETTINGS, save_state_model
+from engine.state_models import models, save_state_model
 from labengine import Lab
 from labengine.config import ConfigError
 from labengine.engine.model_runner import ModelRunner
 
-PROMPT = "The first engine computes the prompt, and the second one goes on from its keys and values: "
+PROMPT = range(3, 24)
 SAMPLINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "sampled": {"temperature": 1.0, "top_p": 0.9},
@@ -23,24 +23,28 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def labs(smollm2: Path) -> Iterator[tuple[Lab, Lab, Lab]]:
-    settings: dict[str, Any] = {"num_blocks": 24, "block_size": 8, "dtype": "float32", "device": "cpu", "seed": 3}
-    with Lab(smollm2, **settings) as alone, Lab(smollm2, **settings) as left, Lab(smollm2, **settings) as right:
+def labs(tiny_llama: Path) -> Iterator[tuple[Lab, Lab, Lab]]:
+    settings: dict[str, Any] = {"num_blocks": 24, "block_size": 8, "device": "cpu", "seed": 3}
+    with (
+        Lab(tiny_llama, **settings) as alone,
+        Lab(tiny_llama, **settings) as left,
+        Lab(tiny_llama, **settings) as right,
+    ):
         yield alone, left, right
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("num_steps", [1, 4])
-def test_smollm2_gives_the_tokens_of_one_lab(sampling: str, num_steps: int, labs: tuple[Lab, Lab, Lab]) -> None:
+def test_two_labs_give_the_tokens_of_one(sampling: str, num_steps: int, labs: tuple[Lab, Lab, Lab]) -> None:
     alone, left, right = labs
     for lab in labs:
         lab.reset()
-    right.add("Another prompt runs beside it.", max_tokens=20)
+    right.add(token_ids=range(50, 57), max_tokens=20, ignore_eos=True)
     right.step()
-    asked = {"max_tokens": 12, "ignore_eos": True, **SAMPLINGS[sampling]}
-    alone.add(PROMPT, **asked)
+    asked: dict[str, Any] = {"token_ids": PROMPT, "max_tokens": 12, "ignore_eos": True, **SAMPLINGS[sampling]}
+    alone.add(**asked)
     alone.run()
-    left.add(PROMPT, **asked)
+    left.add(**asked)
     left.step(num_steps)
     table = left.snapshot().requests[0].block_tables[0]
     kept = [left.kv(block_id, layer) for block_id in table for layer in (0, left.num_layers - 1)]
@@ -55,7 +59,7 @@ def test_smollm2_gives_the_tokens_of_one_lab(sampling: str, num_steps: int, labs
     assert not left.check() and not right.check()
 
 
-@pytest.mark.parametrize("family", SETTINGS)
+@pytest.mark.parametrize("family", models())
 def test_states_move_with_their_request(family: str, tmp_path: Path) -> None:
     model = save_state_model(family, tmp_path)
     settings: dict[str, Any] = {"num_blocks": 60, "block_size": 4, "device": "cpu"}

@@ -102,14 +102,6 @@ def test_its_blocks_are_a_hit_only_once_they_are_filled(edition: str) -> None:
     assert queues(engine) == ([], [0, 1], []), "the second one found them: they are filled by now"
 
 
-def test_others_run_while_it_waits(edition: str) -> None:
-    engine, _, _ = engine_with_late_tier(3, edition)
-    engine.add(PROMPT, ONE)
-    engine.add(OTHER, FIVE)
-    reports = [engine.step() for _ in range(4)]
-    assert [report.scheduled for report in reports] == [{1: 5}, {1: 1}, {1: 1}, {1: 1, 0: 2}]
-
-
 def test_who_arrives_goes_before_those_who_wait(edition: str) -> None:
     engine, _, _ = engine_with_late_tier(1, edition, num_blocks=4)
     engine.add(PROMPT, FIVE)

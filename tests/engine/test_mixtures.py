@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -68,7 +67,7 @@ def test_settings_that_change_the_computation(name: str, settings: dict[str, Any
 
 
 @pytest.mark.parametrize("name", WITHOUT_STATES)
-@pytest.mark.parametrize("settings", [{}, {"num_blocks": 26}, {"max_num_batched_tokens": 9, "edition": "vllm"}])
+@pytest.mark.parametrize("settings", [{"num_blocks": 26}, {"max_num_batched_tokens": 9, "edition": "vllm"}])
 def test_tokens_are_those_of_transformers(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -188,20 +187,8 @@ E1 = "model.layers.0.mlp.experts.1"
     [
         (lambda t: t.pop(f"{E1}.up_proj.weight"), f"lacks the tensor {E1}.up_proj.weight"),
         (
-            lambda t: t.update({f"{E1}.down_proj.weight": torch.zeros(48, 29)}),
-            rf"{E1}.down_proj.weight has shape \(48, 29\), but config.json asks for \(48, 28\)",
-        ),
-        (
             lambda t: t.update({"model.layers.0.mlp.experts.6.up_proj.weight": torch.zeros(28, 48)}),
             "experts.6.up_proj.weight, for which config.json has no place",
-        ),
-        (
-            lambda t: t.update({f"{E1}.up_proj.weight": torch.full((28, 48), torch.inf)}),
-            f"{E1}.up_proj.weight holds NaN or infinity",
-        ),
-        (
-            lambda t: t.update({f"{E1}.up_proj.weight": torch.zeros(28, 48, dtype=torch.uint8)}),
-            f"{E1}.up_proj.weight has dtype U8, which is not supported",
         ),
         (
             lambda t: (stack_experts(t), t.pop("model.layers.0.mlp.experts.down_proj")),
@@ -215,7 +202,7 @@ E1 = "model.layers.0.mlp.experts.1"
             r"experts.gate_up_proj has shape \(5, 56, 48\), but config.json asks for \(6, 56, 48\)",
         ),
     ],
-    ids=["missing", "another shape", "one too many", "infinite", "quantized", "half stacked", "one too few, stacked"],
+    ids=["missing", "one too many", "half stacked", "one too few, stacked"],
 )
 def test_files_that_do_not_fit(change: Callable[[dict[str, Tensor]], object], message: str, tmp_path: Path) -> None:
     model_dir = save_state_model("qwen3_next", tmp_path)
@@ -271,10 +258,3 @@ def test_the_first_layers_draft(mixtral: Path) -> None:
             lab.run()
             tokens.append(lab.snapshot().requests[0].token_ids)
     assert tokens[0] == tokens[1]
-
-
-def test_an_edited_config_is_not_that_of_the_files(mixtral: Path) -> None:
-    path = mixtral / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "num_local_experts": 4}))
-    with pytest.raises(ConfigError, match=r"gate.weight has shape \(5, 48\), but config.json asks for \(4, 48\)"):
-        load(mixtral)

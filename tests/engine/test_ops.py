@@ -177,9 +177,3 @@ def test_wrong_products_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         assert OneDNNOps.refusal(SMALL) == "packed float32 products are wrong on this CPU"
     finally:
         torch_ops._trial.cache_clear()
-
-
-def test_onednn_is_for_cpus() -> None:
-    assert (
-        OneDNNOps.refusal(replace(SMALL, device=torch.device("cuda"))) == "it runs on a CPU, and the model is on cuda"
-    )

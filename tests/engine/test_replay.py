@@ -65,5 +65,5 @@ def test_a_file_that_is_no_workload(tmp_path: Path, capsys: pytest.CaptureFixtur
     for text in ("{", "[]", "[" * 100_000):
         (tmp_path / "x.json").write_text(text)
         assert main(["replay", str(tmp_path / "x.json")]) == 2
-        assert "is no workload" in capsys.readouterr().err
+        assert "is not a workload" in capsys.readouterr().err
     assert main(["replay", str(tmp_path / "absent.json")]) == 2

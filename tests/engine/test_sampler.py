@@ -136,7 +136,7 @@ def by_hand(logits: list[float], request: ScheduledRequest) -> int:
     raise AssertionError("a target lies within the sum")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_batches_are_drawn_as_row_by_row(seed: int) -> None:
     """Mixed parameters, many equal logits, small batches too: what a row gets does not depend on its neighbours."""
     random, generator = Random(seed), torch.Generator().manual_seed(seed)

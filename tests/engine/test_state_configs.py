@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from engine.state_models import SETTINGS
 from labengine.config import ConfigError
 from labengine.engine.layer_plan import AttentionSpec
 from labengine.engine.mixture_sizes import MixtureSizes
@@ -183,26 +182,17 @@ def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> 
     ("content", "changed", "message"),
     [
         (LFM2, {"conv_bias": True}, "conv_bias=True is not supported for lfm2; only False is"),
-        (LFM2, {"conv_L_cache": 1}, "conv_L_cache should be greater than or equal to 2, got 1"),
         (LFM2, {"layer_types": ["conv", "mamba"] * 8}, r"layer_types\[1\] should be 'full_attention' or 'conv'"),
         (LFM2, {"layer_types": ["conv"] * 3}, "layer_types names 3 layers, num_hidden_layers is 16"),
         (LFM2, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
         (BAMBA, {"mamba_proj_bias": True}, "mamba_proj_bias=True is not supported for bamba; only False is"),
         (BAMBA, {"time_step_limit": [0.0, 0.1]}, "time_step_limit other than 0 to infinity is not supported"),
-        (BAMBA, {"time_step_limit": []}, "time_step_limit other than 0 to infinity is not supported"),
         (BAMBA, {"mamba_d_head": 32}, r"is 8192, which is not mamba_n_heads \* mamba_d_head: 128 \* 32"),
         (BAMBA, {"mamba_n_groups": 3}, "mamba_n_heads should be a multiple of mamba_n_groups, got 128 and 3"),
-        (BAMBA, {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported for bamba; only 'silu' is"),
         (BAMBA, {"rope_scaling": {"type": "yarn"}}, "rope type 'yarn' is not supported"),
         (GRANITE, {"num_local_experts": 64, "num_experts_per_tok": 65}, "at most the number of experts, got 65 of 64"),
-        (GRANITE, {"num_local_experts": -1}, "num_local_experts should be greater than or equal to 0, got -1"),
-        (GRANITE, {"num_local_experts": 10**6}, "num_local_experts should be less than or equal to 16384"),
         (QWEN3_NEXT, {"num_experts": 8}, "num_experts_per_tok should be at most the number of experts, got 10 of 8"),
-        (QWEN3_NEXT, {"moe_intermediate_size": 0}, "moe_intermediate_size should be greater than or equal to 1"),
-        (QWEN3_NEXT, {"decoder_sparse_step": 0}, "decoder_sparse_step should be greater than or equal to 1, got 0"),
         (QWEN3_NEXT, {"quantization_config": {"quant_method": "fp8"}}, "quantized weights are not supported"),
-        (LFM2_MOE, {"routed_scaling_factor": 0}, "routed_scaling_factor should be greater than 0, got 0"),
-        (LFM2_MOE, {"layer_types": None}, "layer_types"),
         (QWEN3_NEXT, {"linear_num_value_heads": 20}, "should be a multiple of linear_num_key_heads, got 20 and 16"),
         (
             QWEN3_NEXT,
@@ -223,11 +213,3 @@ def test_settings_we_cannot_compute(
 def test_layers_without_experts_are_taken(tmp_path: Path) -> None:
     for settings in ({"num_experts": 0}, {"mlp_only_layers": list(range(8))}, {"decoder_sparse_step": 9}):
         assert read(tmp_path, QWEN3_NEXT, **settings).mixture is None
-
-
-def test_the_tiny_models_differ_in_what_could_be_mixed_up() -> None:
-    """Key and value sizes, heads and groups are unlike in the models of the other tests."""
-    next_, bamba = SETTINGS["qwen3_next"], SETTINGS["bamba"]
-    assert next_["linear_key_head_dim"] != next_["linear_value_head_dim"]
-    assert next_["linear_num_key_heads"] < next_["linear_num_value_heads"]
-    assert 1 < bamba["mamba_n_groups"] < bamba["mamba_n_heads"]

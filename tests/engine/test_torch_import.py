@@ -35,10 +35,9 @@ def test_threads_wait_asleep_and_the_environment_is_as_before() -> None:
     assert "GOMP_SPINCOUNT = '0'" in stderr
 
 
-@pytest.mark.parametrize(("name", "value"), [("GOMP_SPINCOUNT", "1000"), ("OMP_WAIT_POLICY", "ACTIVE")])
-def test_a_users_setting_is_kept(name: str, value: str) -> None:
-    names, line, _ = run(LOAD, **{name: value})
-    assert (names, line) == (f"['{name}']", f"wait as {name}={value} says")
+def test_a_users_setting_is_kept() -> None:
+    names, line, _ = run(LOAD, OMP_WAIT_POLICY="ACTIVE")
+    assert (names, line) == ("['OMP_WAIT_POLICY']", "wait as OMP_WAIT_POLICY=ACTIVE says")
 
 
 def test_a_torch_that_is_there_is_left_alone() -> None:
@@ -110,15 +109,6 @@ threading.Thread.start = refuse
 print(load_torch())
 """
 
-USER_CLEARS = """
-import gc, os
-from labengine.engine.torch_import import load_torch
-
-gc.disable()
-(folder / "__init__.py").write_text("import os; os.environ.pop('GOMP_SPINCOUNT')")
-print(load_torch(), gc.isenabled())
-"""
-
 
 EVERY_NAME = """
 import labengine
@@ -168,10 +158,6 @@ def test_a_failed_import_raises_once_and_is_tried_again(tmp_path: Path) -> None:
 
 def test_a_process_that_can_start_no_thread(tmp_path: Path) -> None:
     assert with_own_torch(tmp_path, WITHOUT_THREADS) == (["wait asleep"], "begun done ")
-
-
-def test_what_the_user_changes_meanwhile_is_no_error(tmp_path: Path) -> None:
-    assert with_own_torch(tmp_path, USER_CLEARS) == (["wait asleep False"], "")
 
 
 def test_no_public_name_imports_torch_on_the_main_thread(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def test_logits_equal_transformers(family: str, tiny_llama: Path, tiny_gemma: Pa
     assert largest_difference(runner, texts, expected, chunk=9, num_decodes=2) < 1e-4
 
 
-@pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.sweep), "qwen3"])
+@pytest.mark.sweep
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_tokens_equal_transformers(family: str, tiny_model: Callable[..., Path]) -> None:
     """Greedily, two prompts together, in blocks of which every slot is NaN until it is written."""
     model_dir = tiny_model(family)

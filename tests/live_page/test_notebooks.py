@@ -129,9 +129,9 @@ def test_the_button_tells_how_far_it_is_and_why_it_failed(
     offer._words.observe(lambda change: heard.append(change.new), "value")
     asyncio.run(offer.fetch())
     assert heard == [
-        "SmolLM2 is coming: 1 of 98 MB …",
+        "SmolLM2 is loading: 1 of 98 MB …",
         "SmolLM2 is being unpacked …",
-        "SmolLM2 did not load, and labs stay simulated: part1 did not arrive intact.",
+        "SmolLM2 did not load, so labs stay simulated: part1 did not arrive intact.",
     ]
     assert not offer._button.disabled and not offer.is_loaded
     files.reason = "this browser has no WebAssembly SIMD"
@@ -159,9 +159,7 @@ def test_a_cell_shows_its_recorded_outputs_with_one_sentence_and_does_the_import
     with capture_output() as captured:
         shell.run_cell(f"%%needs torch\n{code}\n").raise_error()
     sentence, html = captured.outputs
-    assert sentence.data["text/markdown"].startswith(
-        "*This cell needs torch, of which there is no build for a web page:"
-    )
+    assert sentence.data["text/markdown"].startswith("*This cell needs torch, which has no build for web pages.")
     assert captured.stdout == "ones\n" and html.data == {"text/html": "<b>1</b>"}
     assert shell.user_ns["turn"] > 6 and "torch_of_another_world" not in shell.user_ns
     [silent] = run(shell, "%%needs torch\nx = 1")

@@ -74,7 +74,7 @@ def test_a_patch_runs_the_same_workload_beside_what_it_was(worked: Notebook) -> 
     lab, before = worked.lab, story(worked.lab)
     printed = worked.printed(patch("merge_target", KEEP))
     name = "PatchedLateMergeComparingPrefixes.merge_target"
-    assert f"2 requests and 4 steps, run again with {name} in place of LateMerge.merge_target." in printed
+    assert f"2 requests and 4 steps, run again with {name} instead of LateMerge.merge_target." in printed
     assert "with your merge_target: 3 violations (duplicate): " in printed
     assert "First difference: step 1, update." in printed and f"    {name}: " in printed
     places = [printed.index(words) for words in ("2 requests", "\n+ merge_target\nstep 4", "act on it now")]
@@ -183,7 +183,7 @@ def test_without_checks_nothing_is_claimed(notebook: Notebook) -> None:
 
 def test_a_right_side_that_does_not_end_is_said_to_have_work_left(worked: Notebook) -> None:
     printed = worked.printed(patch("finish_reason", "def finish_reason(self, request):\n    return None\n"))
-    assert "there are still requests to finish; %lab run goes on" in printed
+    assert "some requests are not finished; %lab run continues" in printed
 
 
 def test_a_class_of_the_notebook_can_be_patched(notebook: Notebook) -> None:
@@ -215,7 +215,7 @@ def test_a_class_of_the_notebook_can_be_patched(notebook: Notebook) -> None:
         ("%%lab patch touch\ndef touch(self block_ids): pass", "line 2: "),
         ("%%lab patch\ndef touch(self, block_ids): pass", "usage: %%lab patch"),
         ("%%lab patch touch --frob\ndef touch(self, block_ids): pass", "there is no option --frob"),
-        ("%%lab step\nx", "%lab step is a line of its own"),
+        ("%%lab step\nx", "%lab step is a separate line"),
         ("%lab patch touch", "write the method below %%lab patch touch"),
     ],
 )

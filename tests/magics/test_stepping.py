@@ -200,7 +200,7 @@ def test_ctrl_c_ends_a_run_in_one_line_and_it_can_go_on(
         ran = started.run(f"%lab {command}")
     assert isinstance(ran.error, KeyboardInterrupt), "cells below it are not run"
     step = started.lab.snapshot().step
-    assert step in (2, 3) and ran.printed == f"interrupted after step {step}; %lab run goes on\n"
+    assert step in (2, 3) and ran.printed == f"interrupted after step {step}; %lab run continues\n"
     assert started.printed("%lab run --wait") == "done after step 4\n"
 
 

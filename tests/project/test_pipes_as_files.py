@@ -100,4 +100,4 @@ def test_a_workload_may_come_through_a_pipe(named: str) -> None:
     command = [sys.executable, "-m", "labengine", "replay", named]
     workload = json.dumps({"pool": {"num_blocks": 4, "block_size": 4}, "operations": []})
     done = subprocess.run(command, input=workload, capture_output=True, text=True, timeout=PATIENCE)
-    assert "is no workload" not in done.stderr, "it was read"
+    assert "is not a workload" not in done.stderr, "it was read"

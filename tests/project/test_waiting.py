@@ -14,7 +14,6 @@ from waiting import join, wait_until
 OWN_PATIENCE = re.compile(r"\btimeout=\d|\bmonotonic\(\) \+|\.(join|result)\([1-9]")
 SLEEP = re.compile(r"(?<!between=lambda: )(?<![\w.])[\w.]*\bwait_for_timeout\(")
 FOR_PICTURES = {
-    "browser/test_219_in_lab.py",
     "browser/test_first_light.py",
     "browser/test_views_in_lab.py",
     "widgets/compare/compare_page.py",

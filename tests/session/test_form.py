@@ -48,8 +48,7 @@ def test_answers_beams_and_a_priority_come_from_the_form() -> None:
 
 def test_a_comparison_takes_what_both_sides_take() -> None:
     with compare("labengine", "vllm", model="simulated", num_blocks=32, block_size=4) as both:
-        source = both.view_source()
-        assert source.post("add", **ASKED | {"n": 3, "copies": 1}).result() == [[0, 1, 2]]
+        assert both.post_command("add", **ASKED | {"n": 3, "copies": 1}).result() == [[0, 1, 2]]
         with pytest.raises(ConfigError, match="has no beam search"):
-            source.post("add", **ASKED | {"beams": 2}).result()
+            both.post_command("add", **ASKED | {"beams": 2}).result()
         assert [len(side.snapshot().requests) for side in (both.left, both.right)] == [3, 3]

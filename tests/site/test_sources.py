@@ -80,9 +80,9 @@ def test_links_between_notebooks_lead_to_pages() -> None:
 
 WRONG = {
     '<a href="there.html">x</a>': "there.html leads nowhere",
-    '<a href="other.html#no">x</a>': "other.html#no names an anchor that is not there",
-    '<a href="#no">x</a>': "#no names an anchor that is not there",
-    '<a href="/other.html">x</a>': "/other.html begins at the host's top: the site may be in a folder",
+    '<a href="other.html#no">x</a>': "other.html#no names a missing anchor",
+    '<a href="#no">x</a>': "#no names a missing anchor",
+    '<a href="/other.html">x</a>': "/other.html begins at the host's root, but the site may be in a folder",
     '<a href="../../outside.html">x</a>': "../../outside.html leads nowhere",
     '<script src="https://cdn.example/x.js"></script>': "fetches https://cdn.example/x.js from another host",
     '<img srcset="//cdn.example/x.png 2x">': "fetches //cdn.example/x.png from another host",

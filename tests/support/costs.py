@@ -82,14 +82,14 @@ class Costs:
         for name, seconds in self._by_test.items():
             line = name if seconds > LIMIT else file_of(name)
             costs[line] = costs.get(line, 0.0) + seconds
-        lines = [f"{seconds:7.2f} {name}" for name, seconds in sorted(costs.items()) if (ROOT / file_of(name)).exists()]
+        lines = [f"{seconds:7.2f} {name}" for name, seconds in sorted(costs.items())]
         FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def recorded() -> dict[str, float]:
-    """Return what tests/costs.txt has: seconds by node id of a dear test, or by file for all its others."""
+    """Return what tests/costs.txt has of the files that there are: seconds by dear test, or by file for all others."""
     rows = [line.split(maxsplit=1) for line in FILE.read_text(encoding="utf-8").splitlines()]
-    return {name: float(seconds) for seconds, name in rows}
+    return {name: float(seconds) for seconds, name in rows if (ROOT / file_of(name)).exists()}
 
 
 def file_of(name: str) -> str:

@@ -7,8 +7,8 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess, LoadError
+from labengine.engine.external.late import ConnectorWrapper
 from labengine.engine.external.store import readable_blocks
-from labengine.engine.external.wrapper import ConnectorWrapper
 
 if TYPE_CHECKING:
     from torch import Tensor

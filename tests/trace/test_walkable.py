@@ -24,7 +24,7 @@ def walk(trace: Trace, folder: Path) -> None:
     """Everything that one does with a trace."""
     trace.show()
     trace.export_html(folder / "run.html")
-    first, newest = recorded_steps(trace.timeline)
+    first, newest = recorded_steps([trace.timeline])
     for step in range(first, newest + 1):
         trace.goto(step)
     for moment in range(trace.timeline.num_dropped, trace.timeline.end + 1, 7):

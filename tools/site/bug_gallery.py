@@ -16,10 +16,11 @@ from labengine.scenarios.verdict import Verdict
 INTRO = """\
 # Bugs that run
 
-{number} upstream reports about KV caches. Each is told by one override of labengine's code, and judged: what goes
-wrong here, what was seen in upstream's own code, and whether the claim follows. The title leads to a page in which both
-engines scrub side by side; *live* opens the same two engines in <a href="../../index.html">the live lab</a>, where you
-step them. In a notebook, `%lab bug ID` does so, and [your own](../your_bug.md) takes five minutes.
+This page lists {number} upstream reports about KV caches. One override of labengine's code reproduces each report, and
+a verdict judges it: the fault here, the evidence in upstream's own code, and whether the claim follows. The title leads
+to a page with both engines side by side, to scrub; *live* opens the same two engines in
+<a href="../../index.html">the live lab</a>, where you can step them. In a notebook, `%lab bug ID` does the same.
+[Your own bug](../your_bug.md) takes five minutes.
 """
 
 

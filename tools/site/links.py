@@ -121,14 +121,14 @@ def _broken(link: str, path: Path, root: Path) -> Iterator[str]:
     """Yield why a link within the site is broken, if it is."""
     parts = urlsplit(link)
     if parts.path.startswith("/"):
-        yield f"{link} begins at the host's top: the site may be in a folder"
+        yield f"{link} begins at the host's root, but the site may be in a folder"
         return
     target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
     target = target / "index.html" if target.is_dir() else target
     if not target.is_relative_to(root) or not target.is_file():
         yield f"{link} leads nowhere"
     elif parts.fragment and target.suffix == ".html" and not _has_anchor(target, unquote(parts.fragment)):
-        yield f"{link} names an anchor that is not there"
+        yield f"{link} names a missing anchor"
 
 
 def _has_anchor(page: Path, fragment: str) -> bool:
@@ -139,7 +139,7 @@ def _has_anchor(page: Path, fragment: str) -> bool:
 def main(folder: str) -> None:
     """Print what is wrong, and exit with a status of 1 if anything is."""
     found = wrong_in(Path(folder))
-    print("\n".join(found) or f"{folder}: all links lead somewhere, and nothing is fetched from another host")
+    print("\n".join(found) or f"{folder}: all links work, and nothing is fetched from another host")
     sys.exit(bool(found))
 
 

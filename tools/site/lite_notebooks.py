@@ -17,14 +17,14 @@ from tools.site.figure_svg import figure_svg
 from tools.site.notebook_runs import NOTEBOOKS, Output, run_of
 
 NOTE = """\
-> **In this page**, Python runs in your browser: nothing is installed, nothing is sent. *Run > Run All Cells* works."""
+> **In this page**, Python runs in your browser. Nothing is installed or sent. *Run > Run All Cells* works."""
 BUTTON = " Below the first cell that asks for SmolLM2, a button fetches its weights ({megabytes} MB, once)."
 SIMULATED = """\
- Until then a simulated model takes its place: each word of a prompt is a token, and some numbers in the text are the \
-real one's."""
-NEEDS = " A cell that begins with `%%needs` shows its recorded output where the page lacks what the cell needs."
+ Until then a simulated model replaces it: each word of a prompt is a token, and some numbers in the text come from \
+the real model."""
+NEEDS = " A cell that begins with `%%needs` shows its recorded output if the page lacks something that the cell needs."
 
-PLAYED = "(a view that plays: the course's page of this notebook has it)"
+PLAYED = "(a view with playback: see this notebook's page in the course)"
 SHOWN = {"image/svg+xml", "image/png", "text/html", "text/plain"}
 """Kinds of recorded outputs that need no kernel."""
 FIGURE = "application/vnd.plotly.v1+json"

@@ -19,12 +19,13 @@ HEIGHTS = {"dashboard": 760, "compare": 900, "view": 380}
 """Pixels of a frame until its view says how high it is."""
 NO_RUN = """\
 !!! note "Not run here"
-    This notebook computes with a model's weights, and no run of its present code is kept: here are its text and code.
+    This notebook computes with a model's weights. No run of its current code is recorded, so this page shows text and
+    code.
 """
 INTRO = """\
-<p class="course-bar">{place}. A view below is the recording of a run: click on it, and ← and → go through it,
+<p class="course-bar">{place}. Each view below is the recording of a run: click it, then ← and → move through it;
 <kbd>?</kbd> lists all keys. <a href="../../lite/notebooks/index.html?path={name}.ipynb">Open the notebook in
-JupyterLite</a>, which needs no install; on your machine it comes with <code>labengine course DIR</code>.</p>
+JupyterLite</a> without an install, or copy it to your machine with <code>labengine course DIR</code>.</p>
 """
 FIGURES = '\n<script src="plotly.js" defer></script>\n<script src="figures.js" defer></script>\n'
 

@@ -1,4 +1,4 @@
-"""The picture that the front page opens with: two equal questions in one step of one engine, told in five sentences."""
+"""The picture that opens the front page: two equal questions in one step of one engine, told in seven sentences."""
 
 from __future__ import annotations
 
@@ -62,14 +62,21 @@ def sentences(timeline: Timeline, asked: int) -> list[Told]:
         (
             last(ev.BlockAllocated),
             Sentence(
-                *(f"{length} words need {count} blocks, the last one almost empty: {count} are reserved for ", a),
+                *(
+                    f"{length} words need {count} blocks, and the last one is almost empty: {count} are reserved for ",
+                    a,
+                ),
                 *(f", {count} for ", b, f". That makes {len(allocated)}."),
             ),
         ),
         (
             merges[0][0] - 1,
             Sentence(
-                *("Both questions are read, the same work is done twice: ", the_blocks(twins), " hold the same as "),
+                *(
+                    "Both questions are read, and the same work is done twice: ",
+                    the_blocks(twins),
+                    " hold the same as ",
+                ),
                 *(the_blocks(event.into_block_id for _, event in merges), "."),
             ),
         ),
@@ -77,8 +84,15 @@ def sentences(timeline: Timeline, asked: int) -> list[Told]:
         (
             last(ev.StepEnded),
             Sentence(
-                *(the_block(own[0]), " and ", the_block(own[1]), " are not full, so they stay apart: ", a, "'s answer"),
-                *(" goes on in ", the_block(own[0]), ", ", b, "'s in ", the_block(own[1]), ", and they may differ."),
+                *(
+                    the_block(own[0]),
+                    " and ",
+                    the_block(own[1]),
+                    " are not full, so they are not merged: ",
+                    a,
+                    "'s answer",
+                ),
+                *(" continues in ", the_block(own[0]), ", ", b, "'s in ", the_block(own[1]), ", and they may differ."),
             ),
         ),
     ]

@@ -61,9 +61,9 @@ SUBJECTS = {
 HEAD = """\
 # Reference
 
-The public names of labengine, with what their docstrings say. `import labengine` loads none of their modules: each
-comes with its first use. The records that hooks deliver are [events](events.md); the formats that other tools may rely
-on are [the contract](../contract.md), and the words of the screen [the glossary](../glossary.md).
+These pages list labengine's public names with their docstrings. `import labengine` loads none of their modules; each is
+loaded at its first use. Hooks deliver [events](events.md). [The contract](../contract.md) defines the formats that
+other tools may rely on, and [the glossary](../glossary.md) explains the words of the screen.
 
 """
 

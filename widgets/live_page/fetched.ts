@@ -13,11 +13,11 @@ const NEWS_MS = 250,
 // Why this browser cannot have the model, or an empty text.
 export function refusal() {
   if (!globalThis.WebAssembly?.validate(new Uint8Array(SIMD)))
-    return "this browser has no WebAssembly SIMD, with which the model computes";
+    return "this browser has no WebAssembly SIMD, which the model needs";
   const { deviceMemory = MIN_GB } = navigator as { deviceMemory?: number }; // some browsers do not tell it
   if (deviceMemory < MIN_GB)
     return `this device has ${deviceMemory} GB of memory, and the model is only tried with ${MIN_GB} or more`;
-  return isSecureContext ? "" : "a page keeps and checks weights only if it comes by https";
+  return isSecureContext ? "" : "a page can keep and check weights only over https";
 }
 
 // Fetches what the browser has not kept, and removes what an older version of the site has left.

@@ -11,8 +11,8 @@ import { Opening } from "./opening.ts";
 import type { ModelNews } from "./real_model.ts";
 import { MODEL, RealModel } from "./real_model.ts";
 
-// opening: a question is asked, and a session is at hand; recorded: a picture is shown, and Python is coming; loading:
-// Python is coming; live: the lab can be stepped
+// opening: a question is asked, and a session is at hand; recorded: a picture is shown while Python loads; loading:
+// Python loads; live: the lab can be stepped
 type State = "opening" | "recorded" | "loading" | "live" | "failed";
 
 const COMPARE: Arrangement = { kind: "compare", views: [] },
@@ -21,10 +21,10 @@ const COMPARE: Arrangement = { kind: "compare", views: [] },
 
 const WORDS: Record<State, string> = {
   opening: "",
-  recorded: "A recording; Python is coming (10 MB the first time) …",
-  loading: "Python is coming (10 MB the first time) …",
+  recorded: "A recording; Python is loading (10 MB the first time) …",
+  loading: "Python is loading (10 MB the first time) …",
   live: "Live: it runs in your browser",
-  failed: "the question of the front and the recorded bugs can be played, and nothing of your own.",
+  failed: "only the front page's question and the recorded bugs can be played.",
 };
 
 // A payload a side and one for both, and the sliders above.
@@ -152,7 +152,7 @@ class LivePage {
     this.isPythonThere = false;
     this.whyNoPython = "";
     this.query = location.search.slice(1);
-    this.show("loading", "Python starts anew, and takes the same steps …");
+    this.show("loading", "Python restarts and repeats the steps …");
     this.realModel.forget();
     this.connection.restart();
   }

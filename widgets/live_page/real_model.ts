@@ -49,7 +49,7 @@ export class RealModel {
   openWhenLoaded(query: string, isAsked: boolean) {
     const reason = refusal();
     this.wanted = query;
-    if (this.button.hidden) this.showFront("This site has no real model: the page's front is shown.");
+    if (this.button.hidden) this.showFront("This site has no real model, so it shows its front page.");
     else if (reason) this.hear({ state: "failed", message: reason });
     else this.load(isAsked);
   }
@@ -89,7 +89,7 @@ export class RealModel {
     if (news.state === "loading") this.say(progress(news.arrived, news.total));
     else if (news.state === "loaded") this.openWanted();
     else if (news.state === "failed") this.fail(news.message);
-    else this.showFront("This link runs a real model. Until its weights are fetched, the page's front is shown.");
+    else this.showFront("This link runs a real model. Until its weights are fetched, you see the front page.");
   }
 
   openWanted() {
@@ -129,7 +129,7 @@ const isReal = (query: string) => new URLSearchParams(query).get("model") === MO
 
 function progress(arrived: number, total: number) {
   if (arrived >= total && arrived) return "The real model is being unpacked …";
-  return `The real model is coming: ${Math.floor(arrived / 1e6)} of ${Math.round(total / 1e6)} MB …`;
+  return `The real model is loading: ${Math.floor(arrived / 1e6)} of ${Math.round(total / 1e6)} MB …`;
 }
 
 // The same requests and steps with weights; a scenario's need tokens that are made for it.

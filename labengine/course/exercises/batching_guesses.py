@@ -56,7 +56,7 @@ def _a_seat_is_free(lengths: Sequence[int], num_done: int) -> Instance:
 
     told = "One is" if num_done == 1 else f"{num_done} are"
     task = (
-        f"Four seats, eight questions, which came in the order A to H; their answers get {listed(lengths)} tokens. "
+        f"Eight questions arrive at four seats, in the order A to H; their answers get {listed(lengths)} tokens. "
         f"{told} done. Which request does the next step admit first?"
     )
     return Instance(task, play)
@@ -108,8 +108,8 @@ course_exercise(
 def _cut(sizes: Sequence[int]) -> Instance:
 
     task = (
-        f"A step computes {BUDGET} tokens at most, and there is a seat for everybody. A, B, C and D wait with prompts "
-        f"of {listed(sizes)} words. How many tokens of C's prompt does the next step compute?"
+        f"A step computes at most {BUDGET} tokens, and every request has a seat. A, B, C and D wait with prompts of "
+        f"{listed(sizes)} words. How many tokens of C's prompt does the next step compute?"
     )
     return Instance(
         task,
@@ -165,12 +165,12 @@ def _exactly(step: RevealedStep, share: int) -> int:
 
 
 STILL = (
-    "A, B and C are being answered when D comes with {n} words. A step computes 16 tokens at most, prompts *or* "
+    "A, B and C are being answered when D arrives with {n} words. A step computes at most 16 tokens, prompts *or* "
     "answers, and prompts come first (nano-vLLM). For how many steps do A, B and C stand still?"
 )
 FIRST = (
-    "A, B and C are being answered when D comes with {n} words. A step computes 8 tokens at most: one each for A, B "
-    "and C, the rest for D; A, B and C have ten tokens to go. After how many steps does D get its first token?"
+    "A, B and C are being answered when D arrives with {n} words. A step computes at most 8 tokens: one each for A, B "
+    "and C, and the rest for D; A, B and C lack ten tokens. After how many steps does D get its first token?"
 )
 
 

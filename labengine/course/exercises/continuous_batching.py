@@ -15,7 +15,6 @@ from labengine.course.predict_exercise import Instance, in_step
 from labengine.course.trial import RUN, plays
 from labengine.course.words import course_exercise
 from labengine.events import RequestScheduled, TokenSampled
-from labengine.lab import Lab
 
 LETTER = "Here is a letter that I have written to my oldest friend about all that happened last year"
 
@@ -59,7 +58,7 @@ def _two_run_and_two_arrive(long: str, short: str) -> Instance:
 
     task = (
         f"A step may compute 10 tokens. A and B are being answered. C waits with a prompt of {len(long.split())} "
-        f"tokens, and behind it D with {len(short.split())}. How many tokens of prompts does the next step compute?"
+        f"tokens, and D behind it with {len(short.split())}. How many prompt tokens does the next step compute?"
     )
     return Instance(task, plays(("Why is that", 9), ("Who are they", 9), 2, (long, 3), (short, 3)))
 
@@ -85,10 +84,10 @@ def _three_arrive(a: int, b: int, prompts: Sequence[str]) -> Instance:
     number = {3: "three", 4: "four", 5: "five", 6: "six"}
     c, d, e = (len(prompt.split()) for prompt in prompts)
     task = (
-        f"Three seats, and 9 blocks of 4 tokens. A and B are being answered: A's answer has {number[a]} tokens, B's "
-        f"has {number[b]}, and each has got two. Now C comes with a prompt of {c} tokens, behind it D with {d}, "
-        f"and E with {e}. Of the requests that the next step computes, which one is the youngest, that is, was "
-        "admitted last, in this step or in an earlier one?"
+        f"The engine has three seats, and 9 blocks of 4 tokens. A and B are being answered: A's answer has {number[a]} "
+        f"tokens, B's has {number[b]}, and each has two so far. Now C arrives with a prompt of {c} tokens, then D with "
+        f"{d}, and E with {e}. Of the requests that the next step computes, which is the youngest: the one admitted "
+        "last, in this step or in an earlier one?"
     )
     return Instance(
         task,
@@ -134,17 +133,11 @@ class SamplesEveryChunk(TokenBudgetScheduler):
         return replace(super().plan(request, num_tokens, status), samples=True)
 
 
-def _first_sampled_early(lab: Lab) -> int:
-    assert lab.timeline is not None
-    events = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
-    return next(n for n, event in events if isinstance(event, TokenSampled) and event.request_id == 1)
-
-
 course_exercise(
     "continuous-batching/early-token",
     broken=SamplesEveryChunk,
     play=plays(("Why is that", 6), 1, (LETTER, 4), RUN),
-    first=_first_sampled_early,
+    first=nth_event(TokenSampled, request_id=1),
     mistakes=[nth_event(TokenSampled), nth_event(RequestScheduled, 2)],
     num_blocks=24,
     max_num_batched_tokens=10,

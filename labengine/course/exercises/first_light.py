@@ -24,38 +24,6 @@ def peak_and_after(num_tokens: int, block_size: int, num_copies: int) -> tuple[i
     return num_copies * (num_full + num_partial), num_full + num_copies * num_partial
 
 
-def _merges_everything(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
-    num_blocks = -(-num_tokens // block_size)
-    return num_copies * num_blocks, num_blocks
-
-
-def _always_a_partial_one(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
-    num_full = num_tokens // block_size
-    return num_copies * (num_full + 1), num_full + num_copies
-
-
-def _always_a_partial_one_at_the_peak(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
-    return num_copies * (num_tokens // block_size + 1), peak_and_after(num_tokens, block_size, num_copies)[1]
-
-
-def _shares_from_the_start(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
-    after = peak_and_after(num_tokens, block_size, num_copies)[1]
-    return after, after
-
-
-def _always_a_partial_one_after(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
-    return peak_and_after(num_tokens, block_size, num_copies)[0], num_tokens // block_size + num_copies
-
-
-def _a_last_block_for_each_other(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
-    num_blocks = -(-num_tokens // block_size)
-    return num_copies * num_blocks, num_blocks + num_copies - 1
-
-
-def _adds_up_the_tokens(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
-    return -(-num_copies * num_tokens // block_size), peak_and_after(num_tokens, block_size, num_copies)[1]
-
-
 course_exercise(
     "first-light/peak",
     solution=peak_and_after,
@@ -63,15 +31,15 @@ course_exercise(
     num_shown=2,
     num_lines=3,
     mistakes=[
-        _merges_everything,
+        lambda n, size, copies: (copies * -(-n // size), -(-n // size)),
         [
-            _always_a_partial_one,
-            _always_a_partial_one_at_the_peak,
-            _always_a_partial_one_after,
-            _a_last_block_for_each_other,
+            lambda n, size, copies: (copies * (n // size + 1), n // size + copies),
+            lambda n, size, copies: (copies * (n // size + 1), peak_and_after(n, size, copies)[1]),
+            lambda n, size, copies: (peak_and_after(n, size, copies)[0], n // size + copies),
+            lambda n, size, copies: (copies * -(-n // size), -(-n // size) + copies - 1),
         ],
-        _adds_up_the_tokens,
-        _shares_from_the_start,
+        lambda n, size, copies: (-(-copies * n // size), peak_and_after(n, size, copies)[1]),
+        lambda n, size, copies: (peak_and_after(n, size, copies)[1],) * 2,
     ],
 )
 
@@ -82,16 +50,6 @@ def num_shared_blocks(one: Sequence[int], other: Sequence[int], block_size: int)
     while num_equal < min(len(one), len(other)) and one[num_equal] == other[num_equal]:
         num_equal += 1
     return num_equal // block_size
-
-
-def _blocks(token_ids: Sequence[int], block_size: int) -> list[tuple[int, ...]]:
-    starts = range(0, len(token_ids) - block_size + 1, block_size)
-    return [tuple(token_ids[start : start + block_size]) for start in starts]
-
-
-def _compares_blocks_alone(one: Sequence[int], other: Sequence[int], block_size: int) -> int:
-    pairs = zip(_blocks(one, block_size), _blocks(other, block_size), strict=False)
-    return sum(mine == theirs for mine, theirs in pairs)
 
 
 def _counts_a_partial_one(one: Sequence[int], other: Sequence[int], block_size: int) -> int:
@@ -115,7 +73,12 @@ course_exercise(
     ],
     num_shown=2,
     num_lines=4,
-    mistakes=[_compares_blocks_alone, _counts_a_partial_one],
+    mistakes=[
+        lambda one, other, size: sum(
+            one[i : i + size] == other[i : i + size] for i in range(0, min(len(one), len(other)) - size + 1, size)
+        ),
+        _counts_a_partial_one,
+    ],
 )
 
 
@@ -123,8 +86,8 @@ def _two_ask(before: str, question: str) -> Instance:
 
     task = (
         f"A is done. B and C are equal prompts of {len(question.split())} tokens, which share nothing with A, in "
-        "blocks of 4, and there is a late merge. Which block is at the head of the free queue after the step: the one "
-        "that is taken next?"
+        "blocks of 4, and the engine merges late. Which block is at the head of the free queue after the step, to be "
+        "taken next?"
     )
     return Instance(task, plays((before, 1), RUN, *[(question, 6)] * 2))
 
@@ -148,19 +111,14 @@ def _then_a_third(question: str, more: str) -> Instance:
     more_words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}[len(more.split())]
     task = (
         f"A and B have computed equal prompts of {len(question.split())} tokens. C arrives with the same tokens and "
-        f"{more_words} more. How many tokens does the next step compute, for all three together? (Blocks have 4 "
-        "tokens.)"
+        f"{more_words} more. How many tokens does the next step compute for all three together? Blocks have 4 "
+        "tokens."
     )
     return Instance(task, plays(*[(question, 6)] * 2, 1, (f"{question} {more}", 6)))
 
 
 def _num_computed(step: RevealedStep) -> int:
     return step.first(ForwardRan).num_tokens
-
-
-def _complete_prompt(step: RevealedStep) -> int:
-    written = step.of_kind(SlotsWritten)
-    return _num_computed(step) + written[-1].start
 
 
 course_exercise(
@@ -171,7 +129,7 @@ course_exercise(
     about="number",
     num_blocks=16,
     mistakes=[
-        _complete_prompt,
+        lambda step: _num_computed(step) + step.of_kind(SlotsWritten)[-1].start,
         lambda step: len(step.before.requests[2].token_ids),
         lambda step: _num_computed(step) - 2,
     ],

@@ -101,27 +101,11 @@ def propose(token_ids: Sequence[int], num_tokens: int) -> list[int]:
     return []
 
 
-def _finds_itself(token_ids: Sequence[int], num_tokens: int) -> list[int]:
-    end = list(token_ids[-2:])
-    for place in range(len(token_ids) - 2, -1, -1):
-        if list(token_ids[place : place + 2]) == end:
-            return list(token_ids[place + 2 : place + 2 + num_tokens])
-    return []
-
-
-def _takes_the_first(token_ids: Sequence[int], num_tokens: int) -> list[int]:
-    end = list(token_ids[-2:])
-    for place in range(len(token_ids) - 2):
-        if list(token_ids[place : place + 2]) == end:
-            return list(token_ids[place + 2 : place + 2 + num_tokens])
-    return []
-
-
-def _returns_the_end_too(token_ids: Sequence[int], num_tokens: int) -> list[int]:
-    end = list(token_ids[-2:])
-    for place in range(len(token_ids) - 3, -1, -1):
-        if list(token_ids[place : place + 2]) == end:
-            return list(token_ids[place : place + num_tokens])
+def _behind(token_ids: Sequence[int], num_tokens: int, places: Sequence[int], num_skipped: int = 2) -> list[int]:
+    """Return the tokens behind the first of these places that has the last two tokens."""
+    for place in places:
+        if token_ids[place : place + 2] == token_ids[-2:]:
+            return list(token_ids[place + num_skipped : place + num_skipped + num_tokens])
     return []
 
 
@@ -140,7 +124,11 @@ course_exercise(
     ],
     num_shown=3,
     num_lines=5,
-    mistakes=[_finds_itself, _takes_the_first, _returns_the_end_too],
+    mistakes=[
+        lambda tokens, n: _behind(tokens, n, range(len(tokens) - 2, -1, -1)),
+        lambda tokens, n: _behind(tokens, n, range(len(tokens) - 2)),
+        lambda tokens, n: _behind(tokens, n, range(len(tokens) - 3, -1, -1), 0),
+    ],
 )
 
 

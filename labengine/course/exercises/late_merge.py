@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from labengine.core.block import Block
 from labengine.core.merge_policy import MergePolicy
@@ -117,22 +117,16 @@ class CountsTwoAtMost(NanoBlockPool):
             super().share(block)
 
 
-def _last_of(kind: type[BlockAllocated | BlockFreed], block_id: int) -> Callable[[Lab], int]:
-    """Return a function of a lab: the number of the last event of a kind about a block."""
-
-    def number(lab: Lab) -> int:
-        assert lab.timeline is not None
-        events = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
-        return max(n for n, event in events if isinstance(event, kind) and event.block_id == block_id)
-
-    return number
-
-
 course_exercise(
     "late-merge/one-short",
     broken=CountsTwoAtMost,
     play=plays((range(9), 2), (range(9), 3), (range(13), 6), 3, (range(100, 129), 3), 2),
-    mistakes=[_last_of(BlockAllocated, 0), _last_of(BlockFreed, 0), nth_event(BlockMerged), nth_event(BlockMerged, 3)],
+    mistakes=[
+        nth_event(BlockAllocated, -1, block_id=0),
+        nth_event(BlockFreed, -1, block_id=0),
+        nth_event(BlockMerged),
+        nth_event(BlockMerged, 3),
+    ],
     edition="nano-vllm+243",
     num_blocks=10,
 )

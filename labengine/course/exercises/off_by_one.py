@@ -17,18 +17,14 @@ def num_missing_blocks(self: KVCacheGroup, request: Request, num_tokens: int) ->
     return num_needed - len(request.block_tables[self.index])
 
 
-def _one_early(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
-    return num_tokens // self.block_size + 1 - len(request.block_tables[self.index])
-
-
 course_exercise(
     "off-by-one/missing-blocks",
     solution=num_missing_blocks,
     workloads=[plays((range(size), more), RUN) for size, more in ((3, 2), (3, 7), (4, 1), (8, 9))],
     num_lines=2,
     mistakes=[
-        _one_early,
-        lambda self, request, num_tokens: num_tokens // self.block_size - len(request.block_tables[self.index]),
+        lambda self, request, n: n // self.block_size + 1 - len(request.block_tables[self.index]),
+        lambda self, request, n: n // self.block_size - len(request.block_tables[self.index]),
         lambda self, request, num_tokens: int(num_tokens % self.block_size == 1),
         lambda self, request, num_tokens: int(num_tokens % self.block_size == 0),
         lambda self, request, num_tokens: -(-num_tokens // self.block_size),
@@ -81,12 +77,6 @@ def first_bad_length(remainder: int, num_prompt_tokens: int, block_size: int) ->
     return None
 
 
-def _tries_one_length(remainder: int, num_prompt_tokens: int, block_size: int) -> int | None:
-    length = num_prompt_tokens + 1
-    is_appended, is_needed = length % block_size == remainder, length % block_size == 1
-    return length if is_appended != is_needed else None
-
-
 def _sees_only_a_lack(remainder: int, num_prompt_tokens: int, block_size: int) -> int | None:
     num_blocks = -(-num_prompt_tokens // block_size)
     for length in range(num_prompt_tokens + 1, num_prompt_tokens + 2 * block_size + 1):
@@ -111,5 +101,9 @@ course_exercise(
     cases=[(1, 3, 4), (0, 3, 4), (0, 256, 256), (1, 256, 256), (2, 3, 4), (0, 5, 3), (3, 6, 4)],
     num_shown=3,
     num_lines=7,
-    mistakes=[_tries_one_length, _appends_for_the_prompt, _sees_only_a_lack],
+    mistakes=[
+        lambda remainder, n, size: n + 1 if ((n + 1) % size == remainder) != ((n + 1) % size == 1) else None,
+        _appends_for_the_prompt,
+        _sees_only_a_lack,
+    ],
 )

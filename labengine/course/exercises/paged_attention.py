@@ -43,11 +43,6 @@ def gathered(pool: list[list[str]], table: list[int], num_tokens: int) -> list[s
     return [entry for block_id in table for entry in pool[block_id]][:num_tokens]
 
 
-def _cuts_every_block(pool: list[list[str]], table: list[int], num_tokens: int) -> list[str]:
-    size = len(pool[0])
-    return [entry for block_id in table for entry in pool[block_id][: num_tokens % size or size]]
-
-
 POOL = [
     ["a", "cat", "sleeps", "."],
     ["the", "sea", "is", "deep"],
@@ -67,7 +62,7 @@ course_exercise(
     mistakes=[
         lambda pool, table, num_tokens: [entry for block_id in table for entry in pool[block_id]],
         lambda pool, table, num_tokens: [entry for block in pool for entry in block][:num_tokens],
-        _cuts_every_block,
+        lambda pool, table, n: [one for i in table for one in pool[i][: n % len(pool[0]) or len(pool[0])]],
     ],
 )  # fmt: skip
 
@@ -83,20 +78,10 @@ def joined(one: Part, other: Part) -> Part:
     return top, one[1] * first + other[1] * second, one[2] * first + other[2] * second
 
 
-def _keeps_out(one: Part, other: Part) -> Part:
-    top, total, _ = joined(one, other)
-    return top, total, one[2] + other[2]
-
-
 def _other_way_round(one: Part, other: Part) -> Part:
     top = max(one[0], other[0])
     first, second = math.exp(top - one[0]), math.exp(top - other[0])
     return top, one[1] * first + other[1] * second, one[2] * first + other[2] * second
-
-
-def _divides(one: Part, other: Part) -> Part:
-    top, total, out = joined(one, other)
-    return top, total, out / total
 
 
 course_exercise(
@@ -111,8 +96,8 @@ course_exercise(
     num_lines=3,
     mistakes=[
         lambda one, other: (max(one[0], other[0]), one[1] + other[1], one[2] + other[2]),
-        _divides,
-        _keeps_out,
+        lambda one, other: (*joined(one, other)[:2], joined(one, other)[2] / joined(one, other)[1]),
+        lambda one, other: (*joined(one, other)[:2], one[2] + other[2]),
         _other_way_round,
     ],
 )  # fmt: skip
@@ -175,6 +160,6 @@ course_exercise(
     "paged-attention/first-wrong",
     broken=LooksUpTheFirstBlock,
     play=plays(("Cats sleep all day and night", 2), ("The deep sea", 8), 2, ("One two three four five six", 3), RUN),
-    mistakes=[nth_event(BlockAllocated, 3), lambda lab: nth_event(SlotsWritten, 5)(lab)],
+    mistakes=[nth_event(BlockAllocated, 3), nth_event(SlotsWritten, 5)],
     num_blocks=8,
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
-from typing import Any
 
 from labengine.core.request import Request, RequestStatus
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.course.exercises.preemption_guesses import needs_more, play_until, up_to_the_return
+from labengine.course.exercises.preemption_guesses import PROMPTS, needs_more, play_until, up_to_the_return
 from labengine.course.first_wrong_exercise import nth_event
 from labengine.course.phrases import phrases
 from labengine.course.predict_exercise import Instance, RevealedStep
@@ -17,21 +15,18 @@ from labengine.course.words import course_exercise
 from labengine.events import BlockAllocated, RequestPreempted, RequestScheduled
 from labengine.lab import Lab
 
-STORY = "Tell me a long story about the sea and the moon tonight"
-CHESS = "Write down all the rules of chess for a child of six"
-WIND = "Why does the wind blow colder in the hills than here"
+STORY, CHESS, WIND = PROMPTS
 
 
 def _full_house(lab: Lab) -> None:
-    for text in (
-        "Cats sleep all day and all night",
-        "Dogs bark when a door is open",
-        "Fish are quiet and swim at ease",
-    ):
-        lab.add(text, max_tokens=12, ignore_eos=True)
+    plays(
+        ("Cats sleep all day and all night", 12),
+        ("Dogs bark when a door is open", 12),
+        ("Fish are quiet and swim at ease", 12),
+    )(lab)
     lab.run(until=lambda lab: len(lab.snapshot().free_queue) == 0)
     lab.add("Who waits for all of them", max_tokens=4, ignore_eos=True)
-    while not _is_about_to_preempt(lab):
+    while not needs_more(lab.snapshot()):
         lab.step()
 
 
@@ -41,13 +36,7 @@ def _another_full_house(random: Random) -> Instance:
     return Instance(_FULL, play_until(requests, needs_more), keeps_mistakes=False)
 
 
-_FULL = "In the next step those that run need more blocks than are free. Which request is preempted?"
-
-
-def _is_about_to_preempt(lab: Lab) -> bool:
-    requests = lab.snapshot().requests.values()
-    is_full = any(len(one.token_ids) > 4 * len(one.block_tables[0]) for one in requests if one.status == "running")
-    return is_full and not lab.snapshot().free_queue
+_FULL = "In the next step the running requests need more blocks than are free. Which request is preempted?"
 
 
 course_exercise(
@@ -69,8 +58,8 @@ def _up_to_the_return(lab: Lab) -> None:
 
 def _another_return(random: Random) -> Instance:
     task = (
-        "Other texts: one request was preempted some steps ago, and comes back in the next step. How many tokens does "
-        "the step compute for it? (Blocks have 4 tokens.)"
+        "The texts are new: one request was preempted some steps ago, and comes back in the next step. How many tokens "
+        "does the step compute for it? Blocks have 4 tokens."
     )
     return Instance(task, up_to_the_return(random))
 
@@ -167,22 +156,10 @@ class ForgetsToFree(TokenBudgetScheduler):
         self._hooks.emit(RequestPreempted(victim.request_id))
 
 
-def _earlier(kind: type[Any]) -> Callable[[Lab], int]:
-    """Return a function of a lab: the last event of a kind before the first preemption."""
-
-    def number(lab: Lab) -> int:
-        assert lab.timeline is not None
-        preempted = nth_event(RequestPreempted)(lab)
-        events = enumerate(lab.timeline.events())
-        return [n for n, event in events if n < preempted and isinstance(event, kind)][-1]
-
-    return number
-
-
 course_exercise(
     "continuous-batching/no-way-back",
     broken=ForgetsToFree,
     play=plays((STORY, 14), (CHESS, 14), (WIND, 14), 12),
-    mistakes=[_earlier(BlockAllocated), nth_event(RequestPreempted, 1)],
+    mistakes=[nth_event(BlockAllocated, 11), nth_event(RequestPreempted, 1)],
     num_blocks=12,
 )

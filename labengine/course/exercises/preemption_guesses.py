@@ -63,7 +63,7 @@ def _full(requests: Requests) -> Instance:
     wanted = ", ".join(f"{request_name(i)} {length}" for i, (_, length) in enumerate(requests))
     task = (
         f"{_names(requests)} share {NUM_BLOCKS} blocks of {BLOCK_SIZE} tokens; they were admitted in this order, and "
-        f"their answers get {wanted} tokens. In the next step more blocks are begun than are free. Which request is "
+        f"their answers get {wanted} tokens. In the next step they begin more blocks than are free. Which request is "
         "preempted?"
     )
     return Instance(task, play_until(requests, needs_more))

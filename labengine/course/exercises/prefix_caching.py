@@ -32,11 +32,6 @@ def chain(token_ids: list[int], block_size: int) -> list[int]:
     return hashes
 
 
-def _without_parents(token_ids: list[int], block_size: int) -> list[int]:
-    starts = range(0, len(token_ids) - block_size + 1, block_size)
-    return [sum(token_ids[start : start + block_size]) % 1000 for start in starts]
-
-
 def _with_the_partial_one(token_ids: list[int], block_size: int) -> list[int]:
     hashes, parent = [], 0
     for start in range(0, len(token_ids), block_size):
@@ -54,7 +49,10 @@ course_exercise(
     ],
     num_shown=3,
     num_lines=5,
-    mistakes=[_without_parents, _with_the_partial_one],
+    mistakes=[
+        lambda ids, size: [sum(ids[i : i + size]) % 1000 for i in range(0, len(ids) - size + 1, size)],
+        _with_the_partial_one,
+    ],
 )  # fmt: skip
 
 
@@ -68,22 +66,6 @@ def num_found(hashes: list[str], cached: list[str], num_tokens: int, block_size:
     return found
 
 
-def _across_gaps(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
-    return block_size * sum(one in cached for one in hashes[: (num_tokens - 1) // block_size])
-
-
-def _entire_prompt(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
-    return num_found(hashes, cached, num_tokens + 1, block_size)
-
-
-def _in_blocks(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
-    return num_found(hashes, cached, num_tokens, block_size) // block_size
-
-
-def _all_but_one_token(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
-    return min(_entire_prompt(hashes, cached, num_tokens, block_size), num_tokens - 1)
-
-
 course_exercise(
     "prefix-caching/longest-hit",
     solution=num_found,
@@ -95,11 +77,11 @@ course_exercise(
     num_shown=3,
     num_lines=5,
     mistakes=[
-        _across_gaps,
-        _entire_prompt,
-        lambda hashes, cached, num_tokens, block_size: block_size * len({*hashes} & {*cached}),
-        _all_but_one_token,
-        _in_blocks,
+        lambda hashes, cached, n, size: size * sum(one in cached for one in hashes[: (n - 1) // size]),
+        lambda hashes, cached, n, size: num_found(hashes, cached, n + 1, size),
+        lambda hashes, cached, n, size: size * len({*hashes} & {*cached}),
+        lambda hashes, cached, n, size: min(num_found(hashes, cached, n + 1, size), n - 1),
+        lambda hashes, cached, n, size: num_found(hashes, cached, n, size) // size,
     ],
 )  # fmt: skip
 
@@ -112,8 +94,8 @@ def _others_at_once(random: Random) -> Instance:
     one, other, new = phrases(random, *random.choices(range(8, 12), k=2), 9)
     place = random.randrange(2)
     task = (
-        f"A and B asked, A first: both are done. Now C asks what {'AB'[place]} asked, word for word, and D something "
-        "new, which needs three blocks. The next step admits both, C first. Which entry of the prefix map is evicted "
+        f"A and then B asked; both are done. Now C asks {'AB'[place]}'s question, word for word, and D something new, "
+        "which needs three blocks. The next step admits both, C first. Which entry of the prefix map is evicted "
         "first?"
     )
     return Instance(task, _asked_at_once(one, other, (one, other)[place], new), keeps_mistakes=False)
@@ -213,14 +195,6 @@ def num_shareable(one: dict[str, Any], other: dict[str, Any], block_size: int) -
     return length // block_size
 
 
-def _words_alone(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
-    return num_shareable({**one, "pictures": {}}, {**other, "pictures": {}}, block_size)
-
-
-def _any_picture(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
-    return num_shareable(one, other, block_size) if one["pictures"] == other["pictures"] else 0
-
-
 def _asked(words: str, adapter: str = "", salt: str = "", **pictures: str) -> dict[str, Any]:
     """Return a request; pictures: by name, the positions of their placeholders, "2 3"."""
     placed = {int(position): name for name, positions in pictures.items() for position in positions.split()}
@@ -244,9 +218,9 @@ course_exercise(
     num_shown=3,
     num_lines=8,
     mistakes=[
-        _words_alone,
+        lambda one, other, block_size: num_shareable({**one, "pictures": {}}, {**other, "pictures": {}}, block_size),
         lambda one, other, block_size: num_shareable({**one, "salt": ""}, {**other, "salt": ""}, block_size),
         lambda one, other, block_size: num_shareable({**one, "adapter": ""}, {**other, "adapter": ""}, block_size),
-        _any_picture,
+        lambda one, other, size: num_shareable(one, other, size) if one["pictures"] == other["pictures"] else 0,
     ],
 )

@@ -42,7 +42,7 @@ def _computed(step: RevealedStep) -> int:
 def _same_rules(rules: str, one: str, other: str) -> Instance:
     n, shared = len(f"{rules} {other}".split()), len(rules.split())
     task = (
-        f"A is done. Now B comes with {n} words, of which the first {shared} are A's, too. A block has room for 4 "
+        f"A is done. Now B arrives with {n} words, of which the first {shared} are A's, too. A block has room for 4 "
         "words. How many of B's words does the next step compute?"
     )
     return Instance(task, plays((f"{rules} {one}", 2), RUN, (f"{rules} {other}", 4)))
@@ -127,8 +127,8 @@ course_exercise(
 def _twins(text: str, is_later: bool) -> Instance:
     when = "one step after A, which goes on" if is_later else "at the same moment as A, in the same step"
     task = (
-        f"B comes with the same {len(text.split())} words as A, {when}. How many of them does B find? (A block has "
-        "room for 4.)"
+        f"B arrives with the same {len(text.split())} words as A, {when}. How many of them does B find? A block has "
+        "room for 4."
     )
     return Instance(task, plays((text, 4), *([1] if is_later else []), (text, 4)))
 
@@ -152,7 +152,7 @@ def _two_were_here(texts: Sequence[str], newcomer: str) -> Instance:
     needed = -(-len(newcomer.split()) // BLOCK_SIZE)
     before: list[Act] = [act for text in texts for act in ((text, 2), RUN)]
     task = (
-        f"All earlier requests are done. Now one comes with {len(newcomer.split())} new words: it takes {needed} "
+        f"All earlier requests are done. Now one arrives with {len(newcomer.split())} new words: it takes {needed} "
         "blocks from the head of the free queue. Which entry of the prefix map is evicted first?"
     )
     return Instance(task, plays(*before, (newcomer, 1)))

@@ -149,11 +149,6 @@ class CopiesFirst(BlockPool):
         return any(self.blocks[i].ref_count for i in self.prefix_map[key])
 
 
-class _AllCopiesFirst(BlockPool):
-    def reused_first(self, block_ids: list[int]) -> list[int]:
-        return [i for i in block_ids if all(len(self.prefix_map[key]) > 1 for key in self.blocks[i].keys)]
-
-
 def _chat(lab: Lab) -> None:
     """Two conversations in turns, each with its own beginning, and others in between."""
     for number in range(4):
@@ -184,7 +179,13 @@ course_exercise(
     score="tokens computed",
     goal=496,
     num_lines=4,
-    mistakes=[_AllCopiesFirst, lambda self, block_ids: list(block_ids), BlockPool],
+    mistakes=[
+        lambda self, block_ids: [
+            i for i in block_ids if all(len(self.prefix_map[key]) > 1 for key in self.blocks[i].keys)
+        ],
+        lambda self, block_ids: list(block_ids),
+        BlockPool,
+    ],
     parts=Parts(merge_policy=KeepDuplicates),
     num_blocks=10,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import frexp, ldexp
 
 from labengine.course.trial import RUN, plays
@@ -68,30 +68,8 @@ def _in_one_go(numbers: Sequence[float], part_size: int, num_bits: int) -> float
     return sum_in_parts(numbers, len(numbers) or 1, num_bits)
 
 
-def _parts_exact(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    total = 0.0
-    for start in range(0, len(numbers), part_size):
-        total = rounded(total + sum(numbers[start : start + part_size]), num_bits)
-    return total
-
-
-def _part_sums_only(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    starts = range(0, len(numbers), part_size)
-    return sum(rounded(sum(numbers[start : start + part_size]), num_bits) for start in starts)
-
-
-def _part_sums_once(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    total = 0.0
-    for start in range(0, len(numbers), part_size):
-        total = rounded(total + rounded(sum(numbers[start : start + part_size]), num_bits), num_bits)
-    return total
-
-
-def _parts_alone(numbers: Sequence[float], part_size: int, num_bits: int) -> float:
-    total = 0.0
-    for start in range(0, len(numbers), part_size):
-        total += _in_one_go(numbers[start : start + part_size], part_size, num_bits)
-    return total
+def _parts(numbers: Sequence[float], part_size: int) -> list[Sequence[float]]:
+    return [numbers[start : start + part_size] for start in range(0, len(numbers), part_size)]
 
 
 course_exercise(
@@ -110,10 +88,10 @@ course_exercise(
     mistakes=[
         _in_one_go,
         lambda numbers, part_size, num_bits: rounded(sum(numbers), num_bits),
-        _part_sums_only,
-        _parts_alone,
-        _part_sums_once,
-        _parts_exact,
+        lambda numbers, size, bits: sum(rounded(sum(part), bits) for part in _parts(numbers, size)),
+        lambda numbers, size, bits: sum(_in_one_go(part, size, bits) for part in _parts(numbers, size)),
+        lambda numbers, size, bits: _in_one_go([rounded(sum(part), bits) for part in _parts(numbers, size)], 1, bits),
+        lambda numbers, size, bits: _in_one_go([sum(part) for part in _parts(numbers, size)], 1, bits),
     ],
 )
 
@@ -130,20 +108,6 @@ def verdict(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_di
         return "equal"
     took_largest = cold[tokens[0]] == max(cold) and warm[tokens[1]] == max(warm)
     return "other rounding" if took_largest and cold != warm else "not the KV"
-
-
-def _keys_last(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
-    return "equal" if tokens[0] == tokens[1] else verdict(cold, warm, tokens, key_distance)
-
-
-def _never_the_sampler(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
-    found = verdict(cold, warm, tokens, key_distance)
-    return "other rounding" if found == "not the KV" else found
-
-
-def _only_exact_ties(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
-    found = verdict(cold, warm, tokens, key_distance)
-    return "not the KV" if found == "other rounding" and margin(cold) and margin(warm) else found
 
 
 course_exercise(
@@ -164,9 +128,13 @@ course_exercise(
     num_lines=6,
     mistakes=[
         lambda cold, warm, tokens, key_distance: "equal" if tokens[0] == tokens[1] else "wrong content",
-        _keys_last,
-        _never_the_sampler,
-        _only_exact_ties,
+        lambda *runs: "equal" if runs[2][0] == runs[2][1] else verdict(*runs),
+        lambda *runs: {"not the KV": "other rounding"}.get(verdict(*runs), verdict(*runs)),
+        lambda *runs: (
+            "not the KV"
+            if verdict(*runs) == "other rounding" and margin(runs[0]) and margin(runs[1])
+            else verdict(*runs)
+        ),
     ],
 )
 
@@ -183,27 +151,12 @@ def too_few_bits(logits: Sequence[float]) -> int:
     return 0
 
 
-def _until_another_wins(logits: Sequence[float]) -> int:
-    winner = logits.index(max(logits))
-    for num_bits in range(MOST_BITS - 1, 0, -1):
-        left = [rounded(one, num_bits) for one in logits]
-        if left.index(max(left)) != winner:
-            return num_bits
-    return 0
+def _most_bits(is_there: Callable[[int], bool]) -> int:
+    return next(filter(is_there, range(MOST_BITS - 1, 0, -1)), 0)
 
 
-def _until_any_two_are_equal(logits: Sequence[float]) -> int:
-    for num_bits in range(MOST_BITS - 1, 0, -1):
-        if len({rounded(one, num_bits) for one in logits}) < len(logits):
-            return num_bits
-    return 0
-
-
-def _bits_behind_the_point(logits: Sequence[float]) -> int:
-    for num_bits in range(MOST_BITS - 1, 0, -1):
-        if margin([round(ldexp(one, num_bits)) for one in logits]) == 0:
-            return num_bits
-    return 0
+def _winner(logits: Sequence[float]) -> int:
+    return logits.index(max(logits))
 
 
 def _upwards_from_one(logits: Sequence[float]) -> int:
@@ -237,9 +190,9 @@ course_exercise(
     ],
     num_lines=4,
     mistakes=[
-        _until_another_wins,
-        _until_any_two_are_equal,
-        _bits_behind_the_point,
+        lambda logits: _most_bits(lambda n: _winner([rounded(one, n) for one in logits]) != _winner(logits)),
+        lambda logits: _most_bits(lambda n: len({rounded(one, n) for one in logits}) < len(logits)),
+        lambda logits: _most_bits(lambda n: margin([round(ldexp(one, n)) for one in logits]) == 0),
         _rounds_the_rounded,
         _upwards_from_one,
     ],

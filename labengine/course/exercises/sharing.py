@@ -5,7 +5,7 @@ from __future__ import annotations
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.request import Request
 from labengine.course.first_wrong_exercise import nth_event
-from labengine.course.predict_exercise import RevealedStep, in_step
+from labengine.course.predict_exercise import in_step
 from labengine.course.trial import Workload
 from labengine.course.words import course_exercise
 from labengine.events import BlockCopied, BlockFreed, RequestForked
@@ -44,15 +44,10 @@ def _three_of_four(lab: Lab) -> None:
     lab.abort("D")
 
 
-def _writes_in_place(step: RevealedStep) -> int:
-    copied = {event.request_id for event in step.of_kind(BlockCopied)}
-    return next(request_id for request_id in (0, 1, 2) if request_id not in copied)
-
-
 course_exercise(
     "sharing/in-place",
     play=_three_of_four,
-    truth=_writes_in_place,
+    truth=lambda step: min({0, 1, 2} - {event.request_id for event in step.of_kind(BlockCopied)}),
     about="request",
     mistakes=[0, 1],
     num_blocks=12,
@@ -97,25 +92,12 @@ def best(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> lis
     return [(beam, word) for _, beam, word in sums[:num_beams]]
 
 
-def _best_of_each(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
-    return [(beam, max(words, key=lambda one: one[1])[0]) for beam, words in likeliest.items()]
+def _best_word(words: list[tuple[str, float]]) -> tuple[str, float]:
+    return max(words, key=lambda one: one[1])
 
 
 def _sums(scores: dict[int, float], likeliest: Candidates) -> list[tuple[float, int, str]]:
     return sorted((scores[beam] + more, beam, word) for beam, words in likeliest.items() for word, more in words)
-
-
-def _worst_first(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
-    return [(beam, word) for _, beam, word in _sums(scores, likeliest)[:num_beams]]
-
-
-def _best_last(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
-    return [(beam, word) for _, beam, word in _sums(scores, likeliest)[-num_beams:]]
-
-
-def _best_word_of_each(scores: dict[int, float], likeliest: Candidates, num_beams: int) -> list[tuple[int, str]]:
-    bests = {beam: [max(words, key=lambda one: one[1])] for beam, words in likeliest.items()}
-    return best(scores, bests, num_beams)
 
 
 course_exercise(
@@ -130,9 +112,12 @@ course_exercise(
     num_shown=2,
     num_lines=3,
     mistakes=[
-        [_best_of_each, _best_word_of_each],
-        _worst_first,
-        _best_last,
+        [
+            lambda scores, likeliest, n: [(beam, _best_word(words)[0]) for beam, words in likeliest.items()],
+            lambda scores, likeliest, n: best(scores, {i: [_best_word(words)] for i, words in likeliest.items()}, n),
+        ],
+        lambda scores, likeliest, n: [one[1:] for one in _sums(scores, likeliest)[:n]],
+        lambda scores, likeliest, n: [one[1:] for one in _sums(scores, likeliest)[-n:]],
         lambda scores, likeliest, num_beams: best(dict.fromkeys(scores, 0.0), likeliest, num_beams),
     ],
 )

@@ -42,25 +42,17 @@ def _whole_budgets(num_tokens: int, block_size: int, budget: int) -> list[int]:
     return [min(budget, num_tokens - start) for start in range(0, num_tokens, budget)]
 
 
-def _no_last_state(num_tokens: int, block_size: int, budget: int) -> list[int]:
-    return _whole_budgets(num_tokens, block_size, budget // block_size * block_size)
-
-
-def _leaves_no_token(num_tokens: int, block_size: int, budget: int) -> list[int]:
-    return (
-        chunks(num_tokens + 1, block_size, budget)[:-1]
-        if not num_tokens % block_size
-        else chunks(num_tokens, block_size, budget)
-    )
-
-
 course_exercise(
     "states/chunks",
     solution=chunks,
     cases=[(22, 4, 12), (20, 4, 1000), (3, 4, 1000), (22, 4, 11), (21, 8, 9), (16, 16, 16), (1, 4, 8), (33, 8, 16)],
     num_shown=3,
     num_lines=9,
-    mistakes=[_whole_budgets, _no_last_state, _leaves_no_token],
+    mistakes=[
+        _whole_budgets,
+        lambda n, size, budget: _whole_budgets(n, size, budget // size * size),
+        lambda n, size, budget: chunks(n, size, budget) if n % size else chunks(n + 1, size, budget)[:-1],
+    ],
 )
 
 

@@ -153,10 +153,6 @@ def _in_one_phase(queue: list[int], hits: list[list[int]], num_fresh: int) -> li
     return tables
 
 
-def _without_touching(queue: list[int], hits: list[list[int]], num_fresh: int) -> list[list[int]]:
-    return [[*group, *queue[i * num_fresh : (i + 1) * num_fresh]] for i, group in enumerate(hits)]
-
-
 course_exercise(
     "two-phases/on-paper",
     solution=tables_of,
@@ -169,5 +165,8 @@ course_exercise(
         ([4, 3, 2, 1, 6, 5], [[6], [5]], 2),
     ],
     num_lines=5,
-    mistakes=[_in_one_phase, _without_touching],
+    mistakes=[
+        _in_one_phase,
+        lambda queue, hits, n: [[*group, *queue[i * n : (i + 1) * n]] for i, group in enumerate(hits)],
+    ],
 )

@@ -63,7 +63,7 @@ def _other_traffic(random: Random) -> Instance:
     return Instance(_NEXT, plays(*zip(texts, lengths, strict=True), num_steps, (late, 4)))
 
 
-_NEXT = "A request is waiting, and will be admitted in the next step. Which block is taken first?"
+_NEXT = "A request is waiting, and will be admitted in the next step. Which block does it take first?"
 
 
 course_exercise(
@@ -81,8 +81,8 @@ course_exercise(
 def _two_arrive(one: str, length: int, other: str) -> Instance:
     tokens = {3: "three", 4: "four", 5: "five"}[length]
     task = (
-        f"A's answer will have {tokens} tokens, and has one. B has just arrived, and is done after one. How many "
-        "blocks are free after the next step? (Blocks have 4 tokens.)"
+        f"A's answer will have {tokens} tokens, and has one. B has just arrived, and is done after one token. How many "
+        "blocks are free after the next step? Blocks have 4 tokens."
     )
     return Instance(task, plays((one, length), 1, (other, 1)))
 

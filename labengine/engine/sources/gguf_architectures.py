@@ -24,7 +24,7 @@ class Conversion:
 
     layer_names: names of a layer's tensors, from the GGUF's to transformers'. config_of: config.json from the metadata.
     restored: a dequantized tensor as transformers has it, given its GGUF name. tokenizer_of: the tokenizer from the
-    metadata under "tokenizer."; raises SourceError for a kind that is not converted.
+    metadata under "tokenizer.".
     """
 
     layer_names: Mapping[str, str]

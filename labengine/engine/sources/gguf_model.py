@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labengine.engine.sources.catalogue import SourceError
 from labengine.engine.sources.gguf_architectures import GEMMA3, LLAMA, TOKEN_FIELDS, Config, Conversion, field
 from labengine.engine.torch_import import load_torch
 
@@ -48,18 +47,14 @@ TOP_NAMES = {
 def convert(gguf: Path, out: Path, on_bytes: Callable[[int], object]) -> None:
     """Write model.safetensors in bfloat16, config.json, generation_config.json and the tokenizer's files into `out`.
 
-    on_bytes gets the size of each tensor in the GGUF once it is converted. Raises SourceError for another architecture.
+    on_bytes gets the size of each tensor in the GGUF once it is converted.
     """
     load_torch()
     from gguf import GGUFReader
     from safetensors.torch import save_file
 
     reader = GGUFReader(gguf)
-    architecture = field(reader, "general.architecture")
-    if architecture not in CONVERSIONS:
-        known = " and ".join(CONVERSIONS)
-        raise SourceError(f"{gguf.name} holds a model of architecture {architecture!r}; only {known} are converted")
-    conversion: Conversion = CONVERSIONS[architecture]
+    conversion: Conversion = CONVERSIONS[field(reader, "general.architecture")]
     config = conversion.config_of(reader)
     tensors = {}
     for packed in reader.tensors:
@@ -72,14 +67,11 @@ def convert(gguf: Path, out: Path, on_bytes: Callable[[int], object]) -> None:
 
 
 def hf_name(name: str, layer_names: Mapping[str, str]) -> str:
-    """Return the tensor's name in transformers. Raises SourceError for a tensor that the architecture does not have."""
+    """Return the tensor's name in transformers."""
     if name in TOP_NAMES:
         return TOP_NAMES[name]
-    try:
-        _, layer, part, leaf = name.split(".")
-        return f"model.layers.{layer}.{layer_names[part]}.{leaf}"
-    except (ValueError, KeyError):
-        raise SourceError(f"the GGUF holds a tensor {name}, which its architecture does not have") from None
+    _, layer, part, leaf = name.split(".")
+    return f"model.layers.{layer}.{layer_names[part]}.{leaf}"
 
 
 def _unpacked(packed: ReaderTensor, conversion: Conversion, config: Config) -> Tensor:

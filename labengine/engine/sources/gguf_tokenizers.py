@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from labengine.engine.sources.catalogue import SourceError
-
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -28,24 +26,15 @@ def add_special_tokens(tokenizer: Tokenizer, fields: Mapping[str, Any]) -> None:
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
 
 
-PRE_TOKENIZERS = ("smollm", "default", "gpt-2")
-"""Supported ways of splitting text before BPE; smollm makes each digit a word of its own."""
-
-
 def byte_level_tokenizer(fields: Mapping[str, Any]) -> Tokenizer:
-    """Return the tokenizer, from the metadata under "tokenizer.". Raises SourceError for another kind."""
+    """Return SmolLM's tokenizer, for which each digit is a word, from the metadata under "tokenizer."."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    kind = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre")
-    if kind[0] != "gpt2" or kind[1] not in PRE_TOKENIZERS:
-        raise SourceError(f"the GGUF's tokenizer is of kind {kind[0]}/{kind[1]}; only byte-level BPE is converted")
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     vocab = {token: index for index, token in enumerate(fields["tokenizer.ggml.tokens"])}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.pre_tokenizer = byte_level
-    if kind[1] == "smollm":
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     add_special_tokens(tokenizer, fields)
     return tokenizer
@@ -56,12 +45,9 @@ SPACE = "▁"
 
 
 def gemma_tokenizer(fields: Mapping[str, Any]) -> Tokenizer:
-    """Return the tokenizer, from the metadata under "tokenizer.". Raises SourceError for another kind."""
+    """Return the tokenizer, from the metadata under "tokenizer."."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
-    if fields.get("tokenizer.ggml.model") != "llama":
-        kind = fields.get("tokenizer.ggml.model")
-        raise SourceError(f"the GGUF's tokenizer is of kind {kind}; only SentencePiece is converted for Gemma")
     tokens = [_respelled(token) for token in fields["tokenizer.ggml.tokens"]]
     vocab = {token: index for index, token in enumerate(tokens)}
     unknown = tokens[fields["tokenizer.ggml.unknown_token_id"]]

@@ -9,9 +9,9 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
 
-from labengine.config import ConfigError, checked_call, checked_text, shown
+from labengine.config import ConfigError, SamplingKeywords, checked_call, checked_text, shown
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.request_options import RequestOptions
 from labengine.engine.step_report import Phase, StepReport
@@ -120,7 +120,7 @@ class Comparison(Closing):
         n: int | None = None,
         priority: int = 0,
         images: Mapping[int, tuple[str, int]] | None = None,
-        **sampling: Any,
+        **sampling: Unpack[SamplingKeywords],
     ) -> Any:
         """Queue a request on both sides, as Lab.add does; return its id, or the ids of n answers or of beams.
 
@@ -159,7 +159,7 @@ class Comparison(Closing):
         cache_salt: str | None = None,
         n: int | None = None,
         priority: int = 0,
-        **sampling: Any,
+        **sampling: Unpack[SamplingKeywords],
     ) -> Any:
         """Queue a conversation on both sides through the left model's chat template; return what `add` returns."""
         options = options_of(Comparison.chat, sampling, cache_salt=cache_salt, priority=priority)

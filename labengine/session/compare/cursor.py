@@ -6,18 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from labengine.config import ConfigError, as_int
-from labengine.record.timeline import Timeline
+from labengine.config import ConfigError
 from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.history.breakpoints import BreakpointHit
-from labengine.session.history.crash import Crash
-from labengine.session.history.moments import Look, moment_of
+from labengine.session.history.moments import Look, moment_after, moments_of, steps_after, steps_before
 from labengine.session.looking import CRASH
 
 if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.compare.link import PairLink
-
-Timelines = tuple[Timeline, Timeline]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +53,26 @@ class Cursor:
         """Show both sides after a step, or at one side's crash. See Comparison.goto."""
         if event is not None:
             raise ConfigError(f"a moment inside a step is one side's own: comparison.left.goto({step!r}, {event!r})")
-        timelines = self._pair.timelines
-        if step == CRASH:
-            return self._look(_crash_moments(timelines, (self._pair.left.crash, self._pair.right.crash)))
-        return self._look(_moments_of(timelines, step))
+        return self._look(self._crash_moments() if step == CRASH else moments_of(self._pair.timelines, step))
 
     def back(self, num_steps: int) -> PairLook:
         """Show the end of the step so many before the shown one."""
-        return self.goto(_neighbouring_steps(self._pair.timelines, self.moments or self._pair.newest, num_steps)[0])
+        return self._look(steps_before(self._pair.timelines, self.moments or self._pair.newest, num_steps))
 
     def forward(self, num_steps: int) -> PairLook:
         """Show the end of the step so many after the shown one, up to the newest."""
-        return self.goto(_neighbouring_steps(self._pair.timelines, self.moments or self._pair.newest, num_steps)[1])
+        return self._look(steps_after(self._pair.timelines, self.moments or self._pair.newest, num_steps))
+
+    def _crash_moments(self) -> tuple[int, ...]:
+        """Return the moment of a crash; a side without one is at that step's end. ConfigError without any."""
+        crashes = self._pair.left.crash, self._pair.right.crash
+        step = next((crash.step for crash in crashes if crash is not None), None)
+        if step is None:
+            raise ConfigError('goto("crash"): no part of either side has raised an exception inside a step')
+        return tuple(
+            moment_after(timeline, step) if crash is None else crash.moment_in(timeline)
+            for timeline, crash in zip(self._pair.timelines, crashes, strict=True)
+        )
 
     def show_hits(self, hits: tuple[BreakpointHit | None, BreakpointHit | None]) -> None:
         """Have the view show the event of the first hit, the left side's first."""
@@ -79,73 +83,10 @@ class Cursor:
                     view.show_moment(side, hit.moment)
                 return
 
-    def _look(self, moments: Ends) -> PairLook:
-        newest, view = self._pair.newest, self._view()
+    def _look(self, of: tuple[int, ...]) -> PairLook:
+        moments, newest, view = (of[0], of[1]), self._pair.newest, self._view()
         self._shown = None if moments == newest else (self._pair.generations, newest, moments)
         if view is not None:
             view.show_moments(None if moments == newest else moments)
-        left, right = (_look_at(timeline, at) for timeline, at in zip(self._pair.timelines, moments, strict=True))
+        left, right = (Look.at(timeline, at) for timeline, at in zip(self._pair.timelines, moments, strict=True))
         return PairLook(left, right, self._names)
-
-
-def _look_at(timeline: Timeline, moment: int) -> Look:
-    first, newest = _steps(timeline)
-    if first != newest:
-        return Look.at(timeline, moment)
-    from labengine_widgets.pictures.ascii import block_map  # for views only
-
-    return Look(moment, newest, f"no step taken\n{block_map(timeline.state(moment).snapshot(), timeline)}")
-
-
-def _moments_of(timelines: Timelines, step: object) -> Ends:
-    """Return the moments after a step; a side that took fewer is at its end. ConfigError when neither has the step."""
-    first, newest = _recorded_steps(timelines)
-    asked = as_int(step)
-    if asked is None or not first <= asked <= newest:
-        dropped = " (older ones were dropped)" if any(timeline.num_dropped for timeline in timelines) else ""
-        raise ConfigError(f"step {step} is not in both recordings, which go from {first} to {newest}{dropped}")
-    return _moment(timelines[0], asked), _moment(timelines[1], asked)
-
-
-def _crash_moments(timelines: Timelines, crashes: tuple[Crash | None, Crash | None]) -> Ends:
-    """Return the moment of a crash; a side without one is at that step's end. ConfigError without any."""
-    step = next((crash.step for crash in crashes if crash is not None), None)
-    if step is None:
-        raise ConfigError('goto("crash"): no part of either side has raised an exception inside a step')
-    left, right = (
-        _moment(timeline, step) if crash is None else crash.moment_in(timeline)
-        for timeline, crash in zip(timelines, crashes, strict=True)
-    )
-    return left, right
-
-
-def _moment(timeline: Timeline, step: int) -> int:
-    first, newest = _steps(timeline)
-    return timeline.end if first == newest or step > newest else moment_of(timeline, step)
-
-
-def _recorded_steps(timelines: Timelines) -> Ends:
-    """Return (the step before the first that both have recorded, the newest of either). ConfigError without any."""
-    known = [_steps(timeline) for timeline in timelines]
-    first, newest = max(steps[0] for steps in known), max(steps[1] for steps in known)
-    if first == newest:
-        raise ConfigError("no step has been taken yet: %lab step, or comparison.step(), takes one on both sides")
-    return first, newest
-
-
-def _neighbouring_steps(timelines: Timelines, moments: Ends, num_steps: object) -> Ends:
-    """Return the steps a number of steps before and after the shown one; inside a step, its end is the first after.
-
-    Raises ConfigError for an invalid number of steps.
-    """
-    asked = as_int(num_steps)
-    if asked is None or asked < 1:
-        raise ConfigError(f"how many steps must be an integer from 1, got {num_steps!r}")
-    first, newest = _recorded_steps(timelines)
-    now = max(timeline.state(moment).step for timeline, moment in zip(timelines, moments, strict=True))
-    is_inside = now > first and any(at < end for at, end in zip(moments, _moments_of(timelines, now), strict=True))
-    return now - asked, min(now + asked - is_inside, newest)
-
-
-def _steps(timeline: Timeline) -> tuple[int, int]:
-    return timeline.state(timeline.num_dropped).step, timeline.state().step

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labengine.config import ConfigError, is_single_int
+from labengine.config import ConfigError, as_int, is_single_int
 from labengine.events import StepFailed, ViolationFound
 from labengine.record.timeline import Timeline
 from labengine.session.step_text import step_line
@@ -35,65 +36,86 @@ class Look:
 
 def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
     """Return the moment after a step, or after one of its events. ConfigError when it is not recorded."""
-    first, newest = recorded_steps(timeline)
-    if not is_single_int(step) or not first <= step <= newest:
-        raise ConfigError(f"step {step!r} {_not_recorded(timeline)}")
-    if step == first:
-        if event is not None:
-            raise ConfigError(f"what happened in step {step} is not in the recording; it begins with step {first + 1}")
-        return timeline.step_moments(first + 1)[0] if newest > first else timeline.end
-    start, end = timeline.step_moments(step)
+    (after,) = moments_of([timeline], step)
     if event is None:
-        return _after_checks(timeline, end)
+        return after
+    first, _ = recorded_steps([timeline])
+    if step == first:
+        raise ConfigError(f"what happened in step {step} is not in the recording; it begins with step {first + 1}")
+    start, end = timeline.step_moments(step)
     if not is_single_int(event) or not 0 <= event < end - start:
         raise ConfigError(f"step {step} has events 0 to {end - start - 1}, got {event!r}")
     return start + event + 1
 
 
-def _after_checks(timeline: Timeline, end: int) -> int:
-    """Return the moment after the violations that the checks found when a step had ended."""
+def moments_of(timelines: Sequence[Timeline], step: object) -> tuple[int, ...]:
+    """Return each recording's moment after a step; one that has taken fewer is at its end.
+
+    ConfigError where the step is before one of the recordings, or after all.
+    """
+    first, newest = recorded_steps(timelines)
+    asked = as_int(step)
+    if asked is None or not first <= asked <= newest:
+        raise ConfigError(f"step {step!r} {_not_recorded(timelines)}")
+    return tuple(moment_after(timeline, asked) for timeline in timelines)
+
+
+def moment_after(timeline: Timeline, step: int) -> int:
+    """Return the moment after a step, and after the violations that the checks found then; the end if not reached."""
+    end = _end_of(timeline, step)
     while end < timeline.end and isinstance(timeline.events(end, end + 1)[0], ViolationFound):
         end += 1
     return end
 
 
-def _not_recorded(timeline: Timeline) -> str:
-    first, newest = recorded_steps(timeline)
-    dropped = " (older ones were dropped)" if timeline.num_dropped else ""
-    return f"is not in the recording, which goes from {first} to {newest}{dropped}"
-
-
-def steps_after(timeline: Timeline, moment: int | None, num_steps: int) -> int:
-    """Return the end of a later step, at most the newest, counted from a moment; inside a step, its end is first."""
-    now, is_inside = _where(timeline, moment, num_steps)
-    return moment_of(timeline, min(now + num_steps - is_inside, recorded_steps(timeline)[1]))
-
-
-def steps_before(timeline: Timeline, moment: int | None, num_steps: int) -> int:
-    """Return the end of an earlier step, counted from a moment. Raises ConfigError when it is not recorded."""
-    now, first = _where(timeline, moment, num_steps)[0], recorded_steps(timeline)[0]
-    if num_steps > now - first:
-        way = f"back({now - first}) goes to its beginning" if now > first else "you stand at its beginning"
-        raise ConfigError(f"a step {num_steps:,} before step {now} {_not_recorded(timeline)}: {way}")
-    return moment_of(timeline, now - num_steps)
-
-
-def _where(timeline: Timeline, moment: int | None, num_steps: int) -> tuple[int, bool]:
-    """Return the step that had begun last, and True if the moment lies before its end."""
-    if not is_single_int(num_steps) or num_steps < 1:
-        raise ConfigError(f"how many steps must be an integer from 1, got {num_steps!r}")
-    first, _ = recorded_steps(timeline)
-    at = timeline.end if moment is None else moment
-    now = timeline.state(at).step
-    return now, now > first and at < timeline.step_moments(now)[1]
-
-
-def recorded_steps(timeline: Timeline) -> tuple[int, int]:
-    """Return (the step before the first recorded one, the newest that has begun). ConfigError when there is none."""
+def _end_of(timeline: Timeline, step: int) -> int:
     first, newest = _first_and_newest(timeline)
-    if first == newest:
-        raise ConfigError("no step has been taken yet: %lab step, or lab.step(), takes one")
-    return first, newest
+    if first == newest or step > newest:
+        return timeline.end
+    return timeline.step_moments(first + 1)[0] if step == first else timeline.step_moments(step)[1]
+
+
+def _not_recorded(timelines: Sequence[Timeline]) -> str:
+    first, newest = recorded_steps(timelines)
+    dropped = " (older ones were dropped)" if any(timeline.num_dropped for timeline in timelines) else ""
+    what = "the recording, which goes" if len(timelines) == 1 else "both recordings, which go"
+    return f"is not in {what} from {first} to {newest}{dropped}"
+
+
+def steps_after(timelines: Sequence[Timeline], moments: Sequence[int | None], num_steps: object) -> tuple[int, ...]:
+    """Return the end of a later step, at most the newest, counted from moments; inside a step, its end is first."""
+    asked, now, is_inside = _where(timelines, moments, num_steps)
+    return moments_of(timelines, min(now + asked - is_inside, recorded_steps(timelines)[1]))
+
+
+def steps_before(timelines: Sequence[Timeline], moments: Sequence[int | None], num_steps: object) -> tuple[int, ...]:
+    """Return the end of an earlier step, counted from moments. Raises ConfigError when it is not recorded."""
+    asked, now, _ = _where(timelines, moments, num_steps)
+    first, _ = recorded_steps(timelines)
+    if asked > now - first:
+        way = f"back({now - first}) goes to its beginning" if now > first else "you stand at its beginning"
+        raise ConfigError(f"a step {asked:,} before step {now} {_not_recorded(timelines)}: {way}")
+    return moments_of(timelines, now - asked)
+
+
+def _where(timelines: Sequence[Timeline], moments: Sequence[int | None], num_steps: object) -> tuple[int, int, bool]:
+    """Return num_steps, the step that had begun last, and True if a moment lies before its end."""
+    asked = as_int(num_steps)
+    if asked is None or asked < 1:
+        raise ConfigError(f"how many steps must be an integer from 1, got {num_steps!r}")
+    first, _ = recorded_steps(timelines)
+    places = [(one, one.end if at is None else at) for one, at in zip(timelines, moments, strict=True)]
+    now = max(timeline.state(at).step for timeline, at in places)
+    return asked, now, now > first and any(at < _end_of(timeline, now) for timeline, at in places)
+
+
+def recorded_steps(timelines: Sequence[Timeline]) -> tuple[int, int]:
+    """Return (the step before the first that all have recorded, the newest that has begun). ConfigError without any."""
+    firsts, newest = zip(*map(_first_and_newest, timelines), strict=True)
+    if max(firsts) == max(newest):
+        of = "lab" if len(timelines) == 1 else "comparison"
+        raise ConfigError(f"no step has been taken yet: %lab step, or {of}.step(), takes one")
+    return max(firsts), max(newest)
 
 
 def _first_and_newest(timeline: Timeline) -> tuple[int, int]:
@@ -104,7 +126,7 @@ def _first_and_newest(timeline: Timeline) -> tuple[int, int]:
 def _line(timeline: Timeline, moment: int, step: int) -> str:
     first, newest = _first_and_newest(timeline)
     if step == first:
-        return f"before step {first + 1} of {newest}"
+        return f"before step {first + 1} of {newest}" if newest > first else "no step taken"
     start, end = timeline.step_moments(step)
     failed = [event for event in timeline.events(start, moment) if isinstance(event, StepFailed)]
     if failed and moment < end:

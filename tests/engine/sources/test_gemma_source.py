@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from gguf import GGUFReader
 from safetensors.torch import load_file
 
 from engine.reference import largest_difference, transformers_logits
 from engine.sources.tiny_package import GEMMA_TOKENS, write_gemma_gguf
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.sources import SourceError
 from labengine.engine.sources.gguf_model import convert
-from labengine.engine.sources.gguf_tokenizers import derived_merges, gemma_tokenizer
+from labengine.engine.sources.gguf_tokenizers import derived_merges
 from labengine.engine.tokenizer import HuggingFaceTokenizer
 
 TOKENS = [token for tokens in GEMMA_TOKENS.values() for token in tokens]
@@ -95,9 +93,3 @@ def test_text_becomes_tokens_and_back(text: str, tokens: list[str], converted: P
     spelled = ["▁▁" if token == "  " else token for token in TOKENS]
     assert [spelled[token_id] for token_id in ids] == ["<bos>", *tokens]
     assert tokenizer.decode(ids[1:], skip_special_tokens=False) == text
-
-
-def test_another_kind_of_tokenizer_is_refused(gguf: Path) -> None:
-    fields = {name: entry.contents() for name, entry in GGUFReader(gguf).fields.items()}
-    with pytest.raises(SourceError, match="tokenizer is of kind t5; only SentencePiece is converted for Gemma"):
-        gemma_tokenizer({**fields, "tokenizer.ggml.model": "t5"})

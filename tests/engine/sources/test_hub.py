@@ -135,12 +135,6 @@ def test_a_model_that_the_hub_does_not_have(hub: Hub, tmp_path: Path, project_ro
     assert "404" in said and "hf auth login" in said
 
 
-def test_a_hub_model_without_safetensors(hub: Hub, tmp_path: Path, project_root: Path) -> None:
-    (hub.folder / "model.safetensors").unlink()
-    said = look_up(MODEL, tmp_path / "home", project_root, HF_ENDPOINT=hub.endpoint)
-    assert said.startswith("ConfigError") and said.endswith("is no model directory: it holds no *.safetensors")
-
-
 @pytest.mark.parametrize(
     ("environment", "words"),
     [

@@ -49,13 +49,13 @@ GEMMA_NAMES: Names = {
 }
 
 
-def write_gguf(path: Path, model_dir: Path, *, architecture: str = "llama", pre: str = "smollm") -> None:
+def write_gguf(path: Path, model_dir: Path) -> None:
     """Write a transformers Llama as a GGUF, by the rules of llama.cpp: q and k with interleaved rope pairs."""
     config = _config(model_dir)
-    writer = _writer(path, architecture, config)
+    writer = _writer(path, "llama", config)
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
+    writer.add_tokenizer_pre("smollm")
     writer.add_token_list(TOKENS)
     writer.add_token_merges(MERGES)
     writer.add_token_types([TokenType.CONTROL] * 2 + [TokenType.NORMAL] * (len(TOKENS) - 2))

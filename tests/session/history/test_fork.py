@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from ctrl_c import press_ctrl_c
-from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, difference
 from interrupting import assert_no_thread_is_left, note_threads_of_others
 from labengine.config import ConfigError
 from labengine.core.editions import edition
@@ -20,74 +18,7 @@ from labengine.engine.external import HostStore
 from labengine.lab import Lab
 from labengine.session.session import Session as LabSession
 from labengine.session.stepper import LabClosedError
-from sessions import Session, events_until, hybrid_workloads, lab_for, state, story
-from workloads import Workload, random_workload
-
-NUM_ACTS = 40
-
-
-def worked(workload: Workload, edition: str, seed: int, **settings: object) -> Lab:
-    """A lab after some operations; a step may be open."""
-    lab = lab_for(workload, edition, **settings)
-    Session(lab, workload, seed).work(NUM_ACTS)
-    return lab
-
-
-def assert_same_way(lab: Lab, seed: int) -> None:
-    """Forks at some steps have the same events, are in the same state, and go on alike."""
-    lab.step()  # whatever was open is finished
-    events, newest = story(lab), lab.snapshot().step
-    for step in sorted({0, newest, newest // 2, seed % (newest + 1)}):
-        with lab.fork(step) as fork:
-            assert story(fork) == events_until(events, step)
-            assert lab.snapshot().step == newest and fork.snapshot().step == step
-            if step == newest:
-                assert difference(fork.snapshot(), lab.snapshot()) is None
-                assert state(fork) == state(lab)
-                lab.run()
-                fork.run()
-                assert story(fork) == story(lab) and state(fork) == state(lab)
-
-
-@pytest.mark.parametrize("edition", [*ALL_EDITIONS, "nano-vllm-2025-07"])
-@pytest.mark.parametrize("seed", range(12))
-def test_random_sessions(edition: str, seed: int) -> None:
-    with worked(random_workload(seed), edition, seed) as lab:
-        assert_same_way(lab, seed)
-
-
-@pytest.mark.parametrize("number", range(16))
-def test_several_groups(number: int) -> None:
-    workload = hybrid_workloads(16)[number]
-    with worked(workload, TOKEN_BUDGET_EDITIONS[number % 2], number) as lab:
-        assert_same_way(lab, number)
-
-
-@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
-@pytest.mark.parametrize("seed", range(10))
-def test_a_tier_in_host_memory_begins_empty(edition: str, seed: int) -> None:
-    workload = random_workload(seed) if seed % 2 else hybrid_workloads(10)[seed]
-    with worked(workload, edition, seed, external="host") as lab:
-        assert_same_way(lab, seed)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_steps_scheduled_ahead(seed: int) -> None:
-    with worked(random_workload(seed), "labengine", seed, overlap=True, check=False) as lab:
-        assert_same_way(lab, seed)
-
-
-def test_the_sessions_cover_what_they_are_for() -> None:
-    """Else the tests above would show little."""
-    met: Counter[str] = Counter()
-    for seed in range(12):
-        with worked(random_workload(seed), "labengine", seed) as lab:
-            met.update(type(kept).__name__ for kept in lab.inputs)
-            met.update(type(event).__name__ for event in story(lab))
-            met["distrusted"] += sum(getattr(event, "reason", "") == "distrusted" for event in story(lab))
-    for name in ("AbortInput", "ResetInput", "BrokenStep", "RequestPreempted", "BlockMerged", "distrusted"):
-        assert met[name] >= 3, met
-
+from sessions import events_until, state, story
 
 # -- what a fork is ----------------------------------------------------------------------------------------------------
 

@@ -26,8 +26,7 @@ def test_the_story_of_219_from_sentence_to_sentence() -> None:
         assert left == {"used": "8", "peak": "8", "findable": "3", "lost": "3", "computed": "28"}
         assert right == {"used": "5", "peak": "8", "findable": "3", "lost": "0", "computed": "28"}
         end = seen[4][0]
-        assert "Left: 8 blocks used, 3 of them lost. Right: 5 used, none lost." in end
-        assert "What the fix cannot save: while the step ran, both used 8 blocks and computed all 28 tokens." in end
+        assert "3 of them lost" in end and "28 tokens" in end
         page.picture("219-6")
         page.picture("219-6", "dark")
 
@@ -45,9 +44,7 @@ def test_the_follow_up() -> None:
         assert page.text(".le-guide-words").startswith("A step later")
         said = [page.next_stop() for _ in range(3)]
         assert "takes all 8 free blocks" in said[0]
-        assert "Left, it finds none of it. Right, it finds 3 blocks" in said[1]
-        assert "Left, D takes 4 new blocks and computes 14 tokens; right, 1 block and 2 tokens" in said[2]
-        assert "8 blocks are used now, and not 5; and 74 tokens were computed since the start, and not 62" in said[2]
+        assert "finds 3 blocks" in said[1] and "14 tokens" in said[2] and "74 tokens" in said[2]
         page.press("b")
         assert "finds nothing" in (page.data("left") or "") and "finds its first 12 tokens" in (
             page.data("right") or ""
@@ -67,7 +64,7 @@ def test_a_prediction_is_asked_for_and_judged() -> None:
         assert not form.is_visible()
         for _ in range(3):
             page.next_stop()
-        assert "How many blocks will be used after this step?" in page.text(".le-predict-words") and form.is_visible()
+        assert "after this step?" in page.text(".le-predict-words") and form.is_visible()
         for field, number in zip(form.locator("input").all(), ("8", "6"), strict=True):
             field.fill(number)
         form.get_by_role("button", name="Predict").click()

@@ -1,7 +1,7 @@
 // Derived state of one block: its fill, its content's number, whether it is lost, the tokens in its slots.
 
 import type { EventRows } from "./event_rows.ts";
-import type { RequestRecord } from "./requests.ts";
+import type { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 
 // The request whose table says what is in it. A block that lives on without its last place has another one.
@@ -66,13 +66,19 @@ export function garbageOf(scene: SceneState, id: number): [start: number, end: n
   return start < end ? [start, end] : null;
 }
 
+// The tokens among which a block's are, from a position on; null for a block that holds nothing known.
+export function blockText(scene: SceneState, id: number): { store: TokenStore; start: number } | null {
+  const cached = scene.tokenStores[id];
+  if (cached) return { store: cached, start: scene.tokenStart[id] };
+  const request = homeOf(scene, id);
+  return request ? { store: request.store, start: scene.homeIndex[id] * scene.groups[scene.homeGroup[id]].size } : null;
+}
+
 // The image behind each of a block's tokens; null where it has none. The first token of an image names it.
 export function imagesOf(scene: SceneState, id: number, count: number) {
-  const cached = scene.tokenStores[id],
-    store = cached ?? homeOf(scene, id)?.store;
-  if (!store?.images.length) return null;
-  const first = cached ? scene.tokenStart[id] : scene.homeIndex[id] * scene.groups[scene.homeGroup[id]].size;
-  return Array.from({ length: count }, (_, i) => store.imageAt(first + i));
+  const text = blockText(scene, id);
+  if (!text?.store.images.length) return null;
+  return Array.from({ length: count }, (_, i) => text.store.imageAt(text.start + i));
 }
 
 // How many of a block's tokens are guesses that are written, and not judged yet.

@@ -1,32 +1,42 @@
 // What a chat template puts around a user's words (ChatML): folded where texts are shown, for it is alike each time.
 
 import type { TokenText } from "./phrases.ts";
-import type { RequestRecord } from "./requests.ts";
+import type { TokenStore } from "./requests.ts";
 
 const OPENS = "<|im_start|>",
   CLOSES = "<|im_end|>",
-  USER = "user";
+  USER = "user",
+  NUM_OPENING = 3; // tokens: that one, a role, and the line's end
 const FOLDED = " [template]";
 
-type Range = [start: number, end: number];
-const known = new WeakMap<object, Range | null>(); // by the store of the tokens
+// The positions of the newest user's words, and where the answer begins.
+interface Asked {
+  start: number;
+  end: number;
+  answer: number;
+}
 
-// The positions of the newest user's words; null for a prompt without a template.
-function asked({ store, numPrompt }: RequestRecord, textOf: TokenText): Range | null {
+const known = new WeakMap<TokenStore, Asked | null>();
+
+// null for a text without a template.
+function asked(store: TokenStore, textOf: TokenText): Asked | null {
   if (textOf(store.ids[0] ?? -1).trim() !== OPENS) return null;
-  const found = known.get(store);
-  if (found !== undefined) return found;
-  const texts = store.ids.slice(0, numPrompt).map((token) => textOf(token).trim()),
-    start = texts.findLastIndex((text, i) => text === USER && texts[i - 1] === OPENS),
-    end = texts.indexOf(CLOSES, start);
-  const range: Range | null = start < 0 || end < 0 ? null : [start + 2, end]; // behind the line's end
-  known.set(store, range);
-  return range;
+  let found = known.get(store);
+  if (found === undefined) known.set(store, (found = findAsked(store.ids.map((token) => textOf(token).trim()))));
+  return found;
+}
+
+function findAsked(texts: string[]): Asked | null {
+  const opened = texts.findLastIndex((text, i) => text === OPENS && texts[i + 1] === USER),
+    start = opened + NUM_OPENING,
+    end = texts.indexOf(CLOSES, start),
+    answers = texts.indexOf(OPENS, end);
+  return opened < 0 || end < 0 || answers < 0 ? null : { start, end, answer: answers + NUM_OPENING };
 }
 
 // For a token of a template: one word where its run begins in a block, and none behind that; null for other tokens.
-export function templateWord(request: RequestRecord, position: number, size: number, textOf: TokenText) {
-  const range = position < request.numPrompt ? asked(request, textOf) : null;
-  if (!range || (position >= range[0] && position < range[1])) return null;
-  return position % size === 0 || position === range[1] ? FOLDED : "";
+export function templateWord(store: TokenStore, position: number, size: number, textOf: TokenText) {
+  const found = asked(store, textOf);
+  if (!found || position >= found.answer || (position >= found.start && position < found.end)) return null;
+  return position % size === 0 || position === found.end ? FOLDED : "";
 }

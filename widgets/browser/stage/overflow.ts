@@ -42,7 +42,7 @@ export class Overflow {
     if (below && noun && count) {
       write(this.count, `+${count} `);
       write(this.nouns, `${noun}${count > 1 ? "s" : ""} `);
-      write(this.arrow, right ? "↓  more →" : "↓");
+      write(this.arrow, right ? "↓ →" : "↓");
     } else {
       write(this.count, "");
       write(this.nouns, "");

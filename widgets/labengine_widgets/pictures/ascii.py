@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count
 
+from labengine.events import ViolationFound
 from labengine.record.fold_state import Key
 from labengine.record.snapshot import BlockState, RequestState, Snapshot, map_key
 from labengine.record.timeline import Timeline
-from labengine.record.wording import group_name, request_name
+from labengine.record.wording import counted, group_name, request_name
 from labengine_widgets.pictures.lettering import numbers_in
 from labengine_widgets.words.names import content_name
 
@@ -25,7 +26,7 @@ def block_map(snapshot: Snapshot, timeline: Timeline | None = None) -> str:
     """
     letters = content_letters(snapshot, timeline)
     cell, doubled = _cells(snapshot, letters), doubled_blocks(snapshot)
-    lines = [_score(snapshot), "", *_pool(snapshot, cell, doubled), ""]
+    lines = [_score(snapshot, violation_count(snapshot, timeline)), "", *_pool(snapshot, cell, doubled), ""]
     lines += _tables(snapshot)
     lines += [_map(snapshot, letters), _queue(snapshot), "", _legend(cell)]
     return "\n".join([*lines, "!! in the tables of two groups: one overwrites the other"] if doubled else lines)
@@ -90,10 +91,17 @@ def _cells(snapshot: Snapshot, letters: dict[str, str]) -> list[str]:
     return signs
 
 
-def _score(snapshot: Snapshot) -> str:
+def violation_count(snapshot: Snapshot, timeline: Timeline | None) -> str:
+    """Return how many violations were found up to the snapshot's step, as words; empty for none."""
+    found = () if timeline is None else timeline.of_kind(ViolationFound)
+    num = sum(one.step <= snapshot.step for one in found)
+    return counted(num, "violation") if num else ""
+
+
+def _score(snapshot: Snapshot, violations: str) -> str:
     return (
         f"step {snapshot.step} · {snapshot.num_used_blocks} of {len(snapshot.blocks)} blocks used"
-        f" · {len(snapshot.prefix_map)} findable · {len(snapshot.lost_blocks)} lost"
+        f" · {len(snapshot.prefix_map)} findable · {len(snapshot.lost_blocks)} lost{violations and f' · {violations}'}"
     )
 
 

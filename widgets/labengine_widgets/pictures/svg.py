@@ -10,7 +10,7 @@ from labengine.record.fold_state import Key
 from labengine.record.snapshot import BlockState, RequestState, Snapshot, map_key
 from labengine.record.timeline import Timeline
 from labengine.record.wording import counted, group_name, joined, readable, request_name
-from labengine_widgets.pictures.ascii import content_letter, content_letters, doubled_blocks
+from labengine_widgets.pictures.ascii import content_letter, content_letters, doubled_blocks, violation_count
 from labengine_widgets.pictures.lettering import numbers_in
 from labengine_widgets.words.names import content_name, content_number
 from labengine_widgets.words.tier import KnownTier, known_tier
@@ -19,6 +19,9 @@ HUES = ("#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00")
 """Okabe and Ito's palette; contents get hues in order of appearance, as in the browser half."""
 
 LOST_HUE = "#d55e00"
+ALARM = "#b00020"
+OTHER = "of other tokens"
+"""In place of a block's tokens, where its KV is not theirs: which they are, only the slots in a live view say."""
 
 WIDTH = 900
 MAX_CARDS = 64
@@ -54,7 +57,13 @@ def block_map_svg(
     tier = known_tier(timeline)
     letters = content_letters(snapshot, timeline)
     picture = _Picture(snapshot, token_text, letters, _misnamed(snapshot, letters, timeline))
-    body = picture.head(readable(title, 120)) + picture.pool() + picture.tables() + picture.map() + picture.queue()
+    body = (
+        picture.head(readable(title, 120), violation_count(snapshot, timeline))
+        + picture.pool()
+        + picture.tables()
+        + picture.map()
+        + picture.queue()
+    )
     body += picture.tier(tier, {} if timeline is None else numbers_in(timeline, tier))
     height, summary = picture.y + 8, escape(_summary(snapshot))
     return (
@@ -117,14 +126,15 @@ class _Picture:
         self.misnamed = misnamed or {}
         self.y = 0.0
 
-    def head(self, title: str) -> str:
+    def head(self, title: str, violations: str) -> str:
         """Draw title and score."""
         used, total = str(self.snapshot.num_used_blocks), len(self.snapshot.blocks)
         found, lost = len(self.snapshot.prefix_map), len(self.lost)
         facts = f"used of {total} · {found} findable · {lost} lost · step {self.snapshot.step}"
         self.y = 74
         big = _text(16, 60, used, size=34, bold=True)
-        return _text(16, 24, title, color=_SOFT) + big + _text(26 + 22 * len(used), 60, facts, size=15)
+        alarm = _text(WIDTH - 16, 60, violations, size=15, bold=True, color=ALARM, anchor="end") if violations else ""
+        return _text(16, 24, title, color=_SOFT) + big + _text(26 + 22 * len(used), 60, facts, size=15) + alarm
 
     def pool(self) -> str:
         """Draw a card per block, or a small square in a larger pool."""
@@ -214,13 +224,16 @@ class _Picture:
             return name + _text(right, y + 15, "null", size=11, color=_SOFT, anchor="end")
         if not is_live:
             return name + (self._kept(block, right, y, y + h - 7, letter) if letter else "")
-        text = readable(joined([readable(self.token_text(t), 24) for t in block.token_ids[:8]]), 14)
+        is_other = block.block_id in self.misnamed
+        text = (
+            OTHER if is_other else readable(joined([readable(self.token_text(t), 24) for t in block.token_ids[:8]]), 14)
+        )
         owners = " ".join(request_name(i) for i in block.owners[:5]) + (" lost" if block.block_id in self.lost else "")
         owners += ", twice!" if block.block_id in self.doubled else ""
         return (
             name
             + _text(right, y + 15, f"ref {block.ref_count}", size=11, anchor="end")
-            + _text(x + 6, y + 33, text, size=11)
+            + _text(x + 6, y + 33, text, size=11, color=ALARM if is_other else _INK)
             + _text(x + 6, y + h - 7, owners, size=12, bold=True)
             + self._letter(block, right, y + h - 7, letter)
         )

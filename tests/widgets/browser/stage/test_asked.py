@@ -74,7 +74,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
     [right] = exercise._right_answers()
 
     def check_click(page: ExercisePage) -> None:
-        assert "Which block is taken first?" in page.text(WORDS) and "Click on a block." in page.text(WORDS)
+        assert "Which block does it take first?" in page.text(WORDS) and "Click on a block." in page.text(WORDS)
         page.move_to(0)
         page.press("End")
         assert (page.page.locator(".le-queue-is-next").count(), page.text(".le-queue-summary")) == (

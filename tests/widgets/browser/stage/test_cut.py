@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
+from itertools import filterfalse
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from labengine import Drafts, FixedDrafts, Lab, Parts
 from labengine import events as ev
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
+from tools.site.notebook_runs import Run, executed, has_weights, kept_path, loaded, notebooks
 from widgets.browser.stage.dashboard_page import View, _ticked
 from widgets.compare.compare_page import ComparePage, show_comparison
 
@@ -29,11 +32,14 @@ CUT = """() => {
   const words = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   for (let at = words.nextNode(); at; at = words.nextNode()) {
     range.selectNodeContents(at);
-    const text = range.getBoundingClientRect();
-    if (!at.textContent.trim() || !text.width || at.parentElement.closest(".le-tables-words, .le-layer")) continue;
+    const text = range.getBoundingClientRect(),
+      isNoSentence = at.parentElement.closest(".le-tables-words, .le-tables-brief, .le-layer"),
+      isOptional = at.parentElement.matches(".le-explained");
+    if (!at.textContent.trim() || !text.width || isNoSentence) continue;
     for (let frame = at.parentElement; frame !== root.parentElement; frame = frame.parentElement) {
       const { overflowX, overflowY } = getComputedStyle(frame), box = frame.getBoundingClientRect();
-      if (overflowY === "auto") break;
+      const isLeftOut = isOptional && overflowY === "hidden" && text.top > box.bottom - 4;
+      if (overflowY === "auto" || isLeftOut) break;
       const isWide = overflowX === "hidden" && (text.left < box.left - 2 || text.right > box.right + 2);
       const isHigh = overflowY === "hidden" && text.bottom > box.bottom + 4;
       if (isWide || isHigh) cut.push(at.textContent);
@@ -41,12 +47,59 @@ CUT = """() => {
   }
   return cut;
 }"""
-"""The newest words of a request stay in sight: a long text of its begins with an ellipsis, and is no sentence."""
+"""A request's text is no sentence: a long one begins or ends with an ellipsis."""
+
+CUT_IN_VIEW = f"""async ([recordings, arrangement, widths]) => {{
+  const cell = document.getElementById("cell"), found = new Set(), cutNow = {CUT};
+  const frame = () => new Promise(requestAnimationFrame);
+  const {{ mount }} = await import("/widget.js");
+  const stage = await mount(cell, recordings.map((one) => JSON.stringify(one)), arrangement);
+  const {{ track }} = stage, stops = track.guided?.map(([, position]) => position) ?? [];
+  for (const width of widths) {{
+    cell.style.width = `${{width}}px`;
+    await frame();
+    await frame();
+    for (const position of [stage.position, ...stops, track.end]) {{
+      stage.moveTo(position);
+      await frame();
+      for (const text of cutNow()) found.add(`${{text}} (${{width}} pixels, position ${{position}})`);
+    }}
+  }}
+  stage.close();
+  return [...found];
+}}"""
+"""What is cut where a recording opens, at the stops of its guide, and at its end."""
 
 
 class AcceptsAll(Drafts):
     def num_accepted(self, drafts: Any, sampled: Any) -> int:
         return len(drafts)
+
+
+def check_run(run: Run) -> None:
+    """Look at all views of a notebook, one after the other, in one page."""
+
+    def run_in(pages: BarePages) -> None:
+        with pages.lent(max(WIDTHS) + 40, 900) as bare:
+            bare.show('<body data-jp-theme-light="true"><div id="cell"></div></body>')
+            for view in run.views.values():
+                if "recordings" in view:
+                    shown = [view["recordings"], view["arrangement"], WIDTHS]
+                    assert bare.page.evaluate(CUT_IN_VIEW, shown) == []
+
+    BROWSER.run(run_in)
+
+
+@pytest.mark.parametrize("path", filter(has_weights, notebooks()), ids=lambda path: path.stem)
+def test_no_sentence_of_a_recorded_notebook_is_cut(path: Path) -> None:
+    """The recordings behind the site's pages open, too."""
+    check_run(loaded(kept_path(path)))
+
+
+@pytest.mark.sweep  # runs the notebook
+@pytest.mark.parametrize("path", filterfalse(has_weights, notebooks()), ids=lambda path: path.stem)
+def test_no_sentence_of_a_notebook_that_is_run_is_cut(path: Path) -> None:
+    check_run(executed(path))
 
 
 def guessing(**settings: Any) -> Lab:

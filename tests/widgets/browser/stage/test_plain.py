@@ -21,6 +21,16 @@ GRID = """() => {
 }"""
 
 
+POOL_WORDS = """() => {
+  const { stage } = document.querySelector(".labengine"), { scene } = stage.sides[0],
+    pool = stage.shows.find(({ view }) => view.grid).view;
+  return [...Array(scene.numBlocks).keys()].map((id) => scene.block(id)).filter((one) => one.isHashed).map((block) => {
+    const { text } = pool.textOf(scene, block.id, block);
+    return block.tokens.map((token, slot) => text(token, slot)).join("").trim();
+  });
+}"""
+
+
 def test_python_asks_for_it_by_name() -> None:
     with Lab("simulated", num_blocks=12, block_size=4) as lab:
         plain, other = lab.view("pool", plain=True), lab.view("pool")
@@ -123,11 +133,13 @@ def test_a_dashboard_has_the_panels_that_are_named(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.browser
 def test_a_chat_template_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the rows of the tables, as in the pool: one word where its run begins, and the user's own words."""
-    template = "<|im_start|> system Be kind <|im_end|> <|im_start|> user : {} <|im_end|> <|im_start|> assistant"
+    """In the rows of the tables and in the pool, of freed blocks too: one word where its run begins."""
+    template = "<|im_start|> system Be kind <|im_end|> <|im_start|> user : {} <|im_end|> <|im_start|> assistant :"
     events, words = played((template.format("What now ?"), 2), num_blocks=6, block_size=8)
 
     def check(view: View) -> None:
+        first, second = view.page.evaluate(POOL_WORDS)  # freed, and still cached
+        assert first == "[template]" and second.startswith("What now ? [template] "), "and the answer's first word"
         view.page.evaluate("() => document.querySelector('.labengine').stage.step(-1)")
         view.page.locator(".le-tables-fold").first.click()
         view.page.evaluate(FRAME)

@@ -53,7 +53,7 @@ def test_page_up_goes_where_lab_back_goes_and_page_down_takes_it_back() -> None:
     def check(view: View) -> None:
         timeline = recorded(view)
         view.press("End")
-        wanted = [timeline.end, *(steps_before(timeline, None, n) for n in range(1, 6))]
+        wanted = [timeline.end, *(steps_before([timeline], [None], n)[0] for n in range(1, 6))]
         seen = [int(view.data("moment"))]
         for _ in range(5):
             view.press("PageUp")
@@ -74,11 +74,11 @@ def test_from_anywhere_the_keys_move_and_agree_with_the_lab() -> None:
             view.move_to(moment)
             view.press("PageUp")
             back = int(view.data("moment"))
-            assert back < moment and back == steps_before(timeline, moment, 1), moment
+            assert back < moment and (back,) == steps_before([timeline], [moment], 1), moment
             view.move_to(moment)
             view.press("PageDown")
             on = int(view.data("moment"))
-            assert on > moment and on == steps_after(timeline, moment, 1), moment
+            assert on > moment and (on,) == steps_after([timeline], [moment], 1), moment
 
     show_dashboard(check, five_steps())
 

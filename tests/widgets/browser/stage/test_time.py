@@ -151,16 +151,27 @@ def test_a_marked_moment_shows_what_has_changed_since() -> None:
     show_dashboard(check, merging_step())
 
 
-@pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<svg "), ("CSV", b"block,ref_count")])
-def test_a_view_is_saved_as_a_file(kind: str, begins: bytes) -> None:
+@pytest.mark.parametrize(
+    ("place", "kind", "begins"),
+    [
+        ("pool", "PNG", b"\x89PNG"),
+        ("pool", "CSV", b"block,ref_count"),
+        ("tables", "PNG", b"\x89PNG"),
+        ("tables", "SVG", b"<svg "),
+        ("view", "CSV", b"of,id,from_moment,"),
+    ],
+)
+def test_a_view_is_saved_as_a_file(place: str, kind: str, begins: bytes) -> None:
     def check(view: View) -> None:
-        panel = view.page.locator(".le-pool-panel")
+        view.page.get_by_role("tab", name="Timeline", exact=True).click()
+        panel = view.page.locator(".le-drawer" if place == "view" else f".le-{place}-panel")
         panel.get_by_title("save this view as PNG, SVG or CSV").click()
         with view.page.expect_download() as download:
             panel.get_by_role("button", name=kind, exact=True).click()
         data = download.value.path().read_bytes()
-        assert data.startswith(begins) and len(data) > 200
-        if kind == "CSV":
+        assert data.startswith(begins) and len(data) > 90
+        assert download.value.suggested_filename == f"labengine-{place}.{kind.lower()}"
+        if (place, kind) == ("pool", "CSV"):
             assert b"'=cmd" in data, "a spreadsheet must not take a token for a formula"
 
     show_dashboard(check, overwriting_step(), dict.fromkeys(range(200), "=cmd"))

@@ -102,7 +102,7 @@ const LOWER = ["map", "queue"];
 
 export class Column {
   name = element("span", "le-column-name le-clip");
-  role = element("span", "le-column-role le-clip");
+  role = element("span", "le-column-role");
   score = new PairScore(this.side);
   alarms = [new AlarmCount(this.stage, this.side), new CrashSign(this.stage, this.side)] as const;
   line = element("span", "le-column-line", {}, this.name, this.role, ...this.alarms.map((one) => one.element));
@@ -123,7 +123,7 @@ export class Column {
     for (const one of [this.head, this.element]) one.dataset.side = String(side.index);
     this.head.addEventListener("click", choose);
     for (const { shown } of this.panels) shown.isShown = isShown;
-    for (const made of this.panels) explain(made);
+    for (const [i, made] of this.panels.entries()) if (PANELS[i] !== "queue") explain(made);
     this.element.append(this.lower);
     this.overflow = this.panels.map((made, i) => overflowIn(made, PANELS[i])).filter((one) => one !== null);
   }
@@ -199,6 +199,8 @@ function overflowIn(made: Panel, name: string) {
 
 // The first clause of the heading's explanation as text beside it, where there is room.
 function explain(made: Panel) {
-  const heading = made.querySelector<HTMLElement>("h3 > span") as HTMLElement;
-  heading.after(element("span", "le-explained le-clip", heading.title.replace(/[;.].*$/, "")));
+  const heading = made.querySelector<HTMLElement>("h3 > span") as HTMLElement,
+    both = element("span", "le-explaining");
+  heading.replaceWith(both);
+  both.append(heading, element("span", "le-explained", heading.title.replace(/[;.].*$/, "")));
 }

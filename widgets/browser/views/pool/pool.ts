@@ -4,6 +4,7 @@
 import { element, takeKey } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
 import type { Misnamed } from "../../model/alarms.ts";
+import { blockText } from "../../model/blocks.ts";
 import { templateWord } from "../../model/chat_template.ts";
 import { counted } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
@@ -245,14 +246,13 @@ class Pool {
     }
   }
 
-  // A block's texts by the request that holds it: its chat template is folded.
+  // A block's texts, of which a chat template is folded.
   textOf(scene: Scene, id: number, block: Block | null) {
     const textOf = (token: number) => this.side.text(token),
-      request = scene.requests.get(block?.owners[0] ?? -1),
-      size = block?.size ?? 1,
-      first = (request?.tables[0].indexOf(id) ?? -1) * size;
-    if (!block || !request || first < 0) return { text: textOf, isFolded: false };
-    const folded = (slot: number) => templateWord(request, first + slot, size, textOf);
+      text = block && blockText(scene, id);
+    if (!text) return { text: textOf, isFolded: false };
+    const { size } = block,
+      folded = (slot: number) => templateWord(text.store, text.start + slot, size, textOf);
     return {
       text: (token: number, slot: number) => folded(slot) ?? textOf(token),
       isFolded: Boolean(folded(0)) && folded(block.fill - 1) === "",

@@ -292,7 +292,7 @@ function makeSeat() {
     tag: make("span", "le-queue-tag"),
     bead: make("span"),
     sign: make("span", "le-queue-sign"),
-    why: make("span", "le-queue-why le-clip le-fine"),
+    why: make("span", "le-queue-why le-fine"),
   };
   return Object.assign(make("li", "le-queue-seat le-row", {}, ...Object.values(parts)), parts);
 }

@@ -76,7 +76,7 @@ export function placesOf(view: TablesView, request: number, group: number, layou
   const textAt = (position: number) => {
     const image = record.store.imageAt(position);
     if (image) return ` ${imageWord(image)}`;
-    return templateWord(record, position, size, (one) => side.text(one)) ?? side.text(shown[position]);
+    return templateWord(record.store, position, size, (one) => side.text(one)) ?? side.text(shown[position]);
   };
   return Array.from({ length: numPlaces(scene, facts, request, group) }, (_, index) => {
     const id = table[index],
