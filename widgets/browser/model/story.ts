@@ -238,12 +238,6 @@ export class Story {
     return TOPICS[this.recording.kind(i) as EventKind] ?? 0;
   }
 
-  stateAt(request: number, moment: number) {
-    const lane = this.lanes.get(request),
-      index = lane ? countUpTo(lane.at, moment - 1) - 1 : -1;
-    return lane && index >= 0 ? lane.state[index] : null;
-  }
-
   lifeAt(block: number, moment: number) {
     const band = this.bands[block],
       index = band ? countUpTo(band.at, moment - 1) - 1 : -1;

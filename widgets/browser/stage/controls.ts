@@ -33,19 +33,13 @@ export class Controls {
   );
   reset = button("Reset", "Empty the engine", () => this.command("reset"));
   submit = button("Add", "Add the requests to the waiting line");
-  message = element("div", "le-message le-clip", { role: "status" });
+  notice = new Notice(this.stage, "le-message le-clip");
+  message = this.notice.element;
   form = element("form", "le-form le-row");
   buttons = element("div", "le-buttons", {}, this.step, this.phase, this.run, this.reset);
   element = element("div", "le-controls le-row", {}, this.form, this.buttons);
-  error = "";
-  advice = ""; // for a step that had nothing to do
-  note?: string;
   isRunning = false;
   isTyped = false; // a prompt was written that has not been added yet
-  failures?: string[];
-  stopped?: string;
-  absence?: string;
-  hint?: string;
 
   constructor(readonly stage: Stage) {
     const fields = { Prompt: this.prompt, copies: this.copies, "max tokens": this.maxTokens, ...this.options };
@@ -60,10 +54,8 @@ export class Controls {
     this.prompt.addEventListener("input", () => this.onPrompt());
     stage.on("status", () => this.showStatus());
     stage.on("answer", (answer) => this.showAnswer(answer));
-    stage.on("silence", () => this.showSilence());
     stage.on("gone", () => this.showGone());
     stage.on("present", () => this.showPresence());
-    stage.on("failure", (message) => this.showError(message));
     stage.on("began", () => this.showStatus());
   }
 
@@ -85,14 +77,12 @@ export class Controls {
     if (this.isTyped) this.add();
     this.command(action);
     if (!isIdle) return;
-    this.advice = "Add a prompt first: no request is waiting or running.";
-    this.showMessage();
+    this.notice.say({ advice: "Add a prompt first: no request is waiting or running." });
   }
 
   onPrompt() {
     this.isTyped = this.prompt.value.trim() !== "";
-    this.advice = "";
-    this.showMessage();
+    this.notice.say({ advice: "" });
   }
 
   // True if some request is not finished at the newest moment, which need not be the one that is shown.
@@ -104,104 +94,82 @@ export class Controls {
   }
 
   command(action: string, fields?: Record<string, unknown>) {
-    this.error = this.advice = "";
+    this.notice.say({ error: "", advice: "" });
     this.pending.push(action);
-    setTimeout(() => this.showMessage(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
+    setTimeout(() => this.showWork(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
     this.stage.command(action, fields);
   }
 
   showStatus() {
     const { status, isLive, hasControls } = this.stage;
     this.element.hidden = !hasControls;
-    this.note = status.note || "";
-    this.message.hidden = !isLive && !this.note;
+    this.message.hidden = !isLive && !status.note;
     for (const name of Object.keys(this.options) as RequestOption[])
       put(this.options[name].parentElement as HTMLElement, "hidden", !status.request_options?.includes(name));
     this.isRunning = status.running;
     write(this.run, status.running ? "Pause" : "Run");
     for (const one of [this.step, this.phase]) put(one, "disabled", status.running);
-    this.failures = status.listener_failures || [];
-    this.stopped = (!status.running && status.stopped) || "";
-    this.showMessage();
+    this.notice.say({ note: status.note, stopped: status.running ? "" : status.stopped });
   }
 
   showAnswer(answer: WireContent) {
     const at = this.pending.indexOf(answer.action ?? "");
     if (at >= 0) this.pending.splice(at, 1);
-    if (answer.action === "predict" || answer.action === "wish") return this.showMessage(); // the question says it
-    this.error = answer.error ? `${answer.action}: ${answer.error}` : "";
+    this.showWork();
+    if (answer.action === "predict" || answer.action === "wish") return; // the question says it
+    this.notice.say({ error: answer.error ? `${answer.action}: ${answer.error}` : "" });
     if (!answer.error && answer.action === "add") this.prompt.select();
-    this.showMessage();
   }
 
-  showError(message: string) {
-    this.error = message;
-    this.showMessage();
-  }
-
-  showSilence() {
-    this.absence = this.stage.wire.absence.silence;
-    this.showMessage();
+  showWork() {
+    this.notice.say({ working: this.pending.length ? `working: ${this.pending[0]} …` : "" });
   }
 
   showGone() {
     this.pending = [];
-    this.absence = this.stage.wire.absence.gone;
+    this.showWork();
     for (const one of [this.step, this.phase, this.run, this.reset, this.submit]) one.disabled = true;
-    this.showMessage();
   }
 
   showPresence() {
-    if (!this.absence) return;
-    this.absence = "";
     this.run.disabled = this.reset.disabled = this.submit.disabled = false;
     this.showStatus();
   }
 
   // A hint on the next action, if there is no more important message.
   paint() {
-    const { player } = this.stage;
-    const hint = player.isHeld ? "The step waits until you can see it: scroll up, or press Play." : "";
-    if (hint === (this.hint || "")) return;
-    this.hint = hint;
-    this.showMessage();
-  }
-
-  showMessage() {
-    const failure = this.failures?.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
-    const working = this.pending.length ? `working: ${this.pending[0]} …` : "",
-      isWrong = Boolean(this.absence || this.error || failure);
-    write(
-      this.message,
-      this.absence || this.error || failure || working || this.advice || this.note || this.stopped || this.hint || "",
-    );
-    put(this.message, "title", this.message.textContent);
-    this.message.classList.toggle("le-error", isWrong);
+    const { isHeld } = this.stage.player;
+    this.notice.say({ hint: isHeld ? "The step waits until you can see it: scroll up, or press Play." : "" });
   }
 }
 
-// The message of a view without controls: its kernel is gone or does not answer, or a callback has raised.
-export class Notice {
-  element = element("div", "le-notice le-error", { role: "status" });
-  words = { absence: "", failure: "", listener: "" };
+// What there is to say, most important first; the first three are wrong.
+const RANKS = ["absence", "error", "listener", "working", "advice", "note", "stopped", "hint"] as const;
+const WRONG: readonly string[] = ["absence", "error", "listener"];
 
-  constructor(stage: Stage) {
-    const say = (kind: keyof Notice["words"], text: string) => this.say(kind, text);
-    stage.on("gone", () => say("absence", stage.wire.absence.gone));
-    stage.on("silence", () => say("absence", stage.wire.absence.silence));
-    stage.on("present", () => say("absence", ""));
-    stage.on("failure", (message) => say("failure", message));
-    stage.on("status", ({ listener_failures: failures = [] }) =>
-      say("listener", failures?.length ? `A listener was dropped because it raised ${failures.at(-1)}` : ""),
+// One message of those that there are: the kernel is gone or does not answer, a callback has raised ...
+export class Notice {
+  element = element("div", this.className, { role: "status" });
+  words: { [Kind in (typeof RANKS)[number]]?: string | null } = {};
+
+  constructor(
+    readonly stage: Stage,
+    readonly className = "le-notice",
+  ) {
+    stage.on("gone", () => this.say({ absence: stage.wire.absence.gone }));
+    stage.on("silence", () => this.say({ absence: stage.wire.absence.silence }));
+    stage.on("present", () => this.say({ absence: "" }));
+    stage.on("failure", (error) => this.say({ error }));
+    stage.on("status", ({ listener_failures: failures }) =>
+      this.say({ listener: failures?.length ? `A listener was dropped because it raised ${failures.at(-1)}` : "" }),
     );
-    this.say("absence", "");
   }
 
-  say(kind: keyof Notice["words"], text: string) {
-    this.words[kind] = text;
-    const { absence, failure, listener } = this.words,
-      said = absence || failure || listener;
-    write(this.element, said);
-    this.element.hidden = !said;
+  say(words: Notice["words"]) {
+    Object.assign(this.words, words);
+    const kind = RANKS.find((one) => this.words[one]);
+    write(this.element, (kind && this.words[kind]) ?? "");
+    put(this.element, "title", this.element.textContent);
+    this.element.classList.toggle("le-error", WRONG.includes(kind ?? ""));
   }
 }

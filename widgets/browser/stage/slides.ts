@@ -63,10 +63,6 @@ export class Slides {
     );
     motion.onfinish = motion.oncancel = () => chip.remove();
   }
-
-  clear() {
-    for (const chip of this.layer.querySelectorAll(".le-ghost")) chip.remove();
-  }
 }
 
 function middleIn(shown: HTMLElement, origin: DOMRect): Point | null {

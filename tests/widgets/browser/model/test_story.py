@@ -22,7 +22,8 @@ AT = """
     const { life, key, owner, refs } = story.lifeAt(id, moment);
     return [life, key, owner, refs];
   });
-  const states = (moment) => [...story.lanes.keys()].map((id) => [id, story.stateAt(id, moment)]);
+  const states = (moment) => [...story.lanes].map(([id, lane]) =>
+    [id, lane.state[lane.at.findLastIndex((at) => at < moment)] ?? null]);
   return moments.map((moment) => ({ lives: lives(moment), states: states(moment) }));
 }
 """
