@@ -36,7 +36,7 @@ export class AskedQuestion {
     another: button("Another one", "the same question about new numbers", () => this.wish("another")),
   };
   wishes = element("span", "le-asked-wishes le-wrap", {}, ...Object.values(this.buttons));
-  element = element("form", "le-asked le-row", { noValidate: true }); // what is wrong with a number is said in the picture
+  element = element("form", "le-asked le-row", { noValidate: true }); // what is wrong with a number is said here
   marked: Record<keyof typeof MARKS, HTMLElement[]> = { said: [], truth: [] };
   refused = ""; // why the newest answer was not taken
   wasNextHidden = false;

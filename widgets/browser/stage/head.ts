@@ -18,7 +18,7 @@ const FACTS: [name: "peak" | "findable" | "lost", words: string, title: string][
 ];
 
 // Used, peak, findable, lost: of one side.
-export class Score {
+class Score {
   number = element("b", "", "0");
   total = element("span");
   used = element("span", "le-used", {}, this.number, this.total);

@@ -147,7 +147,7 @@ function indexOf(positions: number[], position: number) {
 
 const THUMB = 16; // px: a slider's ends are half its thumb away from its edges
 
-export class Flag {
+class Flag {
   flag = element("i", "le-flag", { hidden: true });
   element = element("span", "le-slide", {}, this.slider, this.flag);
   left?: string;

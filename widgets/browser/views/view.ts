@@ -16,11 +16,6 @@ export interface Rect extends Point {
   h: number;
 }
 
-export interface Size {
-  width: number;
-  height: number;
-}
-
 // An element's edges.
 export interface Box {
   left: number;

@@ -100,7 +100,7 @@ export class Columns {
 const PANELS = ["tables", "pool", "tier", "map", "queue"];
 const LOWER = ["map", "queue"];
 
-export class Column {
+class Column {
   name = element("span", "le-column-name le-clip");
   role = element("span", "le-column-role");
   score = new PairScore(this.side);

@@ -42,7 +42,8 @@ export class Bands {
     if (rows.isBinned) paintDensity(ink, story, axis, rows);
     else for (const block of rows.ids) if (story.bands[block]) this.paintBand(ink, rows, scene, block);
     if (!rows.numIdle) return;
-    const words = `${rows.numIdle.toLocaleString("en")} of ${story.numBlocks.toLocaleString("en")} blocks were never used`,
+    const [idle, all] = [rows.numIdle, story.numBlocks].map((count) => count.toLocaleString("en")),
+      words = `${idle} of ${all} blocks were never used`,
       y = rows.top + rows.numRows * rows.height + IDLE / 2;
     ink.label(words, axis.left + 4, y, { color: ink.theme.soft });
   }
