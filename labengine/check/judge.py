@@ -98,18 +98,6 @@ class Judge:
         self._changed_requests.discard(event.request_id)
         self._blocks |= self._state.forget(event.request_id)
 
-    def note_load(self, event: ev.BlocksLoaded) -> None:
-        """Tell the oracle about blocks filled from the external tier."""
-        self.oracle.loaded(event.request_id, event.transfers)
-
-    def note_received(self, event: ev.RequestReceived) -> None:
-        """Tell the oracle about blocks filled from another lab."""
-        self.oracle.received(event)
-
-    def note_save(self, event: ev.BlocksSaved) -> None:
-        """Tell the oracle about blocks copied to the external tier."""
-        self.oracle.saved(event.transfers)
-
     def note_rollback(self, event: ev.StepRolledBack) -> None:
         """Have everything judged anew: a rollback does not report single table entries."""
         self._is_torn = True

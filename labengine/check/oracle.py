@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from labengine.check.differences import Misread, contents_unlike, kv_unlike
@@ -10,7 +10,7 @@ from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks,
 from labengine.check.states import States
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.events import BlockCached, RequestReceived, Transfer
+from labengine.events import BlockCached, BlocksLoaded, BlocksSaved, RequestReceived
 from labengine.record.snapshot import GroupState
 from labengine.record.wording import counted
 
@@ -101,23 +101,23 @@ class Oracle:
             self.memory.write(block_id, group, 0, kv.identities, None)
             self._delivered.add(block_id)
 
-    def loaded(self, request_id: int, transfers: Iterable[Transfer]) -> None:
+    def loaded(self, event: BlocksLoaded) -> None:
         """Record blocks that came from the external tier; by their keys, where nothing else is known of them.
 
         A block that the tier has not written keeps its content, whatever the event says.
         """
         self._give_up_torn_forward()
-        for group, index, block_id, block_hash in transfers:
+        for group, index, block_id, block_hash in event.transfers:
             if block_id not in self.memory.arriving:
                 continue
             self.memory.arriving.remove(block_id)
             if block_id in self._delivered:
                 self._delivered.remove(block_id)
-                self.memory.claim(block_id, request_id)
+                self.memory.claim(block_id, event.request_id)
                 continue
             start, end = self.span(group, index)
-            claimed = self._identities.up_to(request_id, end)[start:end]
-            self.memory.load((group, block_hash), block_id, claimed, request_id)
+            claimed = self._identities.up_to(event.request_id, end)[start:end]
+            self.memory.load((group, block_hash), block_id, claimed, event.request_id)
             self._disturb(block_id)
 
     def received(self, event: RequestReceived) -> None:
@@ -157,9 +157,9 @@ class Oracle:
         start, end = self.span(event.group, event.index)
         return self._identities.up_to(event.request_id, end)[start:end]
 
-    def saved(self, transfers: Iterable[Transfer]) -> None:
+    def saved(self, event: BlocksSaved) -> None:
         """Record blocks that were copied to the external tier."""
-        for group, _, block_id, block_hash in transfers:
+        for group, _, block_id, block_hash in event.transfers:
             self.memory.save((group, block_hash), block_id)
 
     def release(self, request_id: int) -> None:

@@ -79,6 +79,11 @@ class Exercise(ABC):
     def how_to_answer(self) -> str:
         """One sentence on how to answer, with the signature where there is one."""
 
+    @property
+    def _size(self) -> str:
+        """About how many lines the solution has, behind its name; empty if that is not said."""
+        return f" (about {counted(self.text.num_lines, 'line')})" if self.text.num_lines else ""
+
     @abstractmethod
     def show(self, answer: Any = None) -> Any:
         """Draw what an answer does, or what the question is about."""

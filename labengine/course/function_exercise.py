@@ -81,8 +81,7 @@ class FunctionExercise(CodeExercise):
     def how_to_answer(self) -> str:
         """The signature, the lines that it takes, and the call that checks."""
         name = called(self.right_answer)
-        size = f" (about {_lines(self.text.num_lines)})" if self.text.num_lines else ""
-        return f"Write `{name}({', '.join(self._names)})`{size}, and check it with `.check({name})`."
+        return f"Write `{name}({', '.join(self._names)})`{self._size}, and check it with `.check({name})`."
 
     @property
     def _names(self) -> list[str]:
@@ -184,10 +183,6 @@ class FunctionExercise(CodeExercise):
             yours = [] if outcomes is None else [outcomes[place].problem or _short(outcomes[place].value)]
             rows.append([*map(_short, self.cases[number]), *yours, _short(self._expected[number].value)])
         return TextTable([head, *rows])
-
-
-def _lines(number: int) -> str:
-    return "1 line" if number == 1 else f"{number} lines"
 
 
 def _outcome(function: Callable[..., Any], case: Case) -> CallOutcome:

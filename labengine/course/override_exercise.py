@@ -45,15 +45,15 @@ class WithOverride(CodeExercise):
         self.workloads, self.maker = tuple(workloads), maker
         self._reference = maker.with_override(right_answer)
         self._is_sorted = False
+        self._mistaken: dict[int, list[object]] = {}
+        """What the engine does with each common mistake, once that was asked for."""
 
     @property
     def how_to_answer(self) -> str:
         """The signature of the method, and the call that checks."""
         name, answer = called(self.right_answer), self.right_answer
         what = f"`{_class_signature(answer)}`" if isclass(answer) else f"`{_signature(answer)}`"
-        size = f" (about {self.text.num_lines} lines)" if self.text.num_lines > 1 else ""
-        size = " (about 1 line)" if self.text.num_lines == 1 else size
-        return f"Write {what}{size}, and check it with `.check({name})`."
+        return f"Write {what}{self._size}, and check it with `.check({name})`."
 
     def show(self, answer: Any = None, *, workload: int = 0) -> Any:
         """Return both engines side by side after a workload (0: the smallest): as it should be, and with the answer.
@@ -141,11 +141,12 @@ class WithOverride(CodeExercise):
                 found.append(trial.behaviour)
         return found
 
-    def _fitting_hint(self, parts: Parts) -> str:
+    def _fitting_hint(self, behaviour: Sequence[object]) -> str:
         """Return the hint of the common mistake with which every workload goes the same way."""
-        behaviour = self._behaviour(parts) if self.mistakes else []
-        for mistake, hint in self.mistakes:
-            if self._behaviour(self.maker.with_override(mistake)) == behaviour:
+        for place, (mistake, hint) in enumerate(self.mistakes):
+            if place not in self._mistaken:
+                self._mistaken[place] = self._behaviour(self.maker.with_override(mistake))
+            if self._mistaken[place] == behaviour:
                 return hint
         return ""
 
@@ -169,11 +170,12 @@ class OverrideExercise(WithOverride):
             return self._empty()
         parts = self._parts_with(answer)
         workloads = self._sorted_workloads()
-        failed: list[int] = []
+        failed, behaviour = list[int](), list[object]()
         sentence, ending, pictures = "", "", list[tuple[str, str]]()
         for number, workload in enumerate(workloads):
             with played(self.maker, self._reference, workload) as right, played(self.maker, parts, workload) as trial:
                 problem, found = self._problem(right, trial)
+                behaviour.append(trial.behaviour)
                 if problem and not failed:
                     sentence, ending, pictures = problem, trial.ending, found
                 failed += [number] if problem else []
@@ -187,7 +189,7 @@ class OverrideExercise(WithOverride):
             f"{len(failed)} of {len(workloads)} hidden workloads go wrong; the smallest is number {failed[0]}; {draws}."
         )
         no_return = "" if ending == "raised" else self._no_return(answer)
-        return wrong(head, sentence, no_return, self._fitting_hint(parts), pictures=pictures)
+        return wrong(head, sentence, no_return, self._fitting_hint(behaviour), pictures=pictures)
 
     def _problem(self, right: Trial, trial: Trial) -> tuple[str, list[tuple[str, str]]]:
         """Return what is wrong, in a sentence, and a picture of the moment; an empty sentence if nothing is."""

@@ -126,16 +126,16 @@ class PolicyExercise(WithOverride):
         parts = self._parts_with(answer)
         scored, no_return = self._scored(called(answer), parts), self._no_return(answer)
         if isinstance(scored, CheckResult):
-            return replace(scored, lines=(*scored.lines, *filter(None, [no_return, self._fitting_hint(parts)])))
+            return replace(scored, lines=(*scored.lines, *filter(None, [no_return, self._hint_for(parts)])))
         self.runs.append(scored)
         is_reached = self._is_reached(scored)
         line = f"{self.score_name}: {scored.total:g}; to reach: {self.goal:g}; as it was: {self.runs[0].total:g}."
         if is_reached and (trace := self._trace_of_an_undone_step(parts)):
             head = f"The score is reached, and the policy is not right yet. {line}"
-            return wrong(head, *trace, self._fitting_hint(parts), table=self.table)
+            return wrong(head, *trace, self._hint_for(parts), table=self.table)
         if is_reached:
             return passed(f"Reached. {line}", table=self.table)
-        hint = self._fitting_hint(parts) or self._unchanged(scored)
+        hint = self._hint_for(parts) or self._unchanged(scored)
         return wrong(f"Not reached yet. {line}", no_return, hint, table=self.table)
 
     def _prepare(self) -> None:
@@ -147,6 +147,9 @@ class PolicyExercise(WithOverride):
 
     def _remember(self, memory: list[tuple[str, tuple[float, ...]]]) -> None:
         self.runs = [ScoredRun(name, scores) for name, scores in memory]
+
+    def _hint_for(self, parts: Parts) -> str:
+        return self._fitting_hint(self._behaviour(parts)) if self.mistakes else ""
 
     def _unchanged(self, scored: ScoredRun) -> str:
         """Return a sentence for an override after which every workload scores what it did before."""

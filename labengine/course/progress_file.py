@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -165,28 +165,12 @@ def _attempts(entry: Any) -> Attempts:
     """Return an entry of the file. Raises TypeError or ValueError for one that is none."""
     if not isinstance(entry, dict):
         raise TypeError("an entry is a JSON object")
-    known = {field.name: entry[field.name] for field in fields(Attempts) if field.name in entry}
+    known = {name: entry[name] for name in _IS_VALID if name in entry}
     for name, value in known.items():
-        if name == "runs":
-            known[name] = _runs(value)
-            continue
-        is_number = _is_number(value)
-        if name in ("passed", "has_seen_solution"):
-            is_valid = isinstance(value, bool)
-        else:
-            is_valid = (is_number or value is None) if name == "score" else (is_number and _is_count(value))
-        if not is_valid:
+        if not _IS_VALID[name](value):
             raise ValueError(f"{name} is {value!r}")
-    return Attempts(**known)
-
-
-def _runs(value: Any) -> tuple[NamedScore, ...]:
-    """Return the runs of an entry. Raises ValueError for what are none."""
-    if not isinstance(value, list) or not all(
-        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) and _is_number(one[1]) for one in value
-    ):
-        raise ValueError(f"runs is {value!r}")
-    return tuple((name, score) for name, score in value)
+    runs = tuple((name, score) for name, score in known.pop("runs", ()))
+    return Attempts(**known, runs=runs)
 
 
 def _is_number(value: Any) -> bool:
@@ -195,4 +179,19 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0
+    return _is_number(value) and isinstance(value, int) and value >= 0
+
+
+def _is_run(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and _is_number(value[1])
+
+
+_IS_VALID: dict[str, Callable[[Any], bool]] = {
+    "passed": lambda value: isinstance(value, bool),
+    "tries": _is_count,
+    "hints": _is_count,
+    "has_seen_solution": lambda value: isinstance(value, bool),
+    "score": lambda value: value is None or _is_number(value),
+    "runs": lambda value: isinstance(value, list) and all(map(_is_run, value)),
+}
+"""By field of Attempts."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, get_origin, get_type_hints
 
+from labengine.config import is_single_int, shown
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.parts import Parts, given_parts
 from labengine.course.alone import MEMORY, begin_run
-from labengine.course.odd_values import odd_value
 from labengine.engine.failure import raising_method
 from labengine.events import DecisionDiffered, EngineStarted, Event, ViolationFound, entry_of
 from labengine.isolation.endings import OF_THE_USER, named
@@ -23,6 +24,12 @@ Workload = Callable[[Lab], object]
 Act = tuple[str | Sequence[int], int] | int
 """(prompt, max_tokens) adds a request; a number takes so many steps, RUN all of them."""
 RUN = -1
+
+_ASKED = {
+    ("BlockCached", "mapped"): ("mapped_after", "a tuple of block ids, such as `(3,)`"),
+}
+"""By event and field: the method that returns the value, and what it has to return."""
+_KINDS = {int: "number", list: "list", set: "set", str: "text"}
 Ending = Literal["ended", "raised", "broke a rule", "endless", "odd value"]
 
 
@@ -129,9 +136,38 @@ def trial_of(lab: Lab, workload: Workload) -> Trial:
 
 
 def _with_odd_value(lab: Lab) -> Trial | None:
-    """Return the trial of an answer that returned a value which the engine's state cannot hold, up to that moment."""
-    found = odd_value(lab)
-    return None if found is None else Trial(lab, "odd value", found[1], found[0])
+    """Return the trial of an answer that returned a value which no event can hold, up to the first such event."""
+    assert lab.timeline is not None
+    for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
+        for name, value in _odd_fields(event):
+            return Trial(lab, "odd value", _said_of(type(event).__name__, name, value), number)
+    return None
+
+
+def _odd_fields(event: Event) -> Iterator[tuple[str, Any]]:
+    for name, hint in _checked_fields(type(event)):  # type: ignore[arg-type]
+        value = getattr(event, name)
+        if not (is_single_int(value) if hint is int else _is_tuple(value, hint)):
+            yield name, value
+
+
+@cache
+def _checked_fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """Return the fields that are looked at, with their types."""
+    hints = get_type_hints(kind).items()
+    return tuple((name, hint) for name, hint in hints if hint is int or get_origin(hint) is tuple)
+
+
+def _is_tuple(value: object, hint: Any) -> bool:
+    return isinstance(value, tuple) and (hint != tuple[int, ...] or all(map(is_single_int, value)))
+
+
+def _said_of(event: str, field: str, value: object) -> str:
+    yours = f"the {_KINDS[type(value)]} {shown(value)}" if type(value) in _KINDS else shown(value)
+    if (event, field) in _ASKED:
+        method, asked = _ASKED[event, field]
+        return f"`{method}` has to return {asked}; yours returned {yours}."
+    return f"A method has to return what {event}.{field} can hold; yours returned {yours}."
 
 
 def _raised(lab: Lab, error: BaseException) -> Trial:

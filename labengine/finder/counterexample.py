@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.finder.as_notebook import Story, checked_name, notebook
+from labengine.finder import as_notebook
+from labengine.finder.as_notebook import Cell, checked_name, notebook
 from labengine.finder.found_workload import MORE_STEPS, FoundWorkload, name_of
 from labengine.finder.judged_alone import EXIT, LOST
 from labengine.finder.judgement import GRAVE
@@ -127,46 +129,48 @@ class Counterexample(FoundWorkload):
         It runs from its first cell to its last. Returns the path. Raises ConfigError for another ending than .ipynb,
         and for parts that have no text; TraceError where nothing can be written.
         """
-        replace_file(checked_name(path), notebook(self._story()))
+        replace_file(checked_name(path), notebook(self._cells()))
         return Path(path)
 
-    def _story(self) -> Story:
-        acts, external = self._act_lines(), self._external
-        is_played = self.kind in GRAVE and self.rule not in ("endless", EXIT, LOST)
-        point = self.point_of_no_return() if is_played else None
-        rescued: list[str] = []
+    def _cells(self) -> Iterator[Cell]:
+        acts, external, point, lines = self._act_lines(), self._external, None, list[str]()
+        if self.kind in GRAVE and self.rule not in ("endless", EXIT, LOST):
+            point = self.point_of_no_return()
         if point is not None and point.num_operations:
             before = [*self._case.workload[: point.num_operations], *point.continuation]
-            rescued = [*map(str, before), "lab.run()", "print(lab.violations)"]
-        test, why_no_test = "", ""
-        try:
-            test = self.to_test()
-        except ConfigError as error:
-            why_no_test = f"There is none: {error}."
+            lines = [*map(str, before), "lab.run()", "print(lab.violations)"]
         with self._recorded() as lab:
             facts = facts_of(lab.session)
         maker = None if external is None else External("tier", external.imports, external.text)
-        definitions, arguments = to_definitions(facts, [*"\n".join(acts).splitlines(), *rescued], maker)
+        definitions, arguments = to_definitions(facts, [*"\n".join(acts).splitlines(), *lines], maker)
         if external is not None:
             definitions += f"\n\n\ndef tier():\n    return {external.code}"
-        is_of_the_tier = self._judgement.suspects.make_connector is not None
-        return Story(
-            headline=self.headline,
-            message=self.message,
-            found=self._how_found,
-            operations=self.operations,
-            definitions=definitions,
-            settings=[one for one in arguments[1:] if not one.startswith("edition=")],
-            edition=str(facts["settings"].get("edition", "labengine")),
-            reference="" if is_of_the_tier else (base_of(self.reference) or self.reference).name.partition(",")[0],
-            acts=acts,
-            no_return="" if point is None else str(point),
-            rescued=rescued,
-            test=test,
-            test_name="".join(re.findall(r"^def (test_\w+)\(", test, re.MULTILINE)),
-            why_no_test=why_no_test,
-            is_green_without=not is_of_the_tier and self._judgement.suspects.module is None,
-        )
+        suspects, edition = self._judgement.suspects, str(facts["settings"].get("edition", "labengine"))
+        settings = [one for one in arguments[1:] if not one.startswith("edition=")]
+        yield as_notebook.told(self.headline, self.message, self.operations, self._how_found)
+        yield "markdown", "## The parts\n\nThe next cell defines them, and runs nothing."
+        yield "code", definitions
+        yield "markdown", "## The run\n\nA broken rule is red, with its event and its method; ask *Why?* at any event."
+        yield as_notebook.playing(acts)
+        if suspects.make_connector is None:
+            reference = (base_of(self.reference) or self.reference).name.partition(",")[0]
+            yield as_notebook.side_by_side(self.message, edition, reference, settings)
+        else:
+            yield as_notebook.alone(edition, settings)
+        if point is not None:
+            yield from as_notebook.rescued(str(point), lines, edition, settings)
+        yield from self._test_cells()
+
+    def _test_cells(self) -> Iterator[Cell]:
+        suspects, title = self._judgement.suspects, "## The regression test\n\n"
+        try:
+            test = self.to_test()
+        except ConfigError as error:
+            yield "markdown", title + as_notebook.plain(f"There is none: {error}.")
+            return
+        yield "markdown", f"{title}Save it for pytest, as it is."
+        is_green_without = suspects.make_connector is None and suspects.module is None
+        yield from as_notebook.tested(test, is_green_without=is_green_without)
 
     def _act_lines(self) -> list[str]:
         """Return the acts as Python; what the last one raises is kept out."""

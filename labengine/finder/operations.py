@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from labengine.config import SamplingParams
 from labengine.core.request import ExtraKeys, Image, RequestStatus
@@ -56,34 +56,25 @@ class Add:
 
     def play(self, lab: Lab) -> None:
         """Do the same in a lab."""
-        lab.add(
-            token_ids=self.token_ids,
-            max_tokens=self.max_tokens,
-            seed=None if self.beams > 1 else 0,
-            ignore_eos=True,
-            cache_salt=self.salt,
-            extra_keys=dict(self.keys) or None,
-            priority=self.priority,
-            n=self.n if self.n > 1 else None,
-            beams=self.beams,
-            images=self._images,
-        )
+        lab.add(token_ids=self.token_ids, max_tokens=self.max_tokens, **self._options)
 
     @property
-    def _images(self) -> dict[int, tuple[str, int]] | None:
-        """The images as Lab.add takes them."""
-        return {image.start: (image.identifier, image.length) for image in self.images} or None
+    def _options(self) -> dict[str, Any]:
+        """Further keywords of Lab.add."""
+        given = {
+            "cache_salt": self.salt,
+            "extra_keys": dict(self.keys),
+            "priority": self.priority,
+            "n": self.n if self.n > 1 else None,
+            "beams": self.beams if self.beams > 1 else None,
+            "images": {image.start: (image.identifier, image.length) for image in self.images},
+        }
+        seed = {} if self.beams > 1 else {"seed": 0}
+        return {**seed, "ignore_eos": True, **{name: value for name, value in given.items() if value}}
 
     def __str__(self) -> str:
-        more = "" if self.beams > 1 else ", seed=0"
-        more += ", ignore_eos=True"
-        more += f", cache_salt={self.salt!r}" if self.salt else ""
-        more += f", extra_keys={dict(self.keys)!r}" if self.keys else ""
-        more += f", priority={self.priority}" if self.priority else ""
-        more += f", n={self.n}" if self.n > 1 else ""
-        more += f", beams={self.beams}" if self.beams > 1 else ""
-        more += f", images={self._images}" if self.images else ""
-        return f"lab.add(token_ids={list(self.token_ids)}, max_tokens={self.max_tokens}{more})"
+        options = "".join(f", {name}={value!r}" for name, value in self._options.items())
+        return f"lab.add(token_ids={list(self.token_ids)}, max_tokens={self.max_tokens}{options})"
 
 
 @dataclass(frozen=True, slots=True)

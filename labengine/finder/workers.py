@@ -12,7 +12,6 @@ from concurrent.futures import Executor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from mmap import mmap
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
@@ -40,7 +39,6 @@ FROM_OUTSIDE = (1, 2, 9, 15)
 """Signals that a process gets from the system or its user, too: SIGHUP, SIGINT, SIGKILL, SIGTERM."""
 _NEXT_SEED = 1_000_003
 _MESSAGE_S = 0.2
-_NOTE_BYTES = 1 << 16
 
 Message = tuple[int, Found | SearchCounts]
 """A searcher's number, and what it has found or counted."""
@@ -177,9 +175,8 @@ class _Searcher:
 
     def _begin(self, task: Task) -> None:
         self._num_lives += 1
-        self._note = mmap(-1, _NOTE_BYTES)
         self._heard_at = monotonic()
-        self._copy = Copy(partial(_work, task, max(0.0, self._deadline - monotonic()), self._note))
+        self._copy = Copy(partial(_work, task, max(0.0, self._deadline - monotonic())))
         self.is_open = True
 
     @property
@@ -266,9 +263,8 @@ class _Searcher:
         return None if case is None else judged_alone(case, self._task.judgement, self._deadline + AFTER_S)
 
     def _noted(self) -> Case | None:
-        self._note.seek(0)
         try:
-            packed_scope, workload = pickle.loads(self._note.read())
+            packed_scope, workload = pickle.loads(self._copy.board.kept)
             return Case(pickle.loads(packed_scope), workload)
         except Exception:  # nothing was noted, or it is just being written
             return None
@@ -280,9 +276,9 @@ class _Searcher:
             self._copy.end()
 
 
-def _work(task: Task, seconds: float, note: mmap, sender: Sender, board: Board) -> None:
+def _work(task: Task, seconds: float, sender: Sender, board: Board) -> None:
     """Search in this process, send what is found, and then that the search has ended."""
-    task.judgement.notes.append(_Notes(note, sender).keep)
+    task.judgement.notes.append(_Notes(board, sender).keep)
     ended = Ended()
     with operations_end(), suppress(OSError):  # nobody listens any more, or a part has closed the pipe
         try:
@@ -312,10 +308,10 @@ def _send_all(messages: Iterator[Found | SearchCounts], sender: Sender) -> None:
 
 
 class _Notes:
-    """The newest workload, in memory that outlives the process."""
+    """Keeps the newest workload on the board."""
 
-    def __init__(self, note: mmap, sender: Sender) -> None:
-        self._note, self._sender = note, sender
+    def __init__(self, board: Board, sender: Sender) -> None:
+        self._board, self._sender = board, sender
         self._scope: Scope | None = None
         self._packed_scope = b""
 
@@ -328,7 +324,4 @@ class _Notes:
             os._exit(0)
         if case.scope is not self._scope:
             self._scope, self._packed_scope = case.scope, pickle.dumps(case.scope)
-        packed = pickle.dumps((self._packed_scope, case.workload))
-        if len(packed) <= _NOTE_BYTES:
-            self._note.seek(0)
-            self._note.write(packed)
+        self._board.keep(pickle.dumps((self._packed_scope, case.workload)))

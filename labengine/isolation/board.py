@@ -11,6 +11,7 @@ from labengine.engine.safe_points import is_users
 
 _PLACE_AT, _TEXT_AT, _TEXT_BYTES = 16, 528, 512
 """Of a board's memory: where its texts begin, and how long they may be."""
+_DATA_AT, _DATA_BYTES = 1040, 1 << 16
 
 Why = Literal["exit", "endless", "asleep", "memory", "late", "killed", "failed"]
 
@@ -31,7 +32,7 @@ class Board:
     def __init__(self) -> None:
         from mmap import mmap  # for processes only: a browser's Python has none
 
-        self._memory = mmap(-1, _TEXT_AT + _TEXT_BYTES)
+        self._memory = mmap(-1, _DATA_AT + _DATA_BYTES)
 
     def begin(self, number: int, text: str = "") -> None:
         """Note that a run begins, counted from 1. text: says which."""
@@ -66,6 +67,16 @@ class Board:
     def place(self) -> str:
         """The last place noted; empty without one."""
         return self._text(_PLACE_AT)
+
+    def keep(self, data: bytes) -> None:
+        """Keep data, unless it is larger than 64 KiB."""
+        if len(data) <= _DATA_BYTES:
+            self._memory[_DATA_AT : _DATA_AT + len(data)] = data
+
+    @property
+    def kept(self) -> bytes:
+        """The data kept last; what follows it is older."""
+        return self._memory[_DATA_AT:]
 
     def no_answer(self, why: Why, reason: str) -> NoAnswer:
         """Return why there is no answer, with the present run."""

@@ -26,7 +26,6 @@ from labengine.magics.words import (
     violations_reported,
 )
 from labengine.record.wording import request_name
-from labengine.session.compare.comparison import Comparison
 from labengine.session.step_text import NOTHING_TO_DO
 
 
@@ -94,30 +93,19 @@ def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False
 @command(NUM_STEPS)
 def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepReport, StepReport]:
     """Take one step, or N, and report the last one. A breakpoint ends them early."""
-    if current.comparison is not None:
-        with violations_reported(current), interrupt_in_one_line(lambda: _interrupted_line(current.lab)):
-            reports = _step_both(current.comparison, num_steps)
-        for line in stop_lines(current):
-            print(line)
-        return reports
-    lab = current.lab
-    before = lab.snapshot().step
-    with violations_reported(current), interrupt_in_one_line(lambda: _interrupted_line(lab)):
-        report = lab.step(num_steps)
-    if lab.stopped_at is not None:
-        print(lab.stopped_at)
-    elif report and report.step - before < num_steps:
-        print(f"after {report.step - before} of {num_steps} steps there is nothing left to do")
+    before = _num_finished_steps(current)
+    with violations_reported(current), interrupt_in_one_line(lambda: _interrupted_line(current.lab)):
+        report = current.target.step(num_steps)
+    num_taken = _num_finished_steps(current) - before
+    ended = [f"after {num_taken} of {num_steps} steps there is nothing left to do"] if 0 < num_taken < num_steps else []
+    for line in stop_lines(current) or ended:
+        print(line)
     return report
 
 
-def _step_both(comparison: Comparison, num_steps: int) -> tuple[StepReport, StepReport]:
-    reports = comparison.step()
-    for _ in range(1, num_steps):
-        if not any(reports) or any(comparison.stopped_at) or not any(following := comparison.step()):
-            break
-        reports = following
-    return reports
+def _num_finished_steps(current: CurrentLab) -> int:
+    """Of two sides, those of the one that has taken more: the other may have had no work left."""
+    return max(lab.session.stepper.engine.num_finished_steps for lab in current.labs)
 
 
 @command(argument("--wait", action="store_true", help="return when the work is done"))

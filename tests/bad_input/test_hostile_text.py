@@ -13,8 +13,9 @@ NASTY = (
 
 
 @pytest.mark.parametrize("model", ["simulated", "smollm2"])
-def test_a_prompt_of_html_and_script_stays_plain_text(model: str, smollm2: Lab) -> None:
-    lab = smollm2 if model == "smollm2" else Lab("simulated", num_blocks=64, block_size=4)
+def test_a_prompt_of_html_and_script_stays_plain_text(model: str, request: pytest.FixtureRequest) -> None:
+    is_real = model == "smollm2"
+    lab: Lab = request.getfixturevalue("smollm2") if is_real else Lab("simulated", num_blocks=64, block_size=4)
     request_id = lab.add(NASTY, max_tokens=2)
     ids = lab.snapshot().requests[request_id].token_ids
     assert "<script>alert(1)</script>" in "".join(map(lab.token_text, ids))
@@ -22,7 +23,7 @@ def test_a_prompt_of_html_and_script_stays_plain_text(model: str, smollm2: Lab) 
     assert_harmless(lab)
     lab.run()
     assert lab.check() == []
-    if model == "simulated":
+    if not is_real:
         lab.close()
 
 

@@ -13,12 +13,28 @@ from labengine.engine.forward.native import NativeForward
 from labengine.events import Event, RequestScheduled, StepRolledBack, TokenSampled
 from labengine.lab import Lab
 
-PROMPTS = ("Once upon a time there was a block that waited", "The capital of France is")
+PROMPTS = ("Once upon a time there was", "The capital of France is")
+
+
+@pytest.fixture(scope="module")
+def loaded_module_by_module() -> Iterator[Lab]:
+    lab = Lab("smollm2", num_blocks=64, block_size=4, attention="torch")
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(params=["one native program", "module by module"])
+def smollm2(request: pytest.FixtureRequest) -> Lab:
+    """The real model with an empty pool, on both ways to compute a step on a CPU."""
+    is_native = request.param == "one native program"
+    lab: Lab = request.getfixturevalue("loaded_smollm2" if is_native else "loaded_module_by_module")
+    lab.reset()
+    return lab
 
 
 def answers(lab: Lab) -> list[tuple[int, ...]]:
     """Both prompts to the end: the tokens, computed without interrupts."""
-    return [output.token_ids for output in lab.generate(PROMPTS, max_tokens=6)]
+    return [output.token_ids for output in lab.generate(PROMPTS, max_tokens=4)]
 
 
 class PressedDuring:
@@ -68,7 +84,7 @@ def test_an_interrupted_prefill_never_happened(smollm2: Lab) -> None:
     expected = answers(smollm2)
     smollm2.reset()
     for prompt in PROMPTS:
-        smollm2.add(prompt, max_tokens=6)
+        smollm2.add(prompt, max_tokens=4)
     with interrupted(smollm2):
         smollm2.step()
     smollm2.run()
@@ -80,7 +96,7 @@ def test_an_interrupted_decode_never_happened(smollm2: Lab) -> None:
     expected = answers(smollm2)
     smollm2.reset()
     for prompt in PROMPTS:
-        smollm2.add(prompt, max_tokens=6)
+        smollm2.add(prompt, max_tokens=4)
     for _ in range(3):
         smollm2.step()
     assert [len(smollm2.output(i).token_ids) for i in range(2)] == [3, 3]

@@ -22,6 +22,7 @@ from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.events import BlocksLoaded, BlocksSaved
 from labengine.record.snapshot import GroupState
 
 TWO_GROUPS = (GroupState("full", 2, None), GroupState("sliding_window", 2, 3))
@@ -163,13 +164,13 @@ def test_what_a_step_wrote_stays_written_when_it_is_taken_back() -> None:
 def test_kv_comes_back_from_the_tier_as_what_it_was() -> None:
     memory = Memory([1, 2, 3], [1, 2, 4], [7, 8, 9])
     memory.step(0, 0, 2, (0,), (1,))
-    memory.oracle.saved([(0, 0, 0, b"h"), (1, 0, 1, b"h")])
+    memory.oracle.saved(BlocksSaved(0, ((0, 0, 0, b"h"), (1, 0, 1, b"h"))))
     memory.step(2, 0, 2, (0,), (1,))
     for block_id in (4, 5):
         memory.oracle.overwritten(block_id)
-    memory.oracle.loaded(1, [(0, 0, 4, b"h"), (1, 0, 5, b"h")])
+    memory.oracle.loaded(BlocksLoaded(1, ((0, 0, 4, b"h"), (1, 0, 5, b"h"))))
     assert memory.step(1, 2, 3, (4, 6), (5, 7)) == []
-    memory.oracle.loaded(2, [(0, 0, 4, b"h"), (1, 0, 5, b"h")])
+    memory.oracle.loaded(BlocksLoaded(2, ((0, 0, 4, b"h"), (1, 0, 5, b"h"))))
     assert memory.step(2, 2, 3, (4, 8), (5, 9)) == ["0:0@0", "1:0@0"], "another's, by a hash that two share"
 
 
@@ -177,9 +178,9 @@ def test_what_an_earlier_process_saved_is_taken_for_what_its_hash_claims() -> No
     memory = Memory([1, 2, 3], [7, 8, 9])
     for block_id in (4, 5, 8):
         memory.oracle.overwritten(block_id)
-    memory.oracle.loaded(0, [(0, 0, 4, b"h"), (1, 0, 5, b"h")])
+    memory.oracle.loaded(BlocksLoaded(0, ((0, 0, 4, b"h"), (1, 0, 5, b"h"))))
     assert memory.step(0, 2, 3, (4, 6), (5, 7)) == []
-    memory.oracle.loaded(1, [(0, 0, 8, b"h")])
+    memory.oracle.loaded(BlocksLoaded(1, ((0, 0, 8, b"h"),)))
     assert memory.step(1, 2, 3, (8, 9), (5, 7)) == ["0:0@0", "1:0@0"], "and nobody else's from then on"
 
 

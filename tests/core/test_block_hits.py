@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from driving import ALL_EDITIONS, assert_sound, recorded, small_engine, tables
+from driving import ALL_EDITIONS, assert_sound, recorded, small_engine
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import EDITIONS
 from labengine.core.merge_policy import MergePolicy
@@ -14,7 +14,7 @@ from labengine.core.parts import Parts
 from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import SimulatedRunner
-from labengine.events import BlockTouched, PrefixHit, RequestScheduled
+from labengine.events import PrefixHit
 from labengine.lab import Lab
 from labengine.record.hooks import Hooks
 
@@ -32,43 +32,6 @@ def hits(events: Sequence[object]) -> list[int]:
     return [event.num_tokens for event in events if isinstance(event, PrefixHit)]
 
 
-def test_a_free_cached_block_is_hit_and_leaves_the_queue(edition: str) -> None:
-    hooks = Hooks(strict=True)
-    events = recorded(hooks)
-    engine = small_engine(edition=edition, hooks=hooks)
-    engine.add(PROMPT, ONE)
-    engine.step()
-    assert len(engine.snapshot().cached_free) == 2
-    engine.add(PROMPT, LONG)
-    engine.step()
-    assert hits(events) == [0, 8]
-    assert [e.ref_count for e in events if isinstance(e, BlockTouched)] == [1, 1]
-    assert engine.snapshot().cached_free == ()
-
-
-def test_a_live_block_is_shared(edition: str) -> None:
-    engine = small_engine(edition=edition)
-    engine.add(PROMPT, LONG)
-    engine.step()
-    engine.add(PROMPT, LONG)
-    engine.step()
-    first, second = tables(engine).values()
-    assert first[:2] == second[:2]
-    assert first[2] != second[2]
-    assert [engine.snapshot().blocks[i].ref_count for i in first] == [2, 2, 1]
-
-
-def test_the_last_token_is_computed_even_if_its_block_is_cached(edition: str) -> None:
-    hooks = Hooks(strict=True)
-    events = recorded(hooks)
-    engine = small_engine(edition=edition, hooks=hooks)
-    for _ in range(2):
-        engine.add(PROMPT[:8], ONE)
-        engine.step()
-    assert hits(events) == [0, 4]
-    assert [(e.start, e.num_tokens) for e in events if isinstance(e, RequestScheduled)] == [(0, 8), (4, 4)]
-
-
 def test_equal_blocks_after_another_prefix_are_no_hit(edition: str) -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)
@@ -81,17 +44,6 @@ def test_equal_blocks_after_another_prefix_are_no_hit(edition: str) -> None:
     assert hits(events) == [0, 0, 0]
 
 
-def test_the_hit_ends_at_the_first_block_that_is_missing(edition: str) -> None:
-    hooks = Hooks(strict=True)
-    events = recorded(hooks)
-    engine = small_engine(edition=edition, hooks=hooks)
-    engine.add([*range(4), *range(10, 20)], ONE)
-    engine.step()
-    engine.add([*range(4), 99, *range(11, 20)], ONE)
-    engine.step()
-    assert hits(events) == [0, 4]
-
-
 def test_requests_with_different_salts_share_nothing(edition: str) -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)
@@ -100,19 +52,6 @@ def test_requests_with_different_salts_share_nothing(edition: str) -> None:
         engine.add(PROMPT, RequestOptions(ONE, salted((), salt)))
         engine.step()
     assert hits(events) == [0, 0, 8, 0]
-
-
-def test_decoded_blocks_are_hit_by_a_longer_prompt(edition: str) -> None:
-    hooks = Hooks(strict=True)
-    events = recorded(hooks)
-    engine = small_engine(edition=edition, hooks=hooks)
-    engine.add([1, 2, 3], SamplingParams(max_tokens=6))
-    while engine.step():
-        pass
-    token_ids = engine.snapshot().requests[0].token_ids
-    engine.add([*token_ids, 5], ONE)
-    engine.step()
-    assert hits(events) == [0, 8]
 
 
 def test_two_groups_agree_on_the_prefix_they_share(edition: str) -> None:

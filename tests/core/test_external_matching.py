@@ -42,44 +42,6 @@ def test_full_attention_takes_the_unbroken_run_behind_the_local_hit() -> None:
     assert matched([full(4)], (0, 0), num_local=4) == 20, "what is in the pool is not asked for"
 
 
-def test_an_empty_tier_matches_nothing() -> None:
-    assert matched([full(4)], *((0, index) for index in range(6))) == 0
-
-
-def test_the_last_token_is_left_to_compute() -> None:
-    assert matched([full(4)], prompt=PROMPT[:24]) == 20
-    assert matched([full(4)], prompt=PROMPT[:4]) == 0
-
-
-def test_nothing_is_left_behind_a_full_local_hit() -> None:
-    assert matched([full(4)], num_local=24) == 0
-
-
-def test_a_window_asks_only_for_what_the_next_token_reads() -> None:
-    assert matched([window(4, 8)], (0, 0), (0, 1), (0, 2), (0, 3)) == 24
-    assert matched([window(4, 8)], (0, 4)) == 16
-    assert matched([window(4, 8)], (0, 5)) == 20
-
-
-def test_what_the_window_reads_of_the_local_hit_is_in_the_pool() -> None:
-    """At 24 the window reaches back to block 4; up to 20 the pool has it."""
-    assert matched([window(4, 8)], (0, 4), num_local=20) == 4
-
-
-def test_full_and_window_have_to_agree() -> None:
-    groups = [full(4), window(4, 8)]
-    assert matched(groups) == 24
-    assert matched(groups, (0, 5)) == 20
-    assert matched(groups, (1, 5)) == 20
-    assert matched(groups, (0, 5), (1, 3)) == 12, "20 and 16 both need the window's block 3"
-
-
-def test_the_match_ends_where_all_groups_have_full_blocks() -> None:
-    assert matched([full(4), full(2)], (1, 9)) == 16
-    assert matched([window(2, 2), full(8)]) == 24
-    assert matched([window(2, 2), full(8)], (0, 11)) == 16
-
-
 def test_where_nobody_would_load_a_block_there_is_no_match() -> None:
     """A window of one token reads no KV but its own; a load without blocks would never arrive."""
     assert matched([window(4, 1)]) == 0

@@ -42,64 +42,6 @@ def test_a_window_needs_the_blocks_that_hold_its_other_tokens(window_size: int, 
     assert hit.block_ids == ((*[-1] * (6 - needed), *range(6 - needed, 6)),)
 
 
-def test_a_window_hit_ends_at_the_last_run_that_is_long_enough() -> None:
-    two_blocks = window(4, 8)
-    assert hit_without([two_blocks], (0, 5)).block_ids == ((-1, -1, -1, 3, 4),)
-    assert hit_without([two_blocks], (0, 4)).block_ids == ((-1, -1, 2, 3),)
-    assert hit_without([two_blocks], (0, 4), (0, 2)).block_ids == ((0, 1),)
-
-
-def test_a_shorter_run_at_the_start_is_a_hit_too() -> None:
-    """Its window reaches no further back than the prompt does."""
-    three_blocks = window(4, 12)
-    assert hit_without([three_blocks], (0, 2), (0, 5)).block_ids == ((0, 1),)
-    assert hit_without([three_blocks], (0, 0), (0, 3)).num_tokens == 0
-
-
-def test_a_window_of_one_block_needs_not_its_first_block() -> None:
-    assert hit_without([window(4, 4)], (0, 0), (0, 1)).num_tokens == 24
-
-
-def test_full_and_window_agree_on_the_longest_both_have() -> None:
-    groups = [full(4), window(4, 8)]
-    assert hit_without(groups).num_tokens == 24
-    assert hit_without(groups, (0, 4)).num_tokens == 16
-    assert hit_without(groups, (1, 5)).num_tokens == 20
-    assert hit_without(groups, (0, 4), (1, 2)).num_tokens == 8, "16 needs the window's block 2, and so does 12"
-
-
-def test_a_group_with_nothing_takes_the_hit_from_all() -> None:
-    assert hit_without([full(4), window(4, 4)], *((1, index) for index in range(6))).num_tokens == 0
-    assert hit_without([full(4), window(4, 4)], (0, 0)).num_tokens == 0
-
-
-def test_a_shortened_hit_is_asked_about_again() -> None:
-    """The narrow window shortens to 20, there the wide one has too little, and so on down."""
-    groups = [full(4), window(4, 4), window(4, 12)]
-    assert hit_without(groups, (1, 5), (2, 4), (1, 2)).num_tokens == 16
-    assert hit_without(groups, (1, 5), (2, 4), (1, 3), (2, 0)).num_tokens == 0
-
-
-def test_groups_of_one_kind_hit_together() -> None:
-    groups = [window(4, 4), full(4), window(4, 4)]
-    assert hit_without(groups, (2, 5), (0, 4)).num_tokens == 16
-
-
-def test_a_hit_ends_where_all_groups_have_full_blocks() -> None:
-    groups = [full(2), full(6)]
-    assert hit_without(groups).num_tokens == 24
-    assert hit_without(groups, (0, 8)).num_tokens == 12
-    assert hit_without([full(8), window(4, 2)]).num_tokens == 24
-
-
-def test_the_last_token_is_never_hit() -> None:
-    core = Workbench([full(4), window(4, 4)])
-    core.cache(PROMPT)
-    assert core.hit(PROMPT).num_tokens == 20
-    assert core.hit(PROMPT[:5]).num_tokens == 4
-    assert core.hit(PROMPT[:4]).num_tokens == 0
-
-
 def test_where_groups_disagreed_is_reported() -> None:
     """Full attention had 24 tokens: worth caching for the window next time (vLLM: shared prefix boundary)."""
     hit = hit_without([full(4), window(4, 4)], (1, 5), (1, 4))

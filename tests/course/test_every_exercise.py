@@ -39,25 +39,19 @@ def test_there_are_some_of_each_kind() -> None:
 
 
 @each_exercise
-def test_blank_it_says_what_to_do(name: str) -> None:
+def test_its_author_can_verify_it(name: str) -> None:
+    """Blank it says what to do, its solution passes, and each common mistake gets the hint that fits."""
     exercise = made(name)
-    result = tried(exercise, [None])
-    assert result.state == "blank" and not result
-    assert ".check(" in result.text or ".answer(" in result.text
-    assert len(labengine.progress()) == 0, "a blank answer is no try"
-
-
-@each_exercise
-def test_the_solution_passes(name: str) -> None:
-    exercise = made(name)
-    assert tried(exercise, exercise._right_answers())
-    assert labengine.progress()[name].passed
+    exercise.verify()
+    assert ".check(" in exercise.how_to_answer or ".answer(" in exercise.how_to_answer
+    assert len(labengine.progress()) == 0
 
 
 @pytest.mark.parametrize("name", [name for name in exercise_names() if isinstance(made(name), FirstWrongExercise)])
 def test_an_event_comes_with_its_reason(name: str) -> None:
     exercise = made(name)
     assert isinstance(exercise, FirstWrongExercise) and len(exercise.because) > 40
+    assert ".check(2)" in exercise.how_to_answer and not tried(exercise, [2]), "the example is not the answer"
     [right] = exercise._right_answers()
     assert exercise.because in tried(exercise, [right]).lines
     assert exercise.because in " ".join(exercise.solution_text().split())
@@ -65,23 +59,6 @@ def test_an_event_comes_with_its_reason(name: str) -> None:
     snapshot = exercise.lab.timeline.state(right + 1).snapshot()
     held = {block for request in snapshot.requests.values() for table in request.block_tables for block in table}
     assert blocks <= held, "each block that it names is in a table then"
-
-
-@pytest.mark.parametrize(
-    ("name", "place"), [(name, place) for name in exercise_names() for place in range(len(made(name).mistakes))]
-)
-def test_a_common_mistake_gets_the_hint_that_fits(name: str, place: int) -> None:
-    exercise = made(name)
-    mistake, hint = exercise.mistakes[place]
-    result = tried(exercise, exercise._mistaken_answers(mistake))
-    assert not result and hint in result.lines
-    assert not labengine.progress()[name].passed
-
-
-@pytest.mark.parametrize("name", [name for name in exercise_names() if isinstance(made(name), FirstWrongExercise)])
-def test_the_example_of_an_answer_is_none(name: str) -> None:
-    exercise = made(name)
-    assert ".check(2)" in exercise.how_to_answer and not tried(exercise, [2])
 
 
 def test_what_a_task_says_of_a_run_is_so() -> None:
@@ -118,11 +95,3 @@ def test_the_next_step_answers_what_is_asked(name: str) -> None:
     assert not exercise.question.is_open
     assert labengine.progress()[name].passed, "a step that the dashboard takes counts too"
     assert exercise.check() and labengine.progress()[name].tries == 1
-
-
-@pytest.mark.parametrize(
-    "name", ["why-blocks/slot", "why-blocks/num-free", "reading-a-run/race", "reading-a-run/lost-entry"]
-)
-def test_its_author_can_verify_it(name: str) -> None:
-    made(name).verify()
-    assert len(labengine.progress()) == 0

@@ -178,9 +178,7 @@ def keeping(mapped_after: Callable[..., Any]) -> type:
 @pytest.mark.parametrize(
     ("mapped_after", "yours"),
     [
-        (lambda self, mapped, block_id: mapped[0] if mapped else block_id, "the number 0."),
         (lambda self, mapped, block_id: mapped or block_id, "the number 0."),
-        (lambda self, mapped, block_id: list(mapped) or [block_id], "the list [0]."),
         (lambda self, mapped, block_id: {block_id}, "the set {0}."),
         (lambda self, mapped, block_id: (i for i in (block_id,)), "<generator object"),
         (lambda self, mapped, block_id: (1.5,), "(1.5,)."),
@@ -206,7 +204,7 @@ def test_a_policy_that_changes_nothing_has_a_sentence() -> None:
     assert [row[0] for row in exercise.table.rows][2:4] == ["Rarely 1", "Rarely 2"]
 
 
-@pytest.mark.parametrize("returned", [[999], [0, 0], ["a"], 7, None, [[0]]])
+@pytest.mark.parametrize("returned", [[999], [0, 0], None])
 def test_blocks_that_were_not_freed_are_named_with_the_method(returned: object) -> None:
     class Foreign(BlockPool):
         def reused_first(self, block_ids: list[int]) -> Any:
@@ -285,47 +283,17 @@ def test_a_missing_return_is_named_and_not_taken_for_an_empty_function() -> None
         assert result.state == "wrong" and "It returns None every time: is a `return` with a value" in result.text
 
 
-@pytest.mark.parametrize(
-    "waits",
-    [
-        lambda self, request, skipped: any(other.num_computed_tokens == 0 for other in self.running),
-        lambda self, request, skipped: bool(self.running) and self.running[-1].num_computed_tokens == 0,
-    ],
-)
-def test_a_request_that_waits_for_strangers_is_named(waits: Callable[..., bool]) -> None:
-    result = labengine.exercise("late-merge/wait-a-step").check(named("skips", waits))
-    assert result.state == "wrong" and "shares nothing" in result.text
-
-
-def choosing(choose_victim: Callable[..., Any]) -> type:
-    return type("LeastComputed", (TokenBudgetScheduler,), {"choose_victim": choose_victim})
-
-
 def takes_out(self: TokenBudgetScheduler, request: Request) -> Request:
     victim = min(reversed(self.running), key=lambda one: one.num_computed_tokens)
     self.running.remove(victim)
     return victim
 
 
-@pytest.mark.parametrize(
-    "choose_victim", [lambda self, request: self.running.pop(), lambda self, request: self.running.pop(0), takes_out]
-)
-def test_a_victim_that_is_taken_out_of_the_list_gets_its_sentence(choose_victim: Callable[..., Any]) -> None:
+def test_a_victim_that_is_taken_out_of_the_list_gets_its_sentence() -> None:
     exercise = labengine.exercise("continuous-batching/victim")
-    result = exercise.check(choosing(choose_victim))
+    result = exercise.check(type("Takes", (TokenBudgetScheduler,), {"choose_victim": takes_out}))
     assert result.state == "wrong" and "`choose_victim` only chooses" in result.text
     assert len(result.pictures) == 2, "a run that has ended is drawn at its end"
-    shown = exercise.show(choosing(choose_victim))
-    assert isinstance(shown, CompareView)
-    shown.close()
-
-
-@pytest.mark.parametrize(
-    "key", [lambda one: len(one.token_ids), lambda one: len(one.block_tables[0]), lambda one: one.num_prompt_tokens]
-)
-def test_fewest_computed_is_not_fewest_known_or_fewest_blocks(key: Callable[[Request], int]) -> None:
-    answer = choosing(lambda self, request: min(reversed(self.running), key=key))
-    assert labengine.exercise("continuous-batching/victim").check(answer).state == "wrong"
 
 
 @pytest.mark.parametrize("answer", [Raises, Corrupts, MergePolicy])

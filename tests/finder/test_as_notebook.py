@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def test_it_runs_from_the_first_cell_to_the_last(
 
 
 def test_text_of_others_is_no_markup(tmp_path: Path) -> None:
-    one = found(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0)
+    one = copy(found(NoAliveCheck, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0))
     one._finding = replace(one._finding, message='<img src=x> [a](b) "quoted" \\ *bold*')
     path = one.to_notebook(tmp_path / "found.ipynb")
     title = "".join(cells_of(path)[0]["source"])

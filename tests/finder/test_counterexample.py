@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pytest
@@ -32,10 +33,10 @@ def outcome(text: str, *, production: bool) -> BaseException | None:
 @pytest.mark.parametrize(
     ("cls", "settings"),
     [
-        (NoAliveCheck, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
-        (NoAliveCheck, {"scopes": WITH_A_TIER, "kinds": GRAVE}),
-        (RaisesOnTouch, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
-        (NeverAdmits, {"scopes": ONE_SCOPE, "kinds": GRAVE}),
+        (NoAliveCheck, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}),
+        (NoAliveCheck, {"scopes": WITH_A_TIER, "kinds": GRAVE, "max_workloads": 0}),
+        (RaisesOnTouch, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}),
+        (NeverAdmits, {"scopes": ONE_SCOPE, "kinds": GRAVE, "max_workloads": 0}),
         (Loops, {"scopes": TINY, "kinds": GRAVE, "max_workloads": 0}),
         (NeverShares, {"kinds": ("worse",), "max_workloads": 200}),
         (NeverShares, {"kinds": ("differs",), "max_workloads": 200}),
@@ -49,7 +50,7 @@ def test_the_test_is_red_with_the_parts_and_green_without(cls: type, settings: d
 
 @pytest.mark.parametrize("cls", [NoAliveCheck, RaisesOnTouch, NeverAdmits])
 def test_it_is_a_scenario(cls: type) -> None:
-    one = found(cls, scopes=ONE_SCOPE, kinds=GRAVE)
+    one = found(cls, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0)
     verdict = one.scenario().verdict()
     assert verdict.reproduced and verdict.fixed
     assert cls.__name__ in verdict.title and verdict.claim == one.message
@@ -61,8 +62,9 @@ def test_it_reads_well_and_escapes() -> None:
     assert text.startswith("labengine + NoAliveCheck breaks a rule (said) after 3 operations, the fewest in its scope.")
     assert all(operation in text for operation in one.operations)
     assert "lab.step()" in one.to_code()
-    one._finding = type(one._finding)("rule", "<b>", "said")
-    assert "&lt;b&gt;" in one._repr_html_()
+    hostile = copy(one)
+    hostile._finding = type(one._finding)("rule", "<b>", "said")
+    assert "&lt;b&gt;" in hostile._repr_html_()
 
 
 def test_the_point_of_no_return_is_the_last_moment_from_which_a_run_ends_well() -> None:

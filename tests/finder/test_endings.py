@@ -131,18 +131,14 @@ def test_a_searcher_that_is_killed_from_outside_is_none_and_makes_the_report_no_
 ) -> None:
     monkeypatch.setattr(workers, "MAX_LIVES", 1)
 
-    class Kills:
-        """Kills each searcher as it begins."""
+    class Killed(alone.Copy):
+        """A searcher that is killed as it begins; a workload alone is not."""
 
-        def __init__(self) -> None:
-            self.forked = alone.forked
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            os.kill(self.process.pid, 9)
 
-        def __call__(self, target: Any, *arguments: Any) -> Any:
-            process = self.forked(target, *arguments)
-            os.kill(process.pid, 9)
-            return process
-
-    monkeypatch.setattr(alone, "forked", Kills())
+    monkeypatch.setattr(workers, "Copy", Killed)
     report = searched("labengine")
     assert isinstance(report, SearchReport) and report.is_cut
     assert "as far as the search has come" in repr(report) and "its process was ended" in repr(report)

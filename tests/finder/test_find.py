@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from itertools import islice
 from typing import Any
@@ -46,7 +47,9 @@ ONE_SCOPE = small_scopes()[:1]
 TINY = (replace(ONE_SCOPE[0], max_tokens=(1,)),)
 
 
+@cache
 def found(parts: object, **settings: Any) -> Counterexample:
+    """Return what a search finds; the same search is done once in a process."""
     counterexample = find(parts, **{"workers": 0, "show_progress": False, "seconds": 600, **settings})
     assert isinstance(counterexample, Counterexample)
     return counterexample

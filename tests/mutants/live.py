@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import warnings
 from contextlib import suppress
@@ -18,8 +17,8 @@ from typing import Any
 
 from ctrl_c import press_ctrl_c, python_handles_sigint
 from mutants.kinds_of_labs import lab_of_kinds, random_act_of_kinds
-from mutants.patched import install
-from mutants.table import MUTANTS, Mutant
+from mutants.patched import in_a_fork
+from mutants.table import MUTANTS
 
 NUM_LABS = 96
 """Every second one with forks, beams, drafts, states, priorities or images."""
@@ -38,27 +37,12 @@ def main() -> None:
     known = {mutant.name: mutant for mutant in MUTANTS}
     with python_handles_sigint():
         for name in asked.names or known:
-            print(json.dumps(_in_a_fork(known.get(name), asked.labs)), flush=True)
+            said = in_a_fork(known.get(name), lambda: _try(asked.labs))
+            print(json.dumps({"name": name, **({"died": True} if said is None else json.loads(said))}), flush=True)
 
 
-def _in_a_fork(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        result = json.dumps(_try(mutant, num_labs)).encode()
-        os.write(write, result)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        result = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(result) if result else {"name": mutant.name if mutant else None, "died": True}
-
-
-def _try(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
+def _try(num_labs: int) -> str:
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-    if mutant is not None:
-        install(mutant)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seen: dict[str, Any] = {"rules": [], "errors": [], "first": None, "without_first_event": 0}
     for seed in range(num_labs):
@@ -66,7 +50,7 @@ def _try(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
             break
         _work(seed, seen)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    return {"name": mutant.name if mutant else None, "megabytes": round(grown), **seen}
+    return json.dumps({"megabytes": round(grown), **seen})
 
 
 def _work(seed: int, seen: dict[str, Any]) -> None:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import sys
+from functools import partial
 from time import monotonic
 
-from mutants.patched import install
-from mutants.table import MUTANTS, Mutant
+from mutants.patched import in_a_fork
+from mutants.table import MUTANTS
 
 EDITIONS = ("labengine", "vllm", "nano-vllm+243")
-MAX_BYTES = 8 << 30
 KINDS = ("rule", "raises", "liveness")
 
 
@@ -31,23 +28,15 @@ def main() -> None:
     names = asked.names or [name for name, mutant in known.items() if mutant.kind in ("state", "stream")]
     num_found = 0
     for name in names:
-        num_found += _in_a_fork(known[name], asked.seconds)
+        said = in_a_fork(known[name], partial(_searched, name, asked.seconds)) or json.dumps(
+            {"name": name, "kind": None}
+        )
+        print(said, flush=True)
+        num_found += json.loads(said)["kind"] is not None
     print(json.dumps({"found": num_found, "of": len(names)}))
 
 
-def _in_a_fork(mutant: Mutant, seconds: float) -> bool:
-    child = os.fork()
-    if child == 0:
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, resource.RLIM_INFINITY))
-        found = _searched(mutant, seconds)
-        sys.stdout.flush()
-        os._exit(0 if found else 1)
-    _, status = os.waitpid(child, 0)
-    return status == 0
-
-
-def _searched(mutant: Mutant, seconds: float) -> bool:
-    install(mutant)
+def _searched(name: str, seconds: float) -> str:
     from labengine.finder.find import find
 
     started = monotonic()
@@ -58,9 +47,8 @@ def _searched(mutant: Mutant, seconds: float) -> bool:
             break
     else:
         line = {"kind": None}
-    line = {"name": mutant.name, **line, "states": found.num_states, "seconds": round(monotonic() - started, 1)}
-    print(json.dumps(line), flush=True)
-    return bool(found)
+    line = {"name": name, **line, "states": found.num_states, "seconds": round(monotonic() - started, 1)}
+    return json.dumps(line)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from mutants.patched import install
-from mutants.table import MUTANTS, Mutant
+from mutants.patched import in_a_fork
+from mutants.table import MUTANTS
 from waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,6 @@ STAGES = (
 
 MAX_SECONDS = 1.5 * PATIENCE
 """Of one test: a change may make it endless."""
-MAX_BYTES = 8 << 30
 
 
 class FirstFailure:
@@ -63,12 +62,12 @@ def main() -> None:
     os.chdir(ROOT)
     _import_what_is_not_changed()
     for name in asked.names or known:
-        begun, seen_by = monotonic(), None
+        begun, seen_by = monotonic(), ""
         for files in STAGES:
-            seen_by = _in_a_fork(known.get(name), files)
-            if seen_by is not None:
+            said = in_a_fork(known.get(name), partial(_try, files))
+            if seen_by := "the process died" if said is None else said:
                 break
-        print(json.dumps({"name": name, "seen_by": seen_by, "seconds": round(monotonic() - begun)}), flush=True)
+        print(json.dumps({"name": name, "seen_by": seen_by or None, "seconds": round(monotonic() - begun)}), flush=True)
 
 
 def _import_what_is_not_changed() -> None:
@@ -79,37 +78,13 @@ def _import_what_is_not_changed() -> None:
     torch.set_num_threads(1)
 
 
-def _in_a_fork(mutant: Mutant | None, files: Sequence[str]) -> str | None:
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        os.close(read)
-        os.write(write, (_try(mutant, files) or "").encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        seen_by = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return seen_by or (f"the process died: {status}" if status else None)
-
-
-def _try(mutant: Mutant | None, files: Sequence[str]) -> str | None:
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+def _try(files: Sequence[str]) -> str:
     _be_silent()
-    if mutant is not None:
-        install(mutant)
     failure = FirstFailure()
-    alone = [
-        "-p",
-        "no:cacheprovider",
-        "-x",
-        "-q",
-        "--tb=no",
-        f"--timeout={MAX_SECONDS}",
-        "-m",
-        "not sweep and not browser",
-    ]
-    pytest.main([*alone, *files], plugins=[failure])
-    return failure.seen_by
+    alone = ("-p", "no:cacheprovider", "-x", "-q", "--tb=no", f"--timeout={MAX_SECONDS}")
+    chosen = ("-m", "not sweep and not browser")
+    pytest.main([*alone, *chosen, *files], plugins=[failure])
+    return failure.seen_by or ""
 
 
 def _be_silent() -> None:

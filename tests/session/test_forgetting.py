@@ -122,23 +122,23 @@ def test_figures_of_the_forgotten_stay_in_the_sums() -> None:
 
 
 def growth(lab: Lab) -> float:
-    """Bytes that stay of each of 400 short requests, after 400 others."""
+    """Bytes that stay of each of 80 short requests, after 80 others."""
     memory = []
     for _ in range(2):
-        for i in range(20):
-            for k in range(20):
+        for i in range(8):
+            for k in range(10):
                 lab.add(token_ids=[i, k, 3], max_tokens=1)
             lab.run()
         gc.collect()
         memory.append(tracemalloc.get_traced_memory()[0])
-    return (memory[1] - memory[0]) / 400
+    return (memory[1] - memory[0]) / 80
 
 
 def test_little_stays_of_a_forgotten_request() -> None:
     """What fork needs of it: its tokens and settings."""
     tracemalloc.start()
     try:
-        with small_lab(20, record=1000) as lab, small_lab(None, record=1000) as unlimited:
+        with small_lab(10, record=100) as lab, small_lab(None, record=100) as unlimited:
             few, all_of_it = growth(lab), growth(unlimited)
     finally:
         tracemalloc.stop()

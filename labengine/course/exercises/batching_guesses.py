@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.scheduler import Admission
+from labengine.core.step_plan import StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course.phrases import listed, words
 from labengine.course.predict_exercise import Instance, RevealedStep
-from labengine.course.static_batching import StaticBatching
 from labengine.course.trial import Workload, plays
 from labengine.course.words import course_exercise
 from labengine.events import RequestScheduled, StepEnded, TokenSampled
@@ -73,6 +76,21 @@ course_exercise(
     num_blocks=64,
     max_num_seqs=SEATS,
 )
+
+
+class StaticBatching(TokenBudgetScheduler):
+    """A scheduler that admits nobody to a step that began with a request still running."""
+
+    is_open = True
+
+    def schedule(self) -> StepPlan:
+        """Note whether a new batch may begin."""
+        self.is_open = not self.running
+        return super().schedule()
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
+        """Return the tokens that a waiting request computes; None while a batch is under way."""
+        return super().admit(request, limit, is_first=is_first) if self.is_open else None
 
 
 def _in_static_batches(lengths: Sequence[int]) -> Instance:

@@ -172,14 +172,14 @@ class Comparison(Closing):
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def step(self) -> tuple[StepReport, StepReport]:
-        """Take one step on each side; return the two reports.
+    def step(self, num_steps: int = 1) -> tuple[StepReport, StepReport]:
+        """Take one step on each side, or several, as Lab.step does; return the two last reports.
 
         After an interrupt, or when one lab was stepped or rewound by itself, only the other one takes it: then both are
         aligned again. A side whose part raises stays at its crash from then on, while the other one takes the steps.
         ConfigError when one of them was given other requests.
         """
-        left, right = self._runs.step()
+        left, right = self._runs.step(num_steps)
         return left, right
 
     def next_phase(self) -> tuple[Phase | None, Phase | None]:
@@ -407,8 +407,8 @@ class Comparison(Closing):
 
         ConfigError for an unknown command.
         """
-        if action not in _COMMANDS:
-            raise ConfigError(f"a comparison cannot {action}; it can {', '.join(_COMMANDS)}")
+        if not isinstance(action, str) or action not in _COMMANDS:
+            raise ConfigError(f"the action is one of {', '.join(_COMMANDS)}; got {shown(action)}")
         if action == "pause":  # posted, it would wait for a step that may not end
             self._runs.background.end_step()
         return self._runs.background.post(partial(_COMMANDS[action], self, **arguments))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from labengine.config import checked_int
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
 from labengine.engine.step_report import StepReport
 from labengine.session.background import Background
@@ -31,8 +32,17 @@ class PairRuns:
 
     # -- by hand -------------------------------------------------------------------------------------------------------
 
-    def step(self) -> list[Any]:
-        """Take one step on each side; return the reports. A side that is ahead waits for the other."""
+    def step(self, num_steps: int = 1) -> list[Any]:
+        """Take steps on both sides, one by one; return the last reports. A side that is ahead waits for the other."""
+        num_steps = checked_int("num_steps", num_steps, 1)
+        reports = self._step_both()
+        for _ in range(1, num_steps):
+            if not any(reports) or any(self.hits) or not any(following := self._step_both()):
+                break
+            reports = following
+        return reports
+
+    def _step_both(self) -> list[Any]:
         with self._pair.lock:
             reports = self._pair.complete()
             if reports is None:

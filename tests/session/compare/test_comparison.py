@@ -97,7 +97,7 @@ def test_a_run_stops_at_its_condition(pair: Comparison) -> None:
     assert steps(pair) == [4, 4] and not pair.is_running
 
 
-@pytest.mark.parametrize("runs", [Comparison.run, lambda pair: (pair.start(), _wait(pair))])
+@pytest.mark.parametrize("runs", [Comparison.run, lambda pair: (pair.start(), _wait(pair)), lambda pair: pair.step(9)])
 def test_a_run_stops_where_one_side_meets_a_breakpoint(pair: Comparison, runs: Callable[[Comparison], object]) -> None:
     for _ in range(2):
         pair.add(token_ids=PROMPT, max_tokens=6)

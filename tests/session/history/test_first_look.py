@@ -31,5 +31,5 @@ def num_lines_of_a_first_look(num_tokens: int) -> tuple[int, int]:
 
 
 def test_the_first_goto_after_a_long_decode_is_linear() -> None:
-    (few, less), (many, more) = num_lines_of_a_first_look(400), num_lines_of_a_first_look(1800)
+    (few, less), (many, more) = num_lines_of_a_first_look(200), num_lines_of_a_first_look(800)
     assert math.log(more / less) / math.log(many / few) <= 1.2

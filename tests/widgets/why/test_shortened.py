@@ -13,7 +13,6 @@ from labengine_widgets.why.subjects import ABOUT
 from widgets.why.busy_runs import BusyRun
 from widgets.why.why_runs import Run
 
-SEEDS = range(4)
 NOW = ("in this very step", "has not computed all of it yet")
 """What a miss is told by where nothing older is known; test_why_is_true holds it against what is computed."""
 
@@ -38,21 +37,20 @@ def is_open(reply: Why) -> bool:
 @pytest.mark.parametrize("edition", ALL_EDITIONS)
 def test_what_a_shortened_recording_says_is_so_in_the_complete_one(edition: str) -> None:
     num_open = num_same = 0
-    for seed in SEEDS:
-        rng = Random(seed)
-        run = BusyRun(edition, seed, record=rng.randint(40, 200), num_steps=40)
-        first, end = run.timeline.num_dropped, run.timeline.end
-        assert first > 0
-        for moment in (first, rng.randint(first, end), rng.randint(first, end), end):
-            for subject in questions(run, moment, rng):
-                short, full = why(run.timeline, subject, moment), why(run.complete, subject, moment)
-                assert not is_open(full) or "Nothing in the recording brought it about" in full.answer, full
-                if is_open(short):
-                    assert f"event {first}" in short.answer or "as far as the recording goes back" in short.answer
-                elif not any(words in short.answer for words in NOW):
-                    assert short.answer == full.answer, (seed, moment, subject, short.answer, full.answer)
-                num_open, num_same = num_open + is_open(short), num_same + (not is_open(short))
-    assert num_open > 100 and num_same > 500, "the runs must have what this test is about"
+    rng = Random(ALL_EDITIONS.index(edition))
+    run = BusyRun(edition, 0, record=rng.randint(40, 200), num_steps=40)
+    first, end = run.timeline.num_dropped, run.timeline.end
+    assert first > 0
+    for moment in (first, rng.randint(first, end), rng.randint(first, end), end):
+        for subject in questions(run, moment, rng):
+            short, full = why(run.timeline, subject, moment), why(run.complete, subject, moment)
+            assert not is_open(full) or "Nothing in the recording brought it about" in full.answer, full
+            if is_open(short):
+                assert f"event {first}" in short.answer or "as far as the recording goes back" in short.answer
+            elif not any(words in short.answer for words in NOW):
+                assert short.answer == full.answer, (moment, subject, short.answer, full.answer)
+            num_open, num_same = num_open + is_open(short), num_same + (not is_open(short))
+    assert num_open > 25 and num_same > 125, "the run must have what this test is about"
 
 
 def shortened() -> Run:

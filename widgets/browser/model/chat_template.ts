@@ -6,7 +6,8 @@ import type { TokenStore } from "./requests.ts";
 const OPENS = "<|im_start|>",
   CLOSES = "<|im_end|>",
   USER = "user",
-  NUM_OPENING = 3; // tokens: that one, a role, and the line's end
+  LINE_END = "⏎",
+  MOST = 6; // tokens of an opening: that one, a role, and the line's end
 const FOLDED = " [template]";
 
 // The positions of the newest user's words, and where the answer begins.
@@ -28,10 +29,15 @@ function asked(store: TokenStore, textOf: TokenText): Asked | null {
 
 function findAsked(texts: string[]): Asked | null {
   const opened = texts.findLastIndex((text, i) => text === OPENS && texts[i + 1] === USER),
-    start = opened + NUM_OPENING,
+    start = behindOpening(texts, opened),
     end = texts.indexOf(CLOSES, start),
     answers = texts.indexOf(OPENS, end);
-  return opened < 0 || end < 0 || answers < 0 ? null : { start, end, answer: answers + NUM_OPENING };
+  return opened < 0 || end < 0 || answers < 0 ? null : { start, end, answer: behindOpening(texts, answers) };
+}
+
+// A role may be several tokens.
+function behindOpening(texts: string[], at: number) {
+  return at + texts.slice(at, at + MOST).indexOf(LINE_END) + 1;
 }
 
 // For a token of a template: one word where its run begins in a block, and none behind that; null for other tokens.

@@ -134,12 +134,12 @@ def test_a_dashboard_has_the_panels_that_are_named(monkeypatch: pytest.MonkeyPat
 @pytest.mark.browser
 def test_a_chat_template_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the rows of the tables and in the pool, of freed blocks too: one word where its run begins."""
-    template = "<|im_start|> system Be kind <|im_end|> <|im_start|> user : {} <|im_end|> <|im_start|> assistant :"
+    template = "<|im_start|> system Be kind <|im_end|> <|im_start|> user ⏎ {} <|im_end|> <|im_start|> assi stant ⏎"
     events, words = played((template.format("What now ?"), 2), num_blocks=6, block_size=8)
 
     def check(view: View) -> None:
         first, second = view.page.evaluate(POOL_WORDS)  # freed, and still cached
-        assert first == "[template]" and second.startswith("What now ? [template] "), "and the answer's first word"
+        assert (first, second) == ("[template]", "What now ? [template]")
         view.page.evaluate("() => document.querySelector('.labengine').stage.step(-1)")
         view.page.locator(".le-tables-fold").first.click()
         view.page.evaluate(FRAME)

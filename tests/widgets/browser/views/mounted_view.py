@@ -109,8 +109,7 @@ class MountedView:
         self.bare, self.page, self.name = bare, bare.page, name
         page = self.page
         frame = f"display: block; width: {width}px; height: 520px; min-width: 0; max-width: none; padding: 8px"
-        root = f'<div id="root" class="labengine" data-used style="{frame}"></div>'
-        bare.show(f'<body data-jp-theme-light="true">{root}</body>')
+        bare.show(f'<body data-jp-theme-light="true"><div id="root" class="labengine" style="{frame}"></div></body>')
         texts = [[token, text] for token, text in (words or {}).items()]
         header = {"kinds": codec.KINDS, "title": "test", "is_live": False}
         payload = {"header": header, "start": 0, "keyframe": None, "events": codec.rows(events), "texts": texts}

@@ -31,7 +31,7 @@ export class Code {
   selected = 0;
   isFullText = false;
   isAtEmitter = false; // the reader follows the lines that emit, from event to event
-  head = element("p", "le-code-head le-clip");
+  head = element("p", "le-code-head");
   fullText = button("whole text", "", () => this.toggleFullText(), "le-code-full");
   reason = element("p", "le-code-reason");
   methods = element("div", "le-code-methods", { role: "tablist", ariaLabel: "Methods that had a say" });
