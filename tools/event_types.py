@@ -6,6 +6,7 @@ import json
 import re
 import types
 import typing
+from collections import Counter
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -26,6 +27,12 @@ _REPLACING = [kind.__name__ for kind in typing.get_args(ev.EntryReplaced)]
 MAX_WIDTH = 120
 """Characters of a line, as the formatters have it."""
 _ROWS = (
+    "export type EventFields = {",
+    "  [Kind in keyof typeof FIELDS]: Omit<FieldsOf<Kind>, keyof OwnOf<Kind>> & OwnOf<Kind>;",
+    "};",
+    "type FieldsOf<Kind extends keyof typeof FIELDS> = Pick<FieldTypes, (typeof FIELDS)[Kind][number]>;",
+    "type OwnOf<Kind> = Kind extends keyof OwnTypes ? OwnTypes[Kind] : unknown;",
+    "",
     "type Row<Names extends readonly string[], Fields> = [",
     "  kind: number,",
     "  ...fields: { -readonly [I in keyof Names]: Fields[Names[I] & keyof Fields] },",
@@ -93,13 +100,6 @@ def _array(name: str, words: list[str]) -> list[str]:
     return [f"  {name}: [", *(f"    {json.dumps(one)}," for one in words), "  ],"]
 
 
-def _matrix(name: str, rows: list[list[int | None]]) -> list[str]:
-    """Return the lines of a field that is an array of arrays, in the formatter's way."""
-    if len(rows) == 1 or min(map(len, rows)) == 1:
-        return [f"  {name}: {json.dumps(rows)},"]
-    return [f"  {name}: [", *(f"    {json.dumps(row)}," for row in rows), "  ],"]
-
-
 def _constant(name: str) -> str:
     return re.sub("(?<!^)(?=[A-Z])", "_", name).upper()
 
@@ -107,6 +107,7 @@ def _constant(name: str) -> str:
 def browser_source() -> str:
     """Return the browser's: the fields of each kind in our order, their defaults, topics, types of fields and rows."""
     topics = list(typing.get_args(ev.Topic))
+    types_of_fields = _field_types()
     order = {kind.__name__: [field.name for field in fields(kind)] for kind in ev.EVENT_KINDS}
     defaults = {f.name: f.default for kind in ev.EVENT_KINDS for f in fields(kind) if f.default is not MISSING}
     return "\n".join(
@@ -130,11 +131,6 @@ def browser_source() -> str:
             *(f"  {kind.__name__}: {topics.index(kind.topic)}," for kind in ev.EVENT_KINDS),
             "};",
             "",
-            "// The ways to the block ids in a kind's rows: a place in each array on the way, null for all items.",
-            "export const BLOCKS: Readonly<Record<string, (number | null)[][]>> = {",
-            *(line for name, ways in _block_ways() for line in _matrix(name, ways)),
-            "};",
-            "",
             "// Kinds by which an entry of a table names another block.",
             f"export const REPLACES_ENTRY: readonly string[] = {json.dumps(_REPLACING)};",
             "",
@@ -143,12 +139,16 @@ def browser_source() -> str:
             *(f"  {kind.__name__}: {json.dumps(kind.phase)}," for kind in ev.EVENT_KINDS if kind.phase),
             "};",
             "",
-            "// Fields of each kind. Bytes arrive as hex, tuples as arrays.",
-            "export interface EventFields {",
-            *(line for kind in ev.EVENT_KINDS for line in _interface(kind)),
+            "// The types of fields, and those of some kinds. Bytes arrive as hex, tuples as arrays.",
+            "interface FieldTypes {",
+            *(f"  {name}: {hint};" for name, hint in types_of_fields.items()),
             "}",
             "",
-            "// Rows: the number of the kind, then the fields.",
+            "interface OwnTypes {",
+            *_own_types(types_of_fields),
+            "}",
+            "",
+            "// Fields of each kind; its rows: the number of the kind, then the fields.",
             *_ROWS,
             "",
             "// A state as the kernel writes it; see labengine/record/files/keyframe.py.",
@@ -160,19 +160,28 @@ def browser_source() -> str:
     )
 
 
-def _block_ways() -> typing.Iterator[tuple[str, list[list[int | None]]]]:
+def _field_types() -> dict[str, str]:
+    """Return the type that a field has in most kinds, by its name."""
+    found: dict[str, Counter[str]] = {}
     for kind in ev.EVENT_KINDS:
-        if ways := ev.paths(kind, *ev.BLOCK_ROLES):
-            yield kind.__name__, [[1 + (place or 0), *others] for place, *others in ways]
+        for name, hint in _types_of(kind):
+            found.setdefault(name, Counter())[hint] += 1
+    return {name: hints.most_common(1)[0][0] for name, hints in found.items()}
 
 
-def _interface(kind: type[ev.Event]) -> list[str]:
+def _own_types(usual: dict[str, str]) -> typing.Iterator[str]:
+    for kind in ev.EVENT_KINDS:
+        own = [f"{name}: {hint}" for name, hint in _types_of(kind) if usual[name] != hint]
+        line = f"  {kind.__name__}: {{ {'; '.join(own)} }};"
+        if len(line) > MAX_WIDTH:
+            yield from [f"  {kind.__name__}: {{", *(f"    {one};" for one in own), "  };"]
+        elif own:
+            yield line
+
+
+def _types_of(kind: type[ev.Event]) -> list[tuple[str, str]]:
     hints = typing.get_type_hints(kind)
-    members = [f"{field.name}: {_typescript(hints[field.name])}" for field in fields(kind)]
-    if not members:
-        return [f"  {kind.__name__}: Record<never, never>;"]
-    one = f"  {kind.__name__}: {{ {'; '.join(members)} }};"
-    return [one] if len(one) <= MAX_WIDTH else [f"  {kind.__name__}: {{", *(f"    {one};" for one in members), "  };"]
+    return [(field.name, _typescript(hints[field.name])) for field in fields(kind)]
 
 
 def _typescript(hint: object) -> str:

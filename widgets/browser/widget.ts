@@ -14,13 +14,12 @@ import { ASK_STATES } from "./stage/inbox.ts";
 import { layDashboard, layViews } from "./stage/layouts.ts";
 import { MODES } from "./stage/mode.ts";
 import { PLAY_STATES } from "./stage/player.ts";
-import { hidePicture } from "./stage/saved_picture.ts";
 import { ServedPage } from "./stage/served.ts";
 import { offerSliders } from "./stage/sliders.ts";
 import { Stage } from "./stage/stage.ts";
 import type { Source, WireBuffer } from "./stage/wire.ts";
 import { bytesOf } from "./stage/wire.ts";
-import { sprite } from "./views/canvas.ts";
+import { Ink, sprite } from "./views/canvas.ts";
 import { axisLabel, scaleOf } from "./views/charts/kinds.ts";
 import { VIEWS } from "./views/index.ts";
 import { painterFor } from "./views/pool/grid.ts";
@@ -43,6 +42,7 @@ export const internals = {
   PLAY_STATES,
   ASK_STATES,
   storyOf,
+  Ink,
   sprite,
   painterFor,
   scaleOf,
@@ -67,14 +67,16 @@ interface WidgetModel {
   off(name: string, act: (...details: never[]) => void): void;
 }
 
+const OUTPUT = ".jp-OutputArea-child";
+const LATE_MS = [0, 200, 1000]; // a page that is loaded again may draw the picture after the view
+const live = new Map<string, number>(); // token -> how many views of it there are
+
 const DASHBOARD: Arrangement = { kind: "dashboard", views: [] };
 
 function makeRoot(el: HTMLElement, { kind }: Arrangement) {
-  const root = element("div", `labengine labengine-${kind}`);
-  root.tabIndex = 0;
+  const ariaLabel = `labengine ${kind}. Press question mark for the keys.`,
+    root = element("div", `labengine labengine-${kind}`, { tabIndex: 0, role: "application", ariaLabel });
   root.dataset.lmSuppressShortcuts = "true";
-  root.setAttribute("role", "application");
-  root.setAttribute("aria-label", `labengine ${kind}. Press question mark for the keys.`);
   el.append(root);
   return root;
 }
@@ -96,10 +98,10 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }) {
   const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
   lay(stage, root, arrangement);
   const showPicture = hidePicture(model.get("picture"));
-  const onConnection = () => stage.resync(true);
+  const onConnection = () => stage.inbox.resync(true);
   model.on("comm_live_update", onConnection);
   beginAll(stage, model.get("saved") || []);
-  stage.resync();
+  stage.inbox.resync();
   return () => {
     model.off("comm_live_update", onConnection);
     stage.close();
@@ -127,10 +129,10 @@ export async function mount(
 export async function serve(el: HTMLElement) {
   const page = new ServedPage(new URL("messages", location.href), Number(el.dataset.number)),
     stages = await Promise.all(page.sources.map((source) => mount(el, [], DASHBOARD, source)));
-  for (const stage of stages) stage.resync();
+  for (const stage of stages) stage.inbox.resync();
   if (stages.length === 1) stages[0].root.focus({ preventScroll: true });
   try {
-    await page.follow(() => stages.forEach((stage) => stage.resync(true)));
+    await page.follow(() => stages.forEach((stage) => stage.inbox.resync(true)));
     for (const stage of stages) stage.emit("gone");
   } catch (error) {
     for (const stage of stages) stage.close();
@@ -151,3 +153,21 @@ function lay(stage: Stage, root: HTMLElement, arrangement: Arrangement) {
 
 // The arrangements by name.
 export const LAYOUTS = { compare: layCompare, dashboard: layDashboard, view: layViews };
+
+// Hides the pictures that a saved notebook shows instead of a view; returns what shows them again when the last view
+// of it has gone.
+function hidePicture(token: string | undefined) {
+  if (!token) return () => {};
+  live.set(token, (live.get(token) ?? 0) + 1);
+  const timers = LATE_MS.map((ms) => setTimeout(() => showPictures(token, false), ms));
+  return () => {
+    timers.forEach((timer) => clearTimeout(timer));
+    live.set(token, (live.get(token) ?? 1) - 1);
+    if (!live.get(token)) showPictures(token, true);
+  };
+}
+
+function showPictures(token: string, isShown: boolean) {
+  for (const picture of document.querySelectorAll<HTMLElement>(`[data-labengine-picture="${CSS.escape(token)}"]`))
+    (picture.closest<HTMLElement>(OUTPUT) ?? picture).style.display = isShown ? "" : "none";
+}

@@ -25,10 +25,8 @@ export class Bar {
   words = byId("state");
   refusal = byId("refusal");
   form = byId<HTMLFormElement>("add-to-both");
-  acts: Acts;
 
-  constructor(acts: Acts) {
-    this.acts = acts;
+  constructor(readonly acts: Acts) {
     this.showForm(false);
     this.scenario.addEventListener("change", () => {
       const { value } = this.scenario;

@@ -13,16 +13,15 @@ type Hear = (content: WireContent, buffers?: WireBuffer[]) => void;
 
 export class Connection implements Source {
   worker!: Worker;
-  script: URL;
-  act: (posted: Posted) => void;
   isOpen = false; // a session is there to hear messages
   waiting: Record<string, unknown>[] = []; // questions that were asked before
   hearers = new Set<Hear>();
 
   // act: takes what is posted for the page.
-  constructor(script: URL, act: (posted: Posted) => void) {
-    this.script = script;
-    this.act = act;
+  constructor(
+    readonly script: URL,
+    readonly act: (posted: Posted) => void,
+  ) {
     this.start();
   }
 

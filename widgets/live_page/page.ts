@@ -34,37 +34,30 @@ interface Recorded {
 }
 
 class LivePage {
-  place: HTMLElement;
-  bar: Bar;
-  query: string; // empty while the page asks its question
   opening = new Opening((question, people, isReal) => this.askOwn(question, people, isReal));
   isToStep = false; // the session is one that the reader asked for: its first step is played
   stage: Stage | null = null;
   isRecorded = false; // the stage shows the recording of the session that is being opened
-  moment: number | null; // the one that the address names, until it is shown
   opensAt = -1; // the position at which the session opened: the address does not name it
-  connection: Connection;
-  realModel: RealModel;
   isPythonThere = false;
   whyNoPython = ""; // once it has failed
   linkTimer?: number;
+  query = location.search.slice(1); // empty while the page asks its question
+  moment = momentOf(this.query); // the one that the address names, until it is shown
+  bar = new Bar({
+    open: (query) => this.open(query),
+    add: (request) => this.stage?.command("add", request),
+    restart: () => this.restart(),
+  });
+  connection = new Connection(new URL("worker.mjs", import.meta.url), (posted) => this.take(posted));
+  realModel = new RealModel({
+    open: (query) => this.bar.open(query),
+    load: (isAsked) => this.connection.post({ type: "load_model", is_asked: isAsked }),
+    showFront: () => this.showFront(),
+    say: (words) => this.opening.say(words),
+  });
 
-  constructor(place: HTMLElement) {
-    this.place = place;
-    this.query = location.search.slice(1);
-    this.moment = momentOf(this.query);
-    this.bar = new Bar({
-      open: (query) => this.open(query),
-      add: (request) => this.stage?.command("add", request),
-      restart: () => this.restart(),
-    });
-    this.connection = new Connection(new URL("worker.mjs", import.meta.url), (posted) => this.take(posted));
-    this.realModel = new RealModel({
-      open: (query) => this.bar.open(query),
-      load: (isAsked) => this.connection.post({ type: "load_model", is_asked: isAsked }),
-      showFront: () => this.showFront(),
-      say: (words) => this.opening.say(words),
-    });
+  constructor(readonly place: HTMLElement) {
     this.connection.listen((content) => this.notice(content.type, content.status?.running));
   }
 
@@ -180,7 +173,7 @@ class LivePage {
       this.stage = await this.mount([], arrangement);
     } else this.stage?.emit("varied", { type: "varied", varied: arrangement.varied }); // of the steps in the link, too
     this.isRecorded = false;
-    this.stage?.resync(true);
+    this.stage?.inbox.resync(true);
     this.showMoment();
     this.bar.showForm(arrangement.kind === "compare");
     this.link(query);

@@ -27,15 +27,12 @@ interface Acts {
 export class RealModel {
   button = document.getElementById("real-model") as HTMLButtonElement;
   words = document.getElementById("model-state") as HTMLElement;
-  acts: Acts;
-  megabytes: number;
   state: ModelNews["state"] = "absent";
   query = ""; // of the session in the page
   wanted = ""; // the session that waits for the weights
+  megabytes = Math.round(Number(this.button.dataset.bytes) / 1e6);
 
-  constructor(acts: Acts) {
-    this.acts = acts;
-    this.megabytes = Math.round(Number(this.button.dataset.bytes) / 1e6);
+  constructor(readonly acts: Acts) {
     this.button.hidden = !Number(this.button.dataset.bytes);
     (document.getElementById("own-real") as HTMLElement).hidden = this.button.hidden;
     this.button.addEventListener("click", () => this.press());

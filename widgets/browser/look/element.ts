@@ -2,14 +2,18 @@
 
 import { visible } from "../model/hidden_text.ts";
 
+// content: its text, or its properties; children: what is in it.
 export function element<Tag extends keyof HTMLElementTagNameMap>(
   tag: Tag,
   className = "",
-  text?: string | number,
+  content?: string | number | Partial<HTMLElementTagNameMap[Tag]>,
+  ...children: (Node | string)[]
 ): HTMLElementTagNameMap[Tag] {
   const made = document.createElement(tag);
   if (className) made.className = className;
-  if (text !== undefined) made.textContent = visible(String(text));
+  if (typeof content === "object") Object.assign(made, content);
+  else if (content !== undefined) made.textContent = visible(String(content));
+  if (children.length) made.append(...children);
   return made;
 }
 
@@ -18,12 +22,22 @@ export function targetOf(event: Event): HTMLElement {
   return event.target as HTMLElement; // listeners are added to elements only
 }
 
-export function button(text: string, title: string, className = "") {
-  const made = element("button", `le-button ${className}`, text);
-  made.type = "button";
-  made.title = title;
-  if (!/\w/.test(text)) made.setAttribute("aria-label", title);
+// A button that acts on a click; what is no word is read out by its title.
+export function button(text: string, title: string, act?: (event: MouseEvent) => void, className = "") {
+  const made = element("button", `le-button ${className}`, { type: "button", textContent: text });
+  if (title) made.title = title;
+  if (title && !/\w/.test(text)) made.ariaLabel = title;
+  if (act) made.addEventListener("click", act);
   return made;
+}
+
+// Acts on a key by its name, and keeps it from all others; with Ctrl, Alt or Meta it means something else.
+export function takeKey(event: KeyboardEvent, acts: Record<string, () => void>) {
+  if (event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(acts, event.key)) return false;
+  event.preventDefault();
+  event.stopPropagation();
+  acts[event.key]();
+  return true;
 }
 
 // Writes a text only if it has changed, which saves a layout.

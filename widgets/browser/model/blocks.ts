@@ -9,9 +9,17 @@ function homeOf(scene: SceneState, id: number) {
   const request = scene.requests.get(scene.homeRequest[id]);
   if (!scene.refCounts[id] || request?.tables[scene.homeGroup[id]]?.[scene.homeIndex[id]] === id) return request;
   const place = scene.places.head[id] < 0 ? null : scene.places.of(id)[0];
-  if (place) [scene.homeRequest[id], scene.homeGroup[id], scene.homeIndex[id]] = place;
+  if (place) setHome(scene, id, ...place);
   if (place) return scene.requests.get(place[0]);
   return scene.pins.has(id) ? undefined : request; // its former request's table leads elsewhere
+}
+
+// The entry of a table whose tokens a block holds.
+export function setHome(scene: SceneState, block: number, id: number, group: number, index: number) {
+  if (block < 0 || block === scene.nullBlock) return;
+  scene.homeRequest[block] = id;
+  scene.homeGroup[block] = group;
+  scene.homeIndex[block] = index;
 }
 
 // withStrays: up to the last slot that anything went to, be it the wrong one.
@@ -150,20 +158,18 @@ export function noteSlots(scene: SceneState, [, id, group, start, runs]: EventRo
   const request = scene.own(id),
     { size } = scene.groups[group],
     table = request.tables[group];
-  let position = start,
-    isMisplaced = false;
-  for (const [block, offset, length] of runs) {
+  for (const [block, offset, length] of runs)
     if (scene.strays.size && scene.strays.has(block)) overwrite(scene, block, offset, length);
-    const index = Math.floor(position / size);
-    if (index < table.length && (table[index] !== block || position - index * size !== offset)) isMisplaced = true;
-    position += length;
-  }
-  request.written[group] = position;
+  const strays = misplaced(table, size, start, runs);
+  request.written[group] = start + runs.reduce((sum, [, , length]) => sum + length, 0);
   for (const [block, offset, length] of runs) {
     keepPromise(scene, block, offset + length);
     touch(scene, block);
   }
-  if (isMisplaced) noteStrays(scene, request, table, size, start, runs);
+  for (const [position, slot, rightSlot] of strays) {
+    noteStray(scene, Math.floor(slot / size), slot % size, request.token(position));
+    noteStray(scene, Math.floor(rightSlot / size), rightSlot % size, null);
+  }
 }
 
 // Notes a block that gets its key; numWritten: the slots of it that are written.
@@ -208,24 +214,6 @@ function overwrite(scene: SceneState, block: number, offset: number, length: num
   scene.strays.set(block, slots);
 }
 
-// Maps of strays are replaced and never changed, so that copies of a scene may share them.
-function noteStrays(
-  scene: SceneState,
-  request: RequestRecord,
-  table: number[],
-  size: number,
-  start: number,
-  runs: [number, number, number][],
-) {
-  for (const [position, slot, rightSlot] of misplaced(table, size, start, runs)) {
-    const written: [slot: number, token: number | null][] = [
-      [slot, request.token(position)],
-      [rightSlot, null],
-    ];
-    for (const [at, token] of written) noteStray(scene, Math.floor(at / size), at % size, token);
-  }
-}
-
 // Notes that the slots of a token were computed with another one: a guess that was accepted and is not equal.
 export function noteOtherToken(scene: SceneState, request: RequestRecord, position: number, token: number) {
   request.tables.forEach((table, group) => {
@@ -235,6 +223,7 @@ export function noteOtherToken(scene: SceneState, request: RequestRecord, positi
   });
 }
 
+// Maps of strays are replaced and never changed, so that copies of a scene may share them.
 function noteStray(scene: SceneState, block: number, offset: number, token: number | null) {
   scene.strays.set(block, new Map(scene.strays.get(block)).set(offset, token));
   touch(scene, block);

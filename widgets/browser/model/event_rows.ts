@@ -132,34 +132,6 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   DecisionDiffered: 5,
 };
 
-// The ways to the block ids in a kind's rows: a place in each array on the way, null for all items.
-export const BLOCKS: Readonly<Record<string, (number | null)[][]>> = {
-  PrefixHit: [[3, null, null]],
-  RequestForked: [[4, null, null]],
-  RequestReceived: [[2, null, 2]],
-  BlocksLoaded: [[2, null, 2]],
-  BlocksSaved: [[2, null, 2]],
-  BlockEvicted: [[1]],
-  BlockAllocated: [[1]],
-  BlockTouched: [[1]],
-  BlockCached: [[1], [6, null]],
-  BlockMerged: [[1], [2]],
-  BlockFreed: [[1]],
-  FreeDeferred: [[3, null]],
-  BlockPinned: [[1]],
-  BlockUnpinned: [[1]],
-  BlockCopied: [[1], [2]],
-  BlockMoved: [[1]],
-  StateCopied: [[1], [2]],
-  HashesMoved: [[1], [2]],
-  SlotsWritten: [[4, null, 0]],
-  StateAdvanced: [[3]],
-  ViolationFound: [
-    [4, null],
-    [7, null, 0],
-  ],
-};
-
 // Kinds by which an entry of a table names another block.
 export const REPLACES_ENTRY: readonly string[] = ["BlockMerged", "BlockCopied"];
 
@@ -180,125 +152,87 @@ export const PHASES: Readonly<Record<string, string>> = {
   ViolationFound: "any",
 };
 
-// Fields of each kind. Bytes arrive as hex, tuples as arrays.
-export interface EventFields {
-  EngineStarted: { num_blocks: number; groups: [string, number, number | null][]; edition: string; null_block: number };
-  StepStarted: { step: number };
-  StepEnded: { step: number };
-  StepFailed: { step: number; error: string; message: string; method: string };
-  StepRolledBack: { step: number; reason: string };
-  RequestAdded: {
-    request_id: number;
-    token_ids: number[];
-    max_tokens: number;
-    num_generated: number;
-    from_request_id: number | null;
-    priority: number;
-    num_beams: number;
-    images: [number, number, string][];
-  };
-  PrefixHit: { request_id: number; num_tokens: number; block_ids: number[][]; is_skipped: boolean };
-  SharedPrefixFound: { request_id: number; num_tokens: number };
-  RequestForked: { request_id: number; from_request_id: number; num_tokens: number; block_ids: number[][] };
-  BeamReplaced: { request_id: number; token_ids: number[]; from_request_id: number | null };
-  RequestScheduled: {
-    request_id: number;
-    start: number;
-    num_tokens: number;
-    is_prefill: boolean;
-    status: string;
-    num_drafts: number;
-  };
-  RequestPreempted: { request_id: number };
-  RequestFinished: { request_id: number; reason: string; holds_blocks: boolean };
-  RequestReleased: { request_id: number };
-  RequestHandedOver: { request_id: number; lab: string; other_request_id: number; num_tokens: number };
-  RequestReceived: {
-    request_id: number;
-    transfers: [number, number, number, string][];
-    lab: string;
-    other_request_id: number;
-    num_tokens: number;
-  };
-  RequestForgotten: { request_id: number };
-  ExternalHit: { request_id: number; num_tokens: number; is_loading: boolean };
-  BlocksLoaded: { request_id: number; transfers: [number, number, number, string][] };
-  BlocksSaved: { request_id: number; transfers: [number, number, number, string][] };
-  LoadFailed: { request_id: number; reason: string };
-  TierChanged: { added: [number, string][]; dropped: [number, string][]; pinned: [number, string, number][] };
-  PrefixCacheReset: Record<never, never>;
-  BlockEvicted: { block_id: number; reason: "reused" | "replaced" | "reset" | "distrusted" };
-  BlockAllocated: { block_id: number; request_id: number; group: number; index: number };
-  BlocksSkipped: { request_id: number; group: number; num_blocks: number };
-  BlockTouched: {
-    block_id: number;
-    request_id: number;
-    group: number;
-    index: number;
-    ref_count: number;
-    is_fork: boolean;
-  };
-  BlockCached: {
-    block_id: number;
-    request_id: number;
-    group: number;
-    index: number;
-    block_hash: string;
-    mapped: number[];
-    is_full: boolean;
-  };
-  BlockMerged: {
-    block_id: number;
-    into_block_id: number;
-    request_id: number;
-    group: number;
-    index: number;
-    ref_count: number;
-  };
-  BlockFreed: {
-    block_id: number;
-    request_id: number;
-    group: number;
-    index: number;
-    ref_count: number;
-    queue_end: "head" | "tail" | null;
-    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "state" | "load_failed";
-  };
-  FreeDeferred: { request_id: number; group: number; block_ids: number[] };
-  BlockPinned: { block_id: number; ref_count: number };
-  BlockUnpinned: { block_id: number; ref_count: number; queue_end: "head" | "tail" | null };
-  BlockCopied: {
-    block_id: number;
-    into_block_id: number;
-    request_id: number;
-    group: number;
-    index: number;
-    is_pinned: boolean;
-  };
-  BlockMoved: { block_id: number; request_id: number; group: number; index: number; into_index: number };
-  StateCopied: { block_id: number; into_block_id: number; request_id: number; group: number; num_tokens: number };
-  HashesMoved: { block_id: number; into_block_id: number };
-  SlotsWritten: { request_id: number; group: number; start: number; runs: [number, number, number][] };
-  StateAdvanced: { request_id: number; group: number; block_id: number; start: number; end: number };
-  ForwardRan: { num_requests: number; num_tokens: number };
-  TokensComputed: { request_id: number; num_computed_tokens: number };
-  TokenSampled: { request_id: number; token_id: number; position: number };
-  TokensDrafted: { request_id: number; token_ids: number[] };
-  DraftsJudged: { request_id: number; num_accepted: number; num_rejected: number };
-  ViolationFound: {
-    rule: string;
-    message: string;
-    request_ids: number[];
-    block_ids: number[];
-    step: number;
-    first_event: number | null;
-    misnamed: [number, number, string, string][];
-    fact: string[];
-  };
-  DecisionDiffered: { method: string; replaces: string; decided: string; instead_of: string; request_id: number };
+// The types of fields, and those of some kinds. Bytes arrive as hex, tuples as arrays.
+interface FieldTypes {
+  num_blocks: number;
+  groups: [string, number, number | null][];
+  edition: string;
+  null_block: number;
+  step: number;
+  error: string;
+  message: string;
+  method: string;
+  reason: string;
+  request_id: number;
+  token_ids: number[];
+  max_tokens: number;
+  num_generated: number;
+  from_request_id: number | null;
+  priority: number;
+  num_beams: number;
+  images: [number, number, string][];
+  num_tokens: number;
+  block_ids: number[][];
+  is_skipped: boolean;
+  start: number;
+  is_prefill: boolean;
+  status: string;
+  num_drafts: number;
+  holds_blocks: boolean;
+  lab: string;
+  other_request_id: number;
+  transfers: [number, number, number, string][];
+  is_loading: boolean;
+  added: [number, string][];
+  dropped: [number, string][];
+  pinned: [number, string, number][];
+  block_id: number;
+  group: number;
+  index: number;
+  ref_count: number;
+  is_fork: boolean;
+  block_hash: string;
+  mapped: number[];
+  is_full: boolean;
+  into_block_id: number;
+  queue_end: "head" | "tail" | null;
+  is_pinned: boolean;
+  into_index: number;
+  runs: [number, number, number][];
+  end: number;
+  num_requests: number;
+  num_computed_tokens: number;
+  token_id: number;
+  position: number;
+  num_accepted: number;
+  num_rejected: number;
+  rule: string;
+  request_ids: number[];
+  first_event: number | null;
+  misnamed: [number, number, string, string][];
+  fact: string[];
+  replaces: string;
+  decided: string;
+  instead_of: string;
 }
 
-// Rows: the number of the kind, then the fields.
+interface OwnTypes {
+  RequestForked: { from_request_id: number };
+  BlockEvicted: { reason: "reused" | "replaced" | "reset" | "distrusted" };
+  BlockFreed: {
+    reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "state" | "load_failed";
+  };
+  FreeDeferred: { block_ids: number[] };
+  ViolationFound: { block_ids: number[] };
+}
+
+// Fields of each kind; its rows: the number of the kind, then the fields.
+export type EventFields = {
+  [Kind in keyof typeof FIELDS]: Omit<FieldsOf<Kind>, keyof OwnOf<Kind>> & OwnOf<Kind>;
+};
+type FieldsOf<Kind extends keyof typeof FIELDS> = Pick<FieldTypes, (typeof FIELDS)[Kind][number]>;
+type OwnOf<Kind> = Kind extends keyof OwnTypes ? OwnTypes[Kind] : unknown;
+
 type Row<Names extends readonly string[], Fields> = [
   kind: number,
   ...fields: { -readonly [I in keyof Names]: Fields[Names[I] & keyof Fields] },

@@ -1,6 +1,6 @@
 // What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of event_rows.ts.
 
-import { keepPromise, noteOtherToken, notePromise, noteSlots, noteState, noteToken, touch } from "./blocks.ts";
+import { keepPromise, noteOtherToken, notePromise, noteSlots, noteState, noteToken, setHome, touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "./events.ts";
 import type { RequestStatus } from "./payloads.ts";
@@ -513,12 +513,6 @@ function pin(scene: SceneState, block: number, change: number) {
 function append(scene: SceneState, block: number, id: number, group: number) {
   const table = tableOf(scene, id, group);
   scene.places.add(block, id, group, table.push(block) - 1);
-}
-
-function setHome(scene: SceneState, block: number, id: number, group: number, index: number) {
-  scene.homeRequest[block] = id;
-  scene.homeGroup[block] = group;
-  scene.homeIndex[block] = index;
 }
 
 // A block whose home the entry was shows the tokens of another table that has it.

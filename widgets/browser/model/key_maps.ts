@@ -97,15 +97,12 @@ interface TierEntry {
 // What is known of the external tier, from the recording's beginning on. A scene stores only how much of it has
 // happened.
 export class TierLog {
-  keys: KeyIndex;
   entries: TierEntry[] = [];
   presence = new Map<number, number[]>(); // places of a key's entries
   pinning = new Map<number, number[]>();
   doneTo = -1; // the moment up to which events have been noted: what is folded again changes nothing
 
-  constructor(keys: KeyIndex) {
-    this.keys = keys;
-  }
+  constructor(readonly keys: KeyIndex) {}
 
   note(key: number, isHeld: boolean, moment: number) {
     if (this.isHeldAt(key, Infinity) !== isHeld)
@@ -183,13 +180,10 @@ function lastPlace(places: number[] | undefined, length: number) {
 
 // What the tier holds, by "group:hex".
 export class Tier {
-  log: TierLog;
-  length: number; // entries of the log that hold
-
-  constructor(log: TierLog, length = 0) {
-    this.log = log;
-    this.length = length;
-  }
+  constructor(
+    readonly log: TierLog,
+    public length = 0, // entries of the log that hold
+  ) {}
 
   get size() {
     return this.log.sizeAt(this.length);

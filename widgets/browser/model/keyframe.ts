@@ -1,6 +1,6 @@
 // Keyframes: scenes packed without derivable values; and the kernel's keyframes, converted to scenes.
 
-import { noteState, refresh } from "./blocks.ts";
+import { noteState, refresh, setHome } from "./blocks.ts";
 import type { WireKeyframe } from "./event_rows.ts";
 import type { PackedMap } from "./key_maps.ts";
 import type { Image } from "./payloads.ts";
@@ -8,7 +8,8 @@ import { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 import { KEPT_ARRAYS } from "./scene_state.ts";
 
-const SMALL = [
+// What is kept of a scene besides the arrays by block: all else is derived from it.
+const KEPT = [
   "moment",
   "contents",
   "edition",
@@ -20,58 +21,46 @@ const SMALL = [
   "nullBlock",
   "peak",
   "numLost",
+  "version",
   "scheduled",
   "leaving",
-  "version",
+  "tokenStores",
+  "requests",
+  "moreKeys",
+  "strays",
+  "states",
+  "spoiled",
+  "promised",
+  "pins",
+  "evictedById",
+  "traffic",
+  "slotRows",
+  "sampled",
+  "violations",
 ] as const;
 
 type KeptArrays = Pick<SceneState, (typeof KEPT_ARRAYS)[number]>;
-type SmallFields = Pick<SceneState, (typeof SMALL)[number]>;
+type KeptFields = Pick<SceneState, (typeof KEPT)[number]>;
 
 // A packed scene.
-export type Keyframe = KeptArrays &
-  SmallFields &
-  Pick<
-    SceneState,
-    | "tokenStores"
-    | "requests"
-    | "moreKeys"
-    | "strays"
-    | "states"
-    | "spoiled"
-    | "promised"
-    | "pins"
-    | "evictedById"
-    | "traffic"
-    | "slotRows"
-    | "sampled"
-    | "violations"
-  > & { queue: Int32Array; map: PackedMap; numContents: number };
+export type Keyframe = KeptArrays & KeptFields & { queue: Int32Array; map: PackedMap; numContents: number };
 
 // Independent of the scene from now on.
 export function packed(scene: SceneState): Keyframe {
   scene.share();
-  const arrays = Object.fromEntries(KEPT_ARRAYS.map((name) => [name, scene[name].slice()])) as KeptArrays;
-  const small = Object.fromEntries(SMALL.map((name) => [name, scene[name]])) as SmallFields;
-  const kept = {
-    tokenStores: scene.tokenStores.slice(),
-    requests: new Map(scene.requests),
-    moreKeys: new Map(scene.moreKeys),
-    strays: new Map(scene.strays),
-    states: new Map(scene.states),
-    spoiled: new Set(scene.spoiled),
-    promised: new Map(scene.promised),
-    pins: new Map(scene.pins),
-    evictedById: new Map(scene.evictedById),
-    queue: scene.queue.packed(),
-    map: scene.map.packed(),
-    traffic: scene.traffic.slice(),
-    slotRows: scene.slotRows.slice(),
-    sampled: new Map(scene.sampled),
-    violations: scene.violations.slice(),
-    numContents: scene.contents.size,
-  };
-  return { ...arrays, ...small, ...kept };
+  const arrays = Object.fromEntries(KEPT_ARRAYS.map((name) => [name, scene[name].slice()])) as KeptArrays,
+    { queue, map, contents } = scene;
+  return { ...arrays, ...copied(scene), queue: queue.packed(), map: map.packed(), numContents: contents.size };
+}
+
+function copied(kept: KeptFields) {
+  return Object.fromEntries(KEPT.map((name) => [name, copyOf(kept[name])])) as unknown as KeptFields;
+}
+
+function copyOf(value: KeptFields[keyof KeptFields]) {
+  if (value instanceof Map) return new Map(value as Map<unknown, unknown>);
+  if (value instanceof Set) return new Set(value);
+  return Array.isArray(value) ? value.slice() : value;
 }
 
 // Makes the scene what it was when `kept` was packed.
@@ -79,21 +68,7 @@ export function restore(scene: SceneState, kept: Keyframe) {
   if (scene.numBlocks !== kept.numBlocks) scene.resize(kept.numBlocks);
   scene.share();
   for (const name of KEPT_ARRAYS) scene[name].set(kept[name]);
-  Object.assign(scene, Object.fromEntries(SMALL.map((name) => [name, kept[name]])));
-  for (let id = 0; id < kept.numBlocks; id++) scene.tokenStores[id] = kept.tokenStores[id];
-  scene.traffic = kept.traffic.slice();
-  scene.slotRows = kept.slotRows.slice();
-  scene.violations = kept.violations.slice();
-  scene.requests = new Map(kept.requests);
-  scene.moreKeys = new Map(kept.moreKeys);
-  scene.strays = new Map(kept.strays);
-  scene.states = new Map(kept.states);
-  scene.spoiled = new Set(kept.spoiled);
-  scene.promised = new Map(kept.promised);
-  scene.pins = new Map(kept.pins);
-  scene.evictedById = new Map(kept.evictedById);
-  scene.sampled = new Map(kept.sampled);
-  scene.scheduled = kept.scheduled.slice();
+  Object.assign(scene, copied(kept));
   scene.queue.load(kept.queue, kept.numBlocks);
   scene.map.load(kept.map);
   scene.tier.length = scene.shared.tierLog.countAt(kept.moment);
@@ -168,7 +143,7 @@ function takeUpRequest(
   request.written.fill(numComputed);
   scene.requests.set(id, request);
   addPlaces(scene, request);
-  tables.forEach((table, group) => table.forEach((block, index) => settle(scene, block, id, group, index)));
+  tables.forEach((table, group) => table.forEach((block, index) => setHome(scene, block, id, group, index)));
 }
 
 function takeUpStates(scene: SceneState, states: NonNullable<WireKeyframe["states"]>) {
@@ -185,23 +160,12 @@ function assumeStates(scene: SceneState, tables: number[][], numComputed: number
   });
 }
 
-function settle(scene: SceneState, block: number, id: number, group: number, index: number) {
-  if (block < 0 || block === scene.nullBlock) return;
-  scene.homeRequest[block] = id;
-  scene.homeGroup[block] = group;
-  scene.homeIndex[block] = index;
-}
-
 function numberKey(scene: SceneState, key: number, ids: number[]) {
   scene.map.put(key, ids);
   for (const block of ids) {
-    const request = scene.requests.get(scene.homeRequest[block]);
+    const request = scene.requests.get(scene.homeRequest[block]),
+      group = scene.homeGroup[block];
     if (!request) scene.contents.ofKey(key);
-    else
-      scene.contents.ofKey(
-        key,
-        scene.homeGroup[block],
-        request.prefixHash(scene.groups[scene.homeGroup[block]].size, scene.homeIndex[block]),
-      );
+    else scene.contents.ofKey(key, group, request.prefixHash(scene.groups[group].size, scene.homeIndex[block]));
   }
 }

@@ -111,11 +111,9 @@ export interface WordsPayload {
   opening?: [moment: number, sentence: Sentence] | null;
 }
 
-export interface CaptionsPayload {
+export interface CaptionsPayload extends WordsPayload {
   start: number;
   end: number;
-  captions?: CaptionRow[];
-  opening?: [moment: number, sentence: Sentence] | null;
 }
 
 interface Stretch {
@@ -127,15 +125,10 @@ interface Stretch {
 }
 
 // A recording from some moment on: all that a new view needs.
-export interface FullPayload extends WordsPayload {
+export interface FullPayload extends WordsPayload, Partial<Stretch> {
   header: Header;
-  start?: number;
   keyframe?: WireKeyframe | null;
-  events?: AnyRow[];
-  texts?: [token: number, text: string][];
-  names?: [request: number, engineId: string][];
   tier?: [group: number, hash: string][];
-  seconds?: [step: number, seconds: number][];
   earlier?: [event: number, row: AnyRow][];
   status?: Status;
   selection?: Selection | null;

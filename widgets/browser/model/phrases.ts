@@ -6,6 +6,7 @@ import { DEFAULTS } from "./event_rows.ts";
 import type { FieldValue } from "./events.ts";
 import { counted, groupSuffix, hashName, readable, requestName, separated } from "./names.ts";
 import type { Recording } from "./recording.ts";
+import type { Scene } from "./scene.ts";
 import type { Mention, Sentence } from "./sentence.ts";
 import { joined } from "./sentence.ts";
 
@@ -38,6 +39,26 @@ export function phrase(recording: Recording, event: number, tokenText?: TokenTex
 // The sentence for a lab's state, with its numbers.
 export function statePhrase(name: keyof typeof STATES, numbers: Record<string, number | string>) {
   return written(STATES[name], (field) => numbers[field]);
+}
+
+// Where Python's captions are missing: while a lab runs, and at a recording's start.
+export function runningWords(scene: Scene) {
+  const statuses = [...scene.requests.values()].map(({ status }) => status),
+    running = statuses.filter((status) => status === "running").length,
+    finished = statuses.filter((status) => status === "finished").length;
+  return statePhrase("running", {
+    step: scene.step,
+    num_running: running,
+    num_waiting: statuses.length - running - finished,
+    used: scene.score.used,
+  });
+}
+
+export function openingWords(scene: Scene) {
+  const { used, lost } = scene.score;
+  return scene.step
+    ? statePhrase("stepped", { step: scene.step, used, lost })
+    : statePhrase("new", { num_blocks: scene.numBlocks, used });
 }
 
 // A table's word for a value; the value itself if the table has none.

@@ -33,13 +33,10 @@ interface Told {
 
 // The events of a recording up to a moment.
 class Stretch {
-  recording: Recording;
-  end: number;
-
-  constructor(recording: Recording, end: number) {
-    this.recording = recording;
-    this.end = end;
-  }
+  constructor(
+    readonly recording: Recording,
+    readonly end: number,
+  ) {}
 
   kind(event: number) {
     return event < this.end ? this.recording.kind(event) : null;

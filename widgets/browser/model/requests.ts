@@ -2,13 +2,8 @@
 import type { Image, RequestStatus } from "./payloads.ts";
 
 export class RequestRecord {
-  id: number;
   status: RequestStatus = "waiting";
-  store: TokenStore;
-  numTokens: number;
-  numPrompt: number;
   numComputed = 0;
-  maxTokens: number | null;
   tables: number[][];
   written: number[]; // slots written so far, per group
   hit: number | null = null; // tokens found in the cache when it was admitted; null before
@@ -31,20 +26,16 @@ export class RequestRecord {
   stamp: number;
   tablesStamp: number; // tables of another stamp are shared with a copy
   taken: number[] | null = null; // `tokens`, kept until there are more
+  numTokens = this.numPrompt;
 
   constructor(
-    id: number,
-    store: TokenStore,
-    numPrompt: number,
-    maxTokens: number | null,
+    readonly id: number,
+    public store: TokenStore,
+    public numPrompt: number,
+    readonly maxTokens: number | null,
     numGroups: number,
     stamp: number,
   ) {
-    this.id = id;
-    this.store = store;
-    this.numTokens = numPrompt;
-    this.numPrompt = numPrompt;
-    this.maxTokens = maxTokens;
     this.tables = Array.from({ length: numGroups }, () => []);
     this.written = new Array(numGroups).fill(0);
     this.stamp = this.tablesStamp = stamp;
@@ -138,15 +129,12 @@ export class RequestRecord {
 // A request's tokens, appended to and never changed, so that all scenes share them: each knows how many it has.
 
 export class TokenStore {
-  ids: number[];
   chains = new Map<number, number[]>(); // block size -> hash of the prefix up to the end of each full block
 
-  images: Image[]; // other content behind equal placeholder tokens
-
-  constructor(ids: number[], images: Image[] = []) {
-    this.ids = ids;
-    this.images = images;
-  }
+  constructor(
+    readonly ids: number[],
+    readonly images: Image[] = [], // other content behind equal placeholder tokens
+  ) {}
 
   // The image behind a placeholder token; isFirst: it is the first of its tokens.
   imageAt(position: number) {

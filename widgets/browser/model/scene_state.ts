@@ -10,18 +10,13 @@ import type { RequestRecord, TokenStore } from "./requests.ts";
 import type { Shared } from "./shared.ts";
 
 export class Changes {
-  all: boolean;
   blocks = new Set<number>();
   requests = new Set<number>();
   keys = new Set<string>();
-  queue: boolean;
-  tier: boolean;
+  queue = this.all;
+  tier = this.all;
 
-  constructor(all = false) {
-    this.all = all;
-    this.queue = all;
-    this.tier = all;
-  }
+  constructor(public all = false) {}
 }
 
 // One block's arrays, by id; `resize` makes them.
@@ -67,16 +62,11 @@ export interface Traffic {
 export class UnknownThing extends Error {}
 
 export class SceneState {
-  shared: Shared;
-  contents: ContentIndex;
   isHead = false; // the head numbers contents as they appear; other scenes find them numbered
   moment = 0;
-  version: number; // of what the recording has forgotten
   edition = "";
   hasDrafts = false; // a proposer has guessed tokens
   violations: number[] = []; // numbers of the ViolationFound events
-  tier: Tier;
-  map: PrefixMap;
   queue = new LinkedQueue();
   places = new Places();
   twins = new Twins();
@@ -116,13 +106,14 @@ export class SceneState {
   isLostFlag!: Uint8Array;
   isChanged!: Uint8Array; // 1: in changedBlocks
   tokenStores!: (TokenStore | null)[];
+  version = this.shared.version; // of what the recording has forgotten
+  tier = new Tier(this.shared.tierLog);
+  map = new PrefixMap(this.shared.keys);
 
-  constructor(shared: Shared, contents: ContentIndex = new ContentIndex()) {
-    this.shared = shared;
-    this.contents = contents;
-    this.version = shared.version;
-    this.tier = new Tier(shared.tierLog);
-    this.map = new PrefixMap(shared.keys);
+  constructor(
+    readonly shared: Shared,
+    public contents: ContentIndex = new ContentIndex(),
+  ) {
     this.empty(0, [], -1);
   }
 

@@ -7,7 +7,6 @@ import type { Scene } from "./scene.ts";
 
 export class Side {
   judged = { said: new Set<number>(), truth: new Set<number>() }; // blocks of a judged prediction
-  index: number;
   recording = Recording.full({ header: { kinds: [] } }); // empty until `begin`
   scene: Scene = this.recording.head;
   hasRecording = false;
@@ -16,9 +15,7 @@ export class Side {
   status: Status = { title: "", running: false, phase: null };
   texts = new Map<number, string>();
 
-  constructor(index: number) {
-    this.index = index;
-  }
+  constructor(readonly index: number) {}
 
   get title() {
     return this.status.title || this.recording.header.title || "";

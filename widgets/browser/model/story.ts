@@ -39,7 +39,7 @@ export interface Band {
 }
 
 const COUNTS = ["used", "peak", "hit", "looked", "prefill", "decode", "sampled"] as const;
-const NONE = { used: 0, peak: 0, hit: 0, looked: 0, prefill: 0, decode: 0, sampled: 0 };
+const NONE = Object.fromEntries(COUNTS.map((name) => [name, 0])) as Counts;
 const TROUBLE = 5;
 
 type Counts = Record<(typeof COUNTS)[number], number>;
@@ -57,13 +57,10 @@ export function storyOf(recording: Recording) {
 }
 
 export class Story {
-  recording: Recording;
   version = 0; // + 1 whenever the story begins anew
   start!: number;
   end!: number;
-  topics!: Uint8Array; // by event
   troubles!: number[]; // the events whose topic is trouble
-  steps!: { number: number[]; start: number[]; end: (number | null)[]; isRolledBack: boolean[] };
   series!: StorySeries;
   keys!: string[]; // of the prefix map, by the numbers that bands have
   keyNumbers!: Map<string, number>;
@@ -73,8 +70,7 @@ export class Story {
   counts!: Counts;
   before!: Counts; // those at the step's start
 
-  constructor(recording: Recording) {
-    this.recording = recording;
+  constructor(readonly recording: Recording) {
     this.begin();
   }
 
@@ -87,20 +83,8 @@ export class Story {
     const { recording } = this;
     this.version += 1;
     this.start = this.end = recording.start;
-    this.topics = new Uint8Array(1024);
     this.troubles = [];
-    this.steps = { number: [], start: [], end: [], isRolledBack: [] };
-    this.series = {
-      step: [],
-      moment: [],
-      used: [],
-      peak: [],
-      hit: [],
-      looked: [],
-      prefill: [],
-      decode: [],
-      sampled: [],
-    };
+    this.series = Object.fromEntries(["step", "moment", ...COUNTS].map((name) => [name, []])) as unknown as StorySeries;
     this.keys = [];
     this.keyNumbers = new Map();
     this.scene = recording.sceneAt(recording.start);
@@ -121,7 +105,6 @@ export class Story {
     const isOutgrown = this.end - this.start > 2 * Math.max(10000, recording.end - recording.start);
     if (recording.start < this.start || recording.end < this.end || recording.start > this.end || isOutgrown)
       this.begin();
-    if (recording.end > this.topics.length + this.start) this.grow(recording.end - this.start);
     while (this.end < recording.end) {
       const row = recording.row(this.end);
       this.note(recording.kinds.names[row[0]] as EventKind, recording.kinds.ordered(row), this.end);
@@ -130,25 +113,17 @@ export class Story {
     return this;
   }
 
-  grow(needed: number) {
-    const topics = new Uint8Array(Math.max(needed, 2 * this.topics.length));
-    topics.set(this.topics);
-    this.topics = topics;
-  }
-
   // What event number i says of the run as a whole, and what it has changed.
   note(kind: EventKind, row: AnyRow, i: number) {
-    const topic = TOPICS[kind] ?? 0;
-    this.topics[i - this.start] = topic;
-    if (topic === TROUBLE) this.troubles.push(i);
+    if (TOPICS[kind] === TROUBLE) this.troubles.push(i);
     const changes = this.recording.move(this.scene, i + 1);
     if (kind === "EngineStarted") this.restart(i);
-    else if (kind === "StepStarted") this.openStep(row[1] as number, i);
-    else if (kind === "StepRolledBack") this.rollBack(i);
+    else if (kind === "StepStarted") this.openStep();
+    else if (kind === "StepRolledBack") this.rollBack();
     else this.count(kind, row);
     if (changes.all) this.drawAll(i);
     else if (kind !== "StepStarted") this.draw(changes, i); // what a step computes stays said until the next one does
-    if (kind === "StepEnded") this.endStep(i);
+    if (kind === "StepEnded") this.endStep(row[1] as number, i);
   }
 
   // -- requests and blocks
@@ -222,12 +197,7 @@ export class Story {
 
   // -- steps and figures
 
-  openStep(number: number, at: number) {
-    const { steps } = this;
-    steps.number.push(number);
-    steps.start.push(at);
-    steps.end.push(null);
-    steps.isRolledBack.push(false);
+  openStep() {
     this.before = { ...this.counts };
     Object.assign(this.counts, { prefill: 0, decode: 0, sampled: 0 });
   }
@@ -245,44 +215,27 @@ export class Story {
     } else if (kind === "TokenSampled") counts.sampled += 1;
   }
 
-  endStep(at: number) {
-    const { steps, series, counts } = this,
-      last = steps.end.length - 1;
-    if (last >= 0) steps.end[last] = at + 1;
-    counts.used = this.scene.numUsed;
-    counts.peak = this.scene.peak;
-    series.step.push(steps.number[last] ?? 0);
+  endStep(step: number, at: number) {
+    const { series, counts, scene } = this;
+    counts.used = scene.numUsed;
+    counts.peak = scene.peak;
+    series.step.push(step);
     series.moment.push(at + 1);
     for (const name of COUNTS) series[name].push(counts[name]);
   }
 
   // The step's events stay on the axis; a request that came in it is gone.
-  rollBack(at: number) {
-    const { steps } = this,
-      last = steps.end.length - 1;
-    if (last < 0) return;
-    steps.end[last] = at + 1;
-    steps.isRolledBack[last] = true;
+  rollBack() {
     this.counts = { ...this.before };
-    for (const { id, at: moments } of this.lanes.values())
-      if (moments[0] >= steps.start[last] && !this.scene.requests.has(id)) this.lanes.delete(id);
+    const step = this.recording.stepAt(this.end);
+    for (const { id, at } of this.lanes.values())
+      if (at[0] >= (step?.start ?? 0) && !this.scene.requests.has(id)) this.lanes.delete(id);
   }
 
   // -- to read
 
   topic(i: number) {
-    return this.topics[i - this.start];
-  }
-
-  // The last step that has begun before the moment, as an index into steps; -1 for none.
-  stepIndex(moment: number) {
-    return countUpTo(this.steps.start, moment - 1) - 1;
-  }
-
-  stateAt(request: number, moment: number) {
-    const lane = this.lanes.get(request),
-      index = lane ? countUpTo(lane.at, moment - 1) - 1 : -1;
-    return lane && index >= 0 ? lane.state[index] : null;
+    return TOPICS[this.recording.kind(i) as EventKind] ?? 0;
   }
 
   lifeAt(block: number, moment: number) {

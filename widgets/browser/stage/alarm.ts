@@ -10,19 +10,17 @@ import type { Stage } from "./stage.ts";
 
 // How many there are: a click asks why, of one after the other, the first one first.
 export class AlarmCount {
-  stage: Stage;
-  side: Side;
   asked = -1;
   found: Violation[] = [];
   number = element("span", "le-alarm-number", "0");
   words = element("span", "le-alarm-noun");
-  element = button("", "", "le-alarm-count");
+  element = button("", "", () => this.ask(), "le-alarm-count");
 
-  constructor(stage: Stage, side: Side) {
-    this.stage = stage;
-    this.side = side;
+  constructor(
+    readonly stage: Stage,
+    readonly side: Side,
+  ) {
     this.element.append("⚠ ", this.number, this.words);
-    this.element.addEventListener("click", () => this.ask());
   }
 
   // True if a rule is broken at the moment that the side shows.
@@ -32,12 +30,9 @@ export class AlarmCount {
     put(this.element, "hidden", !length);
     write(this.number, length);
     write(this.words, counted(length, " violation").replace(/^\d+ /, ""));
-    if (length)
-      put(
-        this.element,
-        "title",
-        `rules that the checks found broken; the first: ${this.found[0].message}. Click: why?`,
-      );
+    const [first] = this.found;
+    if (first)
+      put(this.element, "title", `rules that the checks found broken; the first: ${first.message}. Click: why?`);
     return length > 0;
   }
 
@@ -49,14 +44,18 @@ export class AlarmCount {
 
 // The step that failed last: a click shows the moment before it was rolled back.
 export class CrashSign {
-  side: Side;
-  element = button("", "show the moment at which it failed, with the blocks held then", "le-alarm-crash");
+  element = button(
+    "",
+    "show the moment at which it failed, with the blocks held then",
+    () => moveToMoment(this.stage, this.side, this.crash?.moment ?? this.side.moment),
+    "le-alarm-crash",
+  );
   crash!: Crash | null;
 
-  constructor(stage: Stage, side: Side) {
-    this.side = side;
-    this.element.addEventListener("click", () => moveToMoment(stage, side, this.crash?.moment ?? this.side.moment));
-  }
+  constructor(
+    readonly stage: Stage,
+    readonly side: Side,
+  ) {}
 
   paint() {
     const { crash } = alarmsAt(this.side.recording, this.side.moment);
@@ -68,23 +67,17 @@ export class CrashSign {
 
 // Both above the sentence, with the words of the failure, or of the first violation.
 export class Alarm {
-  stage: Stage;
-  side: Side;
-  element = element("div", "le-alarm");
-  count: AlarmCount;
-  crash: CrashSign;
-  words = element("button", "le-alarm-words");
   about = 0;
+  count = new AlarmCount(this.stage, this.side);
+  crash = new CrashSign(this.stage, this.side);
+  words = element("button", "le-alarm-words", { type: "button", title: "why?" });
+  element = element("div", "le-alarm le-row", { role: "status" }, this.count.element, this.crash.element, this.words);
 
-  constructor(stage: Stage, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.element.setAttribute("role", "status");
-    this.count = new AlarmCount(stage, side);
-    this.crash = new CrashSign(stage, side);
-    Object.assign(this.words, { type: "button", title: "why?" });
+  constructor(
+    readonly stage: Stage,
+    readonly side: Side,
+  ) {
     this.words.addEventListener("click", () => lead(stage, side, this.about));
-    this.element.append(this.count.element, this.crash.element, this.words);
   }
 
   paint() {

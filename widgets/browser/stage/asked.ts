@@ -12,46 +12,41 @@ const HOW = {
   hash: "Click on an entry of the prefix map.",
   number: "",
 };
+const GUESS = "your prediction";
 const MARKS = { said: "le-said", truth: "le-truth" } as const;
 
 export class AskedQuestion {
-  stage: Stage;
-  element = element("form", "le-asked");
-  words = element("span", "le-asked-words");
-  field = element("input");
+  words = element("span", "le-asked-words", { role: "status" });
+  field = element("input", "le-input", { type: "number", min: "0", step: "1", title: GUESS, ariaLabel: GUESS });
   ok = button("Predict", "keep the prediction; the next step answers");
-  refusal = element("span", "le-asked-refusal");
+  refusal = element("span", "le-asked-refusal", { role: "alert" });
   reason = element("span", "le-asked-more le-asked-reason");
   hint = element("span", "le-asked-more le-asked-hint");
-  legend = element("span", "le-asked-more le-asked-legend");
-  wishes = element("span", "le-asked-wishes");
+  legend = element(
+    "span",
+    "le-asked-more le-asked-legend",
+    {},
+    element("span", "le-said", "clicked"),
+    element("span", "le-truth", "right"),
+  );
   buttons = {
-    go: button("See what happens", "take the step that answers", "le-primary"),
-    again: button("Again", "the same question, from before the step"),
-    hint: button("Hint", "one hint more"),
-    another: button("Another one", "the same question about new numbers"),
+    go: button("See what happens", "take the step that answers", () => this.wish("go"), "le-primary"),
+    again: button("Again", "the same question, from before the step", () => this.wish("again")),
+    hint: button("Hint", "one hint more", () => this.wish("hint")),
+    another: button("Another one", "the same question about new numbers", () => this.wish("another")),
   };
+  wishes = element("span", "le-asked-wishes le-wrap", {}, ...Object.values(this.buttons));
+  element = element("form", "le-asked le-row", { noValidate: true }); // what is wrong with a number is said here
   marked: Record<keyof typeof MARKS, HTMLElement[]> = { said: [], truth: [] };
   refused = ""; // why the newest answer was not taken
   wasNextHidden = false;
   predicted = ""; // what the play of the step has still to confirm
 
-  constructor(stage: Stage) {
-    this.stage = stage;
-    this.words.setAttribute("role", "status");
-    Object.assign(this.field, { type: "number", min: 0, step: 1, title: "your prediction" });
-    this.field.setAttribute("aria-label", this.field.title);
+  constructor(readonly stage: Stage) {
     this.ok.type = "submit";
-    this.refusal.setAttribute("role", "alert");
-    this.element.noValidate = true; // what is wrong with a number is said in the picture
-    const said = element("span", "le-said", "clicked"),
-      truth = element("span", "le-truth", "right");
-    this.legend.append(said, truth);
-    this.wishes.append(...Object.values(this.buttons));
     const { words, field, ok, refusal, legend, reason, hint, wishes } = this;
     this.element.append(words, field, ok, refusal, legend, reason, hint, wishes);
     this.element.addEventListener("submit", (event) => this.submit(event));
-    for (const [wish, one] of Object.entries(this.buttons)) one.addEventListener("click", () => this.wish(wish));
     stage.on("status", () => this.hideNext());
     stage.on("select", (selection, isHeard) => isHeard && this.take(selection));
     stage.on("command", (action) => ["step", "wish"].includes(action) && this.deselect());

@@ -15,16 +15,14 @@ const KINDS = [
 const NOUNS: Record<keyof Differences, string> = { blocks: "block", requests: "request", keys: "hash" };
 
 export class Difference {
-  stage: Stage;
-  report: (words: string) => void;
   marked = new Set<HTMLElement>();
   found!: Differences | null;
 
   // report(words): is called with the number of changes of each kind.
-  constructor(stage: Stage, report: (words: string) => void) {
-    this.stage = stage;
-    this.report = report;
-  }
+  constructor(
+    readonly stage: Stage,
+    readonly report: (words: string) => void,
+  ) {}
 
   paint() {
     const now = new Set<HTMLElement>();

@@ -6,90 +6,56 @@ import type { Stage } from "./stage.ts";
 
 const PATIENCE_MS = 400;
 
-function field(label: string, input: HTMLElement) {
-  const made = element("label", "le-field");
-  made.append(element("span", "", label), input);
-  return made;
-}
-
-function input(type: string, value: string | number, title: string, className = "") {
-  const made = element("input", className);
-  Object.assign(made, { type, value, title });
-  return made;
+function number(value: number, min: number, max: number, title: string, className = "") {
+  const bounds = { min: String(min), max: String(max), step: "1" };
+  return element("input", `le-input ${className}`, { type: "number", value: String(value), title, ...bounds });
 }
 
 export class Controls {
-  stage: Stage;
   pending: string[] = [];
-  prompt = input("text", "", "the prompt's text", "le-prompt");
-  copies = input("number", 1, "how many equal requests");
-  maxTokens = input("number", 16, "at most so many new tokens each");
+  prompt = element("input", "le-input le-prompt", {
+    type: "text",
+    title: "the prompt's text",
+    placeholder: "a prompt, such as: Once upon a time",
+    maxLength: 200000,
+  });
+  copies = number(1, 1, 64, "how many equal requests");
+  maxTokens = number(16, 1, 100000, "at most so many new tokens each");
   options: Record<RequestOption, HTMLInputElement> = {
-    n: input("number", 1, "so many answers to the prompt, which share its blocks", "le-option"),
-    beams: input("number", 1, "a search for the likeliest text, with so many beams; 1: none", "le-option"),
-    priority: input("number", 0, "smaller is more urgent, also below 0", "le-option"),
+    n: number(1, 1, 16, "so many answers to the prompt, which share its blocks", "le-option"),
+    beams: number(1, 1, 16, "a search for the likeliest text, with so many beams; 1: none", "le-option"),
+    priority: number(0, -1000, 1000, "smaller is more urgent, also below 0", "le-option"),
   };
-  step = button("Step", "One step: schedule, forward, sample, update (key s)", "le-primary");
-  phase = button("Phase", "One phase of a step (key p)");
-  run = button("Run", "Step by itself, or pause (space)");
-  reset = button("Reset", "Empty the engine");
+  step = button("Step", "One step: schedule, forward, sample, update (key s)", () => this.goOn("step"), "le-primary");
+  phase = button("Phase", "One phase of a step (key p)", () => this.goOn("phase"));
+  run = button("Run", "Step by itself, or pause (space)", () =>
+    this.isRunning ? this.command("pause") : this.goOn("start"),
+  );
+  reset = button("Reset", "Empty the engine", () => this.command("reset"));
   submit = button("Add", "Add the requests to the waiting line");
-  message = element("div", "le-message");
-  element = element("div", "le-controls");
-  error = "";
-  advice = ""; // for a step that had nothing to do
-  note?: string;
+  notice = new Notice(this.stage, "le-message le-clip");
+  message = this.notice.element;
+  form = element("form", "le-form le-row");
+  buttons = element("div", "le-buttons", {}, this.step, this.phase, this.run, this.reset);
+  element = element("div", "le-controls le-row", {}, this.form, this.buttons);
   isRunning = false;
   isTyped = false; // a prompt was written that has not been added yet
-  failures?: string[];
-  stopped?: string;
-  absence?: string;
-  hint?: string;
 
-  constructor(stage: Stage) {
-    this.stage = stage;
-    this.prompt.placeholder = "a prompt, such as: Once upon a time";
-    this.prompt.maxLength = 200000;
-    Object.assign(this.copies, { min: 1, max: 64, step: 1 });
-    Object.assign(this.maxTokens, { min: 1, max: 100000, step: 1 });
-    for (const several of [this.options.n, this.options.beams]) Object.assign(several, { min: 1, max: 16, step: 1 });
-    Object.assign(this.options.priority, { min: -1000, max: 1000, step: 1 });
-    this.message.setAttribute("role", "status");
-    this.build();
-    this.listen();
-  }
-
-  build() {
-    const form = element("form", "le-form"),
-      buttons = element("div", "le-buttons");
+  constructor(readonly stage: Stage) {
+    const fields = { Prompt: this.prompt, copies: this.copies, "max tokens": this.maxTokens, ...this.options };
+    for (const [label, input] of Object.entries(fields))
+      this.form.append(element("label", "le-field le-row", {}, element("span", "", label), input));
     this.submit.type = "submit";
-    form.append(
-      field("Prompt", this.prompt),
-      field("copies", this.copies),
-      field("max tokens", this.maxTokens),
-      ...Object.entries(this.options).map(([name, one]) => field(name, one)),
-      this.submit,
-    );
-    form.addEventListener("submit", (event) => {
+    this.form.append(this.submit);
+    this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.add();
     });
     this.prompt.addEventListener("input", () => this.onPrompt());
-    for (const action of ["step", "phase"] as const) this[action].addEventListener("click", () => this.goOn(action));
-    this.reset.addEventListener("click", () => this.command("reset"));
-    this.run.addEventListener("click", () => (this.isRunning ? this.command("pause") : this.goOn("start")));
-    buttons.append(this.step, this.phase, this.run, this.reset);
-    this.element.append(form, buttons);
-  }
-
-  listen() {
-    const { stage } = this;
     stage.on("status", () => this.showStatus());
     stage.on("answer", (answer) => this.showAnswer(answer));
-    stage.on("silence", () => this.showSilence());
     stage.on("gone", () => this.showGone());
     stage.on("present", () => this.showPresence());
-    stage.on("failure", (message) => this.showError(message));
     stage.on("began", () => this.showStatus());
   }
 
@@ -111,14 +77,12 @@ export class Controls {
     if (this.isTyped) this.add();
     this.command(action);
     if (!isIdle) return;
-    this.advice = "Add a prompt first: no request is waiting or running.";
-    this.showMessage();
+    this.notice.say({ advice: "Add a prompt first: no request is waiting or running." });
   }
 
   onPrompt() {
     this.isTyped = this.prompt.value.trim() !== "";
-    this.advice = "";
-    this.showMessage();
+    this.notice.say({ advice: "" });
   }
 
   // True if some request is not finished at the newest moment, which need not be the one that is shown.
@@ -130,105 +94,82 @@ export class Controls {
   }
 
   command(action: string, fields?: Record<string, unknown>) {
-    this.error = this.advice = "";
+    this.notice.say({ error: "", advice: "" });
     this.pending.push(action);
-    setTimeout(() => this.showMessage(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
+    setTimeout(() => this.showWork(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
     this.stage.command(action, fields);
   }
 
   showStatus() {
     const { status, isLive, hasControls } = this.stage;
     this.element.hidden = !hasControls;
-    this.note = status.note || "";
-    this.message.hidden = !isLive && !this.note;
+    this.message.hidden = !isLive && !status.note;
     for (const name of Object.keys(this.options) as RequestOption[])
       put(this.options[name].parentElement as HTMLElement, "hidden", !status.request_options?.includes(name));
     this.isRunning = status.running;
     write(this.run, status.running ? "Pause" : "Run");
     for (const one of [this.step, this.phase]) put(one, "disabled", status.running);
-    this.failures = status.listener_failures || [];
-    this.stopped = (!status.running && status.stopped) || "";
-    this.showMessage();
+    this.notice.say({ note: status.note, stopped: status.running ? "" : status.stopped });
   }
 
   showAnswer(answer: WireContent) {
     const at = this.pending.indexOf(answer.action ?? "");
     if (at >= 0) this.pending.splice(at, 1);
-    if (answer.action === "predict" || answer.action === "wish") return this.showMessage(); // the question says it
-    this.error = answer.error ? `${answer.action}: ${answer.error}` : "";
+    this.showWork();
+    if (answer.action === "predict" || answer.action === "wish") return; // the question says it
+    this.notice.say({ error: answer.error ? `${answer.action}: ${answer.error}` : "" });
     if (!answer.error && answer.action === "add") this.prompt.select();
-    this.showMessage();
   }
 
-  showError(message: string) {
-    this.error = message;
-    this.showMessage();
-  }
-
-  showSilence() {
-    this.absence = this.stage.wire.absence.silence;
-    this.showMessage();
+  showWork() {
+    this.notice.say({ working: this.pending.length ? `working: ${this.pending[0]} …` : "" });
   }
 
   showGone() {
     this.pending = [];
-    this.absence = this.stage.wire.absence.gone;
+    this.showWork();
     for (const one of [this.step, this.phase, this.run, this.reset, this.submit]) one.disabled = true;
-    this.showMessage();
   }
 
   showPresence() {
-    if (!this.absence) return;
-    this.absence = "";
     this.run.disabled = this.reset.disabled = this.submit.disabled = false;
     this.showStatus();
   }
 
   // A hint on the next action, if there is no more important message.
   paint() {
-    const { player } = this.stage;
-    const hint = player.isHeld ? "The step waits until you can see it: scroll up, or press Play." : "";
-    if (hint === (this.hint || "")) return;
-    this.hint = hint;
-    this.showMessage();
-  }
-
-  showMessage() {
-    const failure = this.failures?.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
-    const working = this.pending.length ? `working: ${this.pending[0]} …` : "",
-      isWrong = Boolean(this.absence || this.error || failure);
-    write(
-      this.message,
-      this.absence || this.error || failure || working || this.advice || this.note || this.stopped || this.hint || "",
-    );
-    put(this.message, "title", this.message.textContent);
-    this.message.classList.toggle("le-error", isWrong);
+    const { isHeld } = this.stage.player;
+    this.notice.say({ hint: isHeld ? "The step waits until you can see it: scroll up, or press Play." : "" });
   }
 }
 
-// The message of a view without controls: its kernel is gone or does not answer, or a callback has raised.
-export class Notice {
-  element = element("div", "le-notice le-error");
-  words = { absence: "", failure: "", listener: "" };
+// What there is to say, most important first; the first three are wrong.
+const RANKS = ["absence", "error", "listener", "working", "advice", "note", "stopped", "hint"] as const;
+const WRONG: readonly string[] = ["absence", "error", "listener"];
 
-  constructor(stage: Stage) {
-    this.element.setAttribute("role", "status");
-    const say = (kind: keyof Notice["words"], text: string) => this.say(kind, text);
-    stage.on("gone", () => say("absence", stage.wire.absence.gone));
-    stage.on("silence", () => say("absence", stage.wire.absence.silence));
-    stage.on("present", () => say("absence", ""));
-    stage.on("failure", (message) => say("failure", message));
-    stage.on("status", ({ listener_failures: failures = [] }) =>
-      say("listener", failures?.length ? `A listener was dropped because it raised ${failures.at(-1)}` : ""),
+// One message of those that there are: the kernel is gone or does not answer, a callback has raised ...
+export class Notice {
+  element = element("div", this.className, { role: "status" });
+  words: { [Kind in (typeof RANKS)[number]]?: string | null } = {};
+
+  constructor(
+    readonly stage: Stage,
+    readonly className = "le-notice",
+  ) {
+    stage.on("gone", () => this.say({ absence: stage.wire.absence.gone }));
+    stage.on("silence", () => this.say({ absence: stage.wire.absence.silence }));
+    stage.on("present", () => this.say({ absence: "" }));
+    stage.on("failure", (error) => this.say({ error }));
+    stage.on("status", ({ listener_failures: failures }) =>
+      this.say({ listener: failures?.length ? `A listener was dropped because it raised ${failures.at(-1)}` : "" }),
     );
-    this.say("absence", "");
   }
 
-  say(kind: keyof Notice["words"], text: string) {
-    this.words[kind] = text;
-    const { absence, failure, listener } = this.words,
-      said = absence || failure || listener;
-    write(this.element, said);
-    this.element.hidden = !said;
+  say(words: Notice["words"]) {
+    Object.assign(this.words, words);
+    const kind = RANKS.find((one) => this.words[one]);
+    write(this.element, (kind && this.words[kind]) ?? "");
+    put(this.element, "title", this.element.textContent);
+    this.element.classList.toggle("le-error", WRONG.includes(kind ?? ""));
   }
 }

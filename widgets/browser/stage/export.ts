@@ -2,42 +2,34 @@
 
 import { button, element } from "../look/element.ts";
 import type { CsvRow, View } from "../views/view.ts";
-import type { StageHost } from "./host.ts";
+import type { Stage } from "./stage.ts";
 
 const SCALE = 2; // pixels of a PNG per pixel on the screen
 const XHTML = document.documentElement.namespaceURI;
 
 // A small button that opens the choice.
-export function exporter(stage: StageHost, name: string, viewOf: () => View | undefined) {
-  const made = element("span", "le-export"),
-    opener = button("⤓", "save this view as PNG, SVG or CSV"),
-    choice = element("span", "le-choice");
-  choice.hidden = true;
-  opener.setAttribute("aria-expanded", "false");
+export function exporter(stage: Stage, name: string, viewOf: () => View | undefined) {
   const open = (isOpen: boolean) => {
     choice.hidden = !isOpen;
-    opener.setAttribute("aria-expanded", String(isOpen));
-  };
-  for (const kind of ["PNG", "SVG", "CSV"]) {
-    const one = button(kind, `save as ${kind}`);
-    one.addEventListener("click", () => {
-      open(false);
-      const view = viewOf();
-      if (!view) return;
-      save(stage, name, view, kind).catch((error: Error) => stage.emit("failure", `export: ${error.message}`));
-    });
-    choice.append(one);
-  }
-  opener.addEventListener("click", () => {
-    open(Boolean(choice.hidden));
-    const csv = choice.lastElementChild as HTMLElement; // the last of the kinds above
+    opener.ariaExpanded = String(isOpen);
     csv.hidden = !viewOf()?.csv;
-  });
-  made.append(choice, opener);
-  return made;
+  };
+  const kinds = ["PNG", "SVG", "CSV"].map((kind) =>
+      button(kind, `save as ${kind}`, () => {
+        open(false);
+        const view = viewOf();
+        if (!view) return;
+        save(stage, name, view, kind).catch((error: Error) => stage.emit("failure", `export: ${error.message}`));
+      }),
+    ),
+    csv = kinds[kinds.length - 1],
+    choice = element("span", "le-choice", { hidden: true }, ...kinds),
+    opener = button("⤓", "save this view as PNG, SVG or CSV", () => open(Boolean(choice.hidden)));
+  opener.ariaExpanded = "false";
+  return element("span", "le-export", {}, choice, opener);
 }
 
-async function save(stage: StageHost, name: string, view: View, kind: string) {
+async function save(stage: Stage, name: string, view: View, kind: string) {
   if (kind === "CSV") return download(`${name}.csv`, new Blob([csvOf(view.csv?.() ?? [])], { type: "text/csv" }));
   const svg = svgOf(stage, view.element);
   if (kind === "SVG") return download(`${name}.svg`, new Blob([svg], { type: "image/svg+xml" }));
@@ -55,7 +47,7 @@ function csvOf(rows: CsvRow[]) {
 }
 
 // The element as it stands, with the style sheet's rules that concern it.
-function svgOf(stage: StageHost, shown: HTMLElement) {
+function svgOf(stage: Stage, shown: HTMLElement) {
   const { width, height } = shown.getBoundingClientRect(),
     frame = document.createElementNS(XHTML, "div") as HTMLElement,
     sheet = document.createElementNS(XHTML, "style");

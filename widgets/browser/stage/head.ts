@@ -2,7 +2,6 @@
 
 import { button, element, put, write } from "../look/element.ts";
 import { meaning } from "../model/glossary.ts";
-import type { Scene } from "../model/scene.ts";
 import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import { Alarm, AlarmCount } from "./alarm.ts";
@@ -12,69 +11,60 @@ import type { Scrubber } from "./scrubber.ts";
 import { writeSentence } from "./sentence_element.ts";
 import type { Stage } from "./stage.ts";
 
-const FACTS = [
+const FACTS: [name: "peak" | "findable" | "lost", words: string, title: string][] = [
   ["peak", "peak of the step", meaning("peak")],
   ["findable", "findable", meaning("findable")],
   ["lost", "lost", meaning("lost block")],
 ];
 
 // Used, peak, findable, lost: of one side.
-export class Score {
-  side: Side;
-  element = element("div", "le-score");
+class Score {
   number = element("b", "", "0");
   total = element("span");
-  used = element("span", "le-used");
-  facts: Map<string, { element: HTMLElement; number: HTMLElement }>;
-  alarm: AlarmCount;
+  used = element("span", "le-used", {}, this.number, this.total);
+  numbers = FACTS.map(() => element("b", "", "0"));
+  facts = FACTS.map(([, words, title], i) => element("span", "le-fact", { title }, this.numbers[i], ` ${words}`));
+  alarm = new AlarmCount(this.stage, this.side);
+  element = element(
+    "div",
+    "le-score",
+    {},
+    this.used,
+    element("span", "le-facts", {}, ...this.facts, this.alarm.element),
+  );
 
-  constructor(stage: Stage, side: Side) {
-    this.side = side;
-    this.used.append(this.number, this.total);
-    const facts = element("span", "le-facts");
-    this.facts = new Map(FACTS.map(([name, words, title]) => [name, factElement(facts, words, title)]));
-    this.alarm = new AlarmCount(stage, side);
-    facts.append(this.alarm.element);
-    this.element.append(this.used, facts);
-  }
+  constructor(
+    readonly stage: Stage,
+    readonly side: Side,
+  ) {}
 
   paint() {
     const { scene } = this.side,
       { score } = scene;
     write(this.number, score.used);
     write(this.total, ` used of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)}`);
-    for (const [name, { number }] of this.facts) write(number, score[name as keyof Scene["score"]]);
-    const lost = (this.facts.get("lost") as { element: HTMLElement }).element.classList,
+    FACTS.forEach(([name], i) => write(this.numbers[i], score[name]));
+    const { classList } = this.facts[FACTS.length - 1],
       isBroken = this.alarm.paint();
-    lost.toggle("le-is-lost", score.lost > 0);
-    lost.toggle("le-is-doubtful", isBroken && !score.lost); // what is counted is what events say
+    classList.toggle("le-is-lost", score.lost > 0);
+    classList.toggle("le-is-doubtful", isBroken && !score.lost); // what is counted is what events say
   }
 }
 
-function factElement(parent: HTMLElement, words: string, title: string) {
-  const made = element("span", "le-fact"),
-    number = element("b", "", "0");
-  made.title = title;
-  made.append(number, ` ${words}`);
-  parent.append(made);
-  return { element: made, number };
-}
-
 export class Head {
-  stage: Stage;
-  element = element("header", "le-head");
-  title = element("div", "le-title");
-  score: Score;
+  title = element("div", "le-title le-clip");
+  score = new Score(this.stage, this.stage.sides[0]);
   phases = new Phases();
   running = element("span", "le-running", "running");
+  element: HTMLElement;
 
-  constructor(stage: Stage, keys: Keys) {
-    this.stage = stage;
-    this.score = new Score(stage, stage.sides[0]);
+  constructor(
+    readonly stage: Stage,
+    keys: Keys,
+  ) {
+    const help = button("?", "keys", () => keys.toggle(), "le-help");
     this.phases.element.append(this.running);
-    const help = button("?", "keys", "le-help");
-    help.addEventListener("click", () => keys.toggle());
-    this.element.append(this.title, help, this.score.element, this.phases.element);
+    this.element = element("header", "le-head", {}, this.title, help, this.score.element, this.phases.element);
   }
 
   paint() {
@@ -94,18 +84,11 @@ function phaseOf(stage: Stage) {
 }
 
 export class CaptionLine {
-  stage: Stage;
-  element = element("div", "le-caption-line");
-  alarm: Alarm;
-  words = element("p", "le-sentence");
+  alarm = new Alarm(this.stage, this.stage.sides[0]);
+  words = element("p", "le-sentence", { ariaLive: "polite", ariaAtomic: "true" });
+  element = element("div", "le-caption-line", {}, this.alarm.element, this.words);
 
-  constructor(stage: Stage) {
-    this.stage = stage;
-    this.alarm = new Alarm(stage, stage.sides[0]);
-    this.words.setAttribute("aria-live", "polite");
-    this.words.setAttribute("aria-atomic", "true");
-    this.element.append(this.alarm.element, this.words);
-  }
+  constructor(readonly stage: Stage) {}
 
   paint() {
     const { sentence } = this.stage.caption;
@@ -117,14 +100,12 @@ export class CaptionLine {
 
 // What tests and style sheets may read of the moment.
 export class MomentData {
-  stage: Stage;
-  scrubber: Scrubber;
   digits?: string;
 
-  constructor(stage: Stage, scrubber: Scrubber) {
-    this.stage = stage;
-    this.scrubber = scrubber;
-  }
+  constructor(
+    readonly stage: Stage,
+    readonly scrubber: Scrubber,
+  ) {}
 
   paint() {
     const { stage, scrubber } = this,

@@ -1,8 +1,7 @@
-// The stage's interface for its parts; each part names what else it needs.
+// What the parts of the stage tell each other, and what they know of its moment.
 
 import type { MorePayload, Selection, Status, WireContent } from "../model/payloads.ts";
 import type { Side } from "../model/side.ts";
-import type { ViewHost } from "../views/view.ts";
 import type { PairTrack } from "./pair_track.ts";
 import type { SoloTrack } from "./track.ts";
 
@@ -40,14 +39,3 @@ export interface Heard {
 }
 
 export type Track = SoloTrack | PairTrack;
-
-export interface StageHost extends ViewHost {
-  root: HTMLElement;
-  track: Track;
-  position: number;
-  status: Status;
-  isReady: boolean;
-  isPlaying: boolean;
-  changed(): void;
-  emit<Name extends keyof StageEvents>(name: Name, ...details: StageEvents[Name]): void;
-}

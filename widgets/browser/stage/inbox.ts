@@ -6,19 +6,14 @@ import type {
   FullPayload,
   Header,
   MorePayload,
-  Selection,
   Status,
   WireContent,
   WordsPayload,
 } from "../model/payloads.ts";
 import type { Recording } from "../model/recording.ts";
 import type { Side } from "../model/side.ts";
-import type { Heard, Reference, StageHost } from "./host.ts";
-import type { ModeEvent } from "./mode.ts";
-import type { Painting } from "./painting.ts";
-import type { Player } from "./player.ts";
-import type { Questions } from "./questions.ts";
-import type { Wire } from "./wire.ts";
+import type { Heard } from "./host.ts";
+import type { Stage } from "./stage.ts";
 
 const SILENCE_MS = 4000;
 
@@ -37,31 +32,14 @@ export const ASK_STATES: Record<AskState, Record<AskEvent, AskState>> = {
   overdue: { ask: "outdated", askSurely: "asked", answer: "asked", silence: "overdue" },
 };
 
-interface ReceivingStage extends StageHost {
-  wire: Wire;
-  player: Player;
-  painting: Painting;
-  questions: Questions;
-  reference: Reference | null;
-  isFollowing: boolean;
-  happened(event: ModeEvent): void;
-  within(position: number): number;
-  go(position: number, isAnimated: boolean, isLabs?: boolean): void;
-  select(selection: Selection | null, isHeard?: boolean): void;
-  compareWith(position: number | null): void;
-}
-
 export class Inbox {
-  stage: ReceivingStage;
   state: AskState = "answered";
   heard: Heard = { num_shows: 0, num_selects: 0 };
   hasOpened = false; // this view's own question was answered once
   patience?: number; // the timer that ends the waiting for an answer
   onCompare: (payload: ComparePayload) => void = () => {}; // the layout of two labs takes their captions
 
-  constructor(stage: ReceivingStage) {
-    this.stage = stage;
-  }
+  constructor(readonly stage: Stage) {}
 
   close() {
     clearTimeout(this.patience);

@@ -35,21 +35,18 @@ interface KeyTargets {
 }
 
 export class Keys {
-  stage: Stage;
-  element: HTMLElement;
   list = element("dl");
-  ofALab: HTMLElement[];
+  ofALab = OF_A_LAB.flatMap(([key, meaning]) => this.add(key, meaning));
+  element = element(
+    "div",
+    "le-keys",
+    { hidden: true, role: "dialog", ariaLabel: "Keys" },
+    element("h4", "", "Keys, while the dashboard has the focus"),
+    this.list,
+  );
 
-  constructor(stage: Stage) {
-    this.stage = stage;
-    const made = (this.element = element("div", "le-keys"));
-    made.hidden = true;
-    made.setAttribute("role", "dialog");
-    made.setAttribute("aria-label", "Keys");
-    made.append(element("h4", "", "Keys, while the dashboard has the focus"));
-    this.ofALab = OF_A_LAB.flatMap(([key, meaning]) => this.add(key, meaning));
+  constructor(readonly stage: Stage) {
     for (const [key, meaning] of KEYS) this.add(key, meaning);
-    made.append(this.list);
   }
 
   add(key: string, meaning: string) {

@@ -1,7 +1,7 @@
 // From the block tables to the pool: a line from every entry that holds a block, between the tiles and never over them.
 
 import type { Box, View } from "../views/view.ts";
-import type { Painting } from "./painting.ts";
+import type { Stage } from "./stage.ts";
 
 const SVG = "http://www.w3.org/2000/svg";
 const ASIDE = 6; // pixels left of the tables: the lane in which all lines go up and down
@@ -9,20 +9,13 @@ const BELOW = 2; // pixels under an entry, and over a tile
 const MAX_LINES = 32;
 const RADIUS = 4;
 
-interface LinkedStage {
-  root: HTMLElement;
-  painting: Painting;
-}
-
 export class Links {
-  stage: LinkedStage;
-  svg: SVGSVGElement;
   lines: SVGElement[] = [];
 
-  constructor(stage: LinkedStage, svg: SVGSVGElement) {
-    this.stage = stage;
-    this.svg = svg;
-  }
+  constructor(
+    readonly stage: Stage,
+    readonly svg: SVGSVGElement,
+  ) {}
 
   clear() {
     for (const line of this.lines) line.remove();

@@ -1,9 +1,10 @@
 // The chips that slide and the blocks in focus while events are played, read from the events.
 
-import { BLOCKS, FIELDS } from "../model/event_rows.ts";
+import { FIELDS } from "../model/event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "../model/events.ts";
 import { requestName } from "../model/names.ts";
 import type { Recording } from "../model/recording.ts";
+import { namedBy } from "../views/about.ts";
 
 const MAX_MOVES = 12;
 const MAX_FOCUS = 64;
@@ -22,7 +23,7 @@ export function motionOf(recording: Recording, start: number, end: number): Moti
   for (let i = Math.max(start, recording.start); i < end && (moves.length < MAX_MOVES || focus.size < MAX_FOCUS); i++) {
     const row = recording.kinds.ordered(recording.row(i)),
       kind = recording.kind(i);
-    for (const way of BLOCKS[kind] ?? []) for (const block of valuesAt(row, way)) if (block >= 0) focus.add(block);
+    for (const block of namedBy(recording, i, "block")) if (Number(block) >= 0) focus.add(Number(block));
     if (kind in FIELDS) moves.push(...movesOf(kind as EventKind, row));
   }
   return { moves: moves.slice(0, MAX_MOVES), focus: [...focus].slice(0, MAX_FOCUS) };
@@ -67,10 +68,4 @@ function transferred([group, , block, hash]: Transfer, isLoad: boolean): ChipMov
   const places = [`pool:${block}`, `tier:${group}:${hash}`] as const,
     [from, to] = isLoad ? places.toReversed() : places;
   return [`#${block}`, from, to];
-}
-
-function valuesAt(value: unknown, [place, ...rest]: (number | null)[]): number[] {
-  if (place === undefined) return [value as number];
-  const items = value as unknown[];
-  return (place === null ? items : [items[place]]).flatMap((item) => valuesAt(item, rest));
 }

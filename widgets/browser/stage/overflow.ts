@@ -5,31 +5,21 @@ import type { Panel } from "./panel.ts";
 const SPACE = 5; // pixels below what is drawn of an item
 
 export class Overflow {
-  view: HTMLElement;
-  noun: string;
-  itemsIn: (view: HTMLElement) => Element[];
-  enough: number;
-  element = element("button", "le-beyond");
   count = element("span");
   nouns = element("span", "le-beyond-nouns"); // left out where a heading has no room for them
   arrow = element("span");
+  element = element("button", "le-beyond", { type: "button", hidden: true }, this.count, this.nouns, this.arrow);
   sizes = new ResizeObserver(() => this.paint());
+
   // view: what scrolls; itemsIn(view): what is counted of it, by this noun, if there is one; beside(sign) puts the sign
   // where it is read; enough: the pixels of an item that need to be seen, where it is higher.
   constructor(
-    view: HTMLElement,
-    noun: string,
-    itemsIn: (view: HTMLElement) => Element[],
+    readonly view: HTMLElement,
+    readonly noun: string,
+    readonly itemsIn: (view: HTMLElement) => Element[],
     beside: (sign: HTMLElement) => void,
-    enough = Infinity,
+    readonly enough = Infinity,
   ) {
-    this.view = view;
-    this.noun = noun;
-    this.itemsIn = itemsIn;
-    this.enough = enough;
-    this.element.type = "button";
-    this.element.hidden = true;
-    this.element.append(this.count, this.nouns, this.arrow);
     this.element.addEventListener("click", () => this.scroll());
     view.addEventListener("scroll", () => this.paint(), { passive: true });
     this.sizes.observe(view); // the views are painted again a frame later, and it would be wrong until then

@@ -5,10 +5,8 @@ import { Changes } from "../model/scene_state.ts";
 import { blocksIn } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
 import type { View } from "../views/view.ts";
-import type { StageHost } from "./host.ts";
 import { motionOf } from "./motion.ts";
-import type { PairCaption } from "./pair_track.ts";
-import type { Visibility } from "./visibility.ts";
+import type { Stage } from "./stage.ts";
 
 // a view that takes less is painted in every frame; lists have yet to be laid out
 const CHEAP_MS = { canvas: 8, list: 1, all: 8 };
@@ -37,27 +35,18 @@ export interface Shown {
   before: number; // what the painting before it took, on a canvas
 }
 
-interface PaintedStage extends StageHost {
-  isFollowed: boolean;
-  caption: PairCaption;
-  visibility?: Visibility;
-}
-
 export class Painting {
-  stage: PaintedStage;
   shows: Shown[] = [];
   parts: Part[] = [];
   request = 0; // of the next frame; 0 without one
   isDirty = false;
   hasNews = false; // a step taken by hand, or a jump
-  focus: number[][]; // per side: the blocks that the newest events are about
   slowAgainAt = 0; // when a slow view may be painted again while a lab runs
   rendered = new MessageChannel(); // a message from within a frame comes when the frame is laid out and painted
   retryTimer?: number;
+  focus = this.stage.sides.map((): number[] => []); // per side: the blocks that the newest events are about
 
-  constructor(stage: PaintedStage) {
-    this.stage = stage;
-    this.focus = stage.sides.map(() => []);
+  constructor(readonly stage: Stage) {
     this.rendered.port1.onmessage = ({ data: begun }) =>
       (this.slowAgainAt = performance.now() + PAUSE_FACTOR * (performance.now() - begun));
   }

@@ -31,7 +31,6 @@ export interface PairCaption {
 }
 
 export class PairTrack {
-  sides: Side[];
   rows: PairRow[] = [];
   base = 0; // the number of the caption before the first row
   starts: [number, number] = [0, 0]; // the moments (left, right) at `base`
@@ -50,9 +49,7 @@ export class PairTrack {
   readonly captions = null; // captions are rows here
   opening: [moment: number, sentence: Sentence] | null = null;
 
-  constructor(sides: Side[]) {
-    this.sides = sides;
-  }
+  constructor(readonly sides: Side[]) {}
 
   // Adds captions from Python, from a number on; returns false when some before them are missing.
   hear(payload: ComparePayload) {

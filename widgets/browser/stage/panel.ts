@@ -1,19 +1,14 @@
 // A titled frame around a view, and the drawer: several views, one of them open.
 
-import { element, targetOf } from "../look/element.ts";
+import { element, takeKey, targetOf } from "../look/element.ts";
 import { meaning } from "../model/glossary.ts";
 import { VIEWS } from "../views/index.ts";
-import type { ViewModule } from "../views/view.ts";
 import { exporter } from "./export.ts";
-import type { StageHost } from "./host.ts";
 import type { Shown } from "./painting.ts";
+import type { Stage } from "./stage.ts";
 
 // A titled frame with its view.
 export type Panel = HTMLElement & { shown: Shown };
-
-interface PanelStage extends StageHost {
-  show(module: ViewModule, side: number, parent: HTMLElement, isShown?: () => boolean): Shown;
-}
 
 // The explanation of a view's subject.
 const ABOUT: Record<string, string> = {
@@ -25,69 +20,57 @@ const ABOUT: Record<string, string> = {
   step: meaning("step"),
 };
 
-function explained(name: string, heading: HTMLElement) {
-  heading.title = ABOUT[name] ?? "";
-  return heading;
-}
-
 // The view's panel.
-export function panel(stage: PanelStage, name: string, side = 0, heading = VIEWS[name].title): Panel {
-  const frame = element("section", `le-panel le-${name}-panel`),
-    body = element("div", "le-panel-body"),
-    bar = element("h3"),
-    shown = stage.show(VIEWS[name], side, body);
-  bar.append(
-    explained(name, element("span", "", heading)),
-    exporter(stage, name, () => shown.view),
-  );
-  frame.append(bar, body);
-  frame.setAttribute("aria-label", heading);
+export function panel(stage: Stage, name: string, side = 0, heading = VIEWS[name].title): Panel {
+  const body = element("div", "le-panel-body"),
+    shown = stage.show(VIEWS[name], side, body),
+    words = element("span", "", { textContent: heading, title: ABOUT[name] ?? "" }),
+    bar = element(
+      "h3",
+      "",
+      {},
+      words,
+      exporter(stage, name, () => shown.view),
+    ),
+    frame = element("section", `le-panel le-${name}-panel`, { ariaLabel: heading }, bar, body);
   return Object.assign(frame, { shown });
 }
 
-const ARROWS: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1 };
-
 // Tabs; a view is made when it is opened first, and painted while it is open.
 export class Drawer {
-  stage: PanelStage;
-  side: number;
   open: string | null = null;
   entries = new Map<string, Shown>();
-  element = element("section", "le-drawer");
-  bar = element("div", "le-tabs");
-  body = element("div", "le-drawer-body");
-  saving: HTMLElement;
   tabs: Map<string, HTMLElement>;
+  saving = exporter(this.stage, "view", () => this.entries.get(this.open ?? "")?.view);
+  bar = element("div", "le-tabs", { role: "tablist" });
+  body = element("div", "le-drawer-body");
+  element = element("section", "le-drawer", { ariaLabel: "more views" }, this.bar, this.body);
 
-  constructor(stage: PanelStage, names: string[], side = 0) {
-    this.stage = stage;
-    this.side = side;
-    this.element.setAttribute("aria-label", "more views");
-    this.bar.setAttribute("role", "tablist");
-    this.saving = exporter(stage, "view", () => this.entries.get(this.open ?? "")?.view);
-    this.element.append(this.bar, this.body);
+  constructor(
+    readonly stage: Stage,
+    names: string[],
+    readonly side = 0,
+  ) {
     this.tabs = new Map(names.filter((name) => VIEWS[name]).map((name) => [name, this.tab(name)]));
-    this.bar.append(this.saving);
+    this.bar.append(...this.tabs.values(), this.saving);
     this.element.hidden = !this.tabs.size;
     this.bar.addEventListener("keydown", (event) => this.onKey(event));
     this.show(null);
   }
 
   tab(name: string) {
-    const made = explained(name, element("button", "le-tab", VIEWS[name].title));
-    Object.assign(made, { type: "button", tabIndex: 0 });
-    made.setAttribute("role", "tab");
+    const words = { textContent: VIEWS[name].title, title: ABOUT[name] ?? "" },
+      made = element("button", "le-tab", { type: "button", tabIndex: 0, role: "tab", ...words });
     made.addEventListener("click", () => {
       this.show(this.open === name ? null : name);
       this.reveal();
     });
-    this.bar.append(made);
     return made;
   }
 
   show(name: string | null) {
     this.open = name !== null && this.tabs.has(name) ? name : null;
-    for (const [each, tab] of this.tabs) tab.setAttribute("aria-selected", String(each === this.open));
+    for (const [each, tab] of this.tabs) tab.ariaSelected = String(each === this.open);
     this.body.hidden = this.saving.hidden = this.open === null;
     this.stage.root.classList.toggle("le-is-drawn", this.open !== null);
     if (this.open && !this.entries.has(this.open)) this.entries.set(this.open, this.make(this.open));
@@ -115,11 +98,9 @@ export class Drawer {
   }
 
   onKey(event: KeyboardEvent) {
-    const step = ARROWS[event.key],
-      tabs = [...this.tabs.values()],
-      at = tabs.indexOf(targetOf(event));
-    if (!step || at < 0) return;
-    event.preventDefault();
-    tabs[(at + step + tabs.length) % tabs.length].focus();
+    const tabs = [...this.tabs.values()],
+      at = tabs.indexOf(targetOf(event)),
+      go = (step: number) => tabs[(at + step + tabs.length) % tabs.length].focus();
+    if (at >= 0) takeKey(event, { ArrowLeft: () => go(-1), ArrowRight: () => go(1) });
   }
 }

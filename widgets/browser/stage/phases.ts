@@ -5,25 +5,19 @@ import { element, write } from "../look/element.ts";
 const PHASES = ["schedule", "forward", "sample", "update"];
 
 export class Phases {
-  element = element("div", "le-phases");
   step = element("span", "le-quiet");
-  names: HTMLElement[];
+  names = PHASES.map((phase) => element("span", "le-phase", phase));
+  element = element("div", "le-phases", {}, this.step);
 
   constructor() {
-    this.element.append(this.step);
-    this.names = PHASES.map((phase, i) => {
-      const name = element("span", "le-phase", phase);
-      this.element.append(element("span", "le-quiet", i ? "›" : ""), name);
-      return name;
-    });
+    this.names.forEach((name, i) => this.element.append(element("span", "le-quiet", i ? "›" : ""), name));
   }
 
   paint(step: string, current: string | null | undefined) {
     write(this.step, step);
     this.names.forEach((name, i) => {
       name.classList.toggle("le-is-now", PHASES[i] === current);
-      if (PHASES[i] === current) name.setAttribute("aria-current", "step");
-      else name.removeAttribute("aria-current");
+      name.ariaCurrent = PHASES[i] === current ? "step" : null;
     });
   }
 }

@@ -6,12 +6,10 @@ import type { Caption, SoloTrack, Span } from "./track.ts";
 import { Captions } from "./track.ts";
 
 export class PlainCaptions extends Captions {
-  track: SoloTrack;
   known: { of: object; start: number; end: number; captions: Caption[] } | null = null; // of the span asked for last
 
-  constructor(track: SoloTrack) {
+  constructor(readonly track: SoloTrack) {
     super();
-    this.track = track;
   }
 
   override add() {} // those of the kernel are for readers who know the terms

@@ -1,6 +1,6 @@
 // Plays a stretch of the track stop by stop while the view can be watched; moving by hand ends the play.
 
-import type { Track } from "./host.ts";
+import type { Stage } from "./stage.ts";
 
 const LETTER_MS = 60; // to read a letter of a sentence
 const KNOWN_MS = 20; // of one like it that was shown before: only its names are new
@@ -21,17 +21,7 @@ export const PLAY_STATES: Record<PlayState, Partial<Record<PlayEvent, PlayState>
   held: { start: "playing", stop: "idle" },
 };
 
-// The source of a play: the track from a position on.
-interface PlayedStage {
-  track: Track;
-  position: number;
-  changed(): void;
-}
-
 export class Player {
-  stage: PlayedStage;
-  canWatch: () => boolean;
-  go: (position: number, isAnimated: boolean) => void;
   state: PlayState = "idle";
   timer = 0;
   speed = 1;
@@ -41,12 +31,7 @@ export class Player {
   paced?: { start: number; end: number; count: number };
   told = new Set<string>(); // the kinds of moments that were played
 
-  // go(position, isAnimated): show a position.
-  constructor(stage: PlayedStage, canWatch: () => boolean, go: (position: number, isAnimated: boolean) => void) {
-    this.stage = stage;
-    this.canWatch = canWatch;
-    this.go = go;
-  }
+  constructor(readonly stage: Stage) {}
 
   get isPlaying() {
     return this.state === "playing";
@@ -70,27 +55,27 @@ export class Player {
     if (from >= to) return;
     this.target = to;
     this.onEnd = onEnd;
-    if (this.canWatch()) return this.start(from);
+    if (this.stage.visibility.isEnough) return this.start(from);
     this.happened("hold");
-    this.go(from, false);
+    this.stage.go(from, false);
   }
 
   start(from: number) {
     this.happened("start");
-    this.go(from, false);
+    this.stage.go(from, false);
     this.due = performance.now();
     this.tick();
   }
 
   resume() {
-    if (this.isHeld && this.canWatch()) this.start(this.stage.position);
+    if (this.isHeld && this.stage.visibility.isEnough) this.start(this.stage.position);
   }
 
   // The next stop, and those for which there was no time.
   tick() {
     const { target } = this;
     if (target === null) return;
-    if (!this.canWatch()) return this.hold();
+    if (!this.stage.visibility.isEnough) return this.hold();
     const now = performance.now();
     let position = this.stage.position,
       next = position;
@@ -102,8 +87,8 @@ export class Player {
     }
     const isLast = next >= target;
     if (isLast) this.happened("stop"); // what is shown last is no longer played
-    if (position !== this.stage.position) this.go(position, false);
-    if (next !== this.stage.position) this.go(next, true);
+    if (position !== this.stage.position) this.stage.go(position, false);
+    if (next !== this.stage.position) this.stage.go(next, true);
     if (isLast) this.finish();
     else if (this.isPlaying) this.timer = setTimeout(() => this.tick(), this.due - performance.now());
   }

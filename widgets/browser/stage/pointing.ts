@@ -5,18 +5,10 @@ import type { Selection } from "../model/payloads.ts";
 import type { Subject } from "../views/view.ts";
 import { eventOf } from "../views/view.ts";
 import { describe } from "./describe.ts";
-import type { StageHost } from "./host.ts";
-import type { Links } from "./links.ts";
-import type { Painting } from "./painting.ts";
+import type { Stage } from "./stage.ts";
 
 const KINDS = ["event", "hash", "block", "request"] as const; // the most particular first
 const SELECTOR = KINDS.map((kind) => `[data-${kind}]`).join();
-
-interface PointedStage extends StageHost {
-  painting: Painting;
-  tip: HTMLElement;
-  links?: Links;
-}
 
 // The subject under the mouse, its side, and its element (null on a canvas).
 interface PointedSubject extends Subject {
@@ -25,13 +17,14 @@ interface PointedSubject extends Subject {
 }
 
 export class Pointing {
-  stage: PointedStage;
   subject: PointedSubject | null = null;
   marked: HTMLElement[] = [];
   pointed: HTMLElement[] = [];
 
-  constructor(stage: PointedStage, signal: AbortSignal) {
-    this.stage = stage;
+  constructor(
+    readonly stage: Stage,
+    signal: AbortSignal,
+  ) {
     const { root } = stage;
     root.addEventListener("mousemove", (event) => this.hover(event), { signal });
     root.addEventListener("mouseleave", () => this.point(null), { signal });

@@ -1,22 +1,18 @@
 // Presentation mode, for a lecture: a dashboard or a comparison fills the screen, with tables and pool alone and in
 // large type. One key goes on to the next step.
 
+import type { Keys } from "./keyboard.ts";
 import type { Stage } from "./stage.ts";
-
-interface KeyList {
-  add(key: string, meaning: string): unknown;
-}
 
 const PRESENTING = "le-presenting";
 
 export class Presentation {
-  stage: Stage;
-  step: HTMLButtonElement;
-
   // step: the button that has the lab take a step; keys: the list that names f.
-  constructor(stage: Stage, step: HTMLButtonElement, keys: KeyList) {
-    this.stage = stage;
-    this.step = step;
+  constructor(
+    readonly stage: Stage,
+    readonly step: HTMLButtonElement,
+    keys: Keys,
+  ) {
     keys.add("f", "for a lecture: full screen, tables and pool; space or page down: next step");
     const onChange = () => !document.fullscreenElement && this.end();
     document.addEventListener("fullscreenchange", onChange, { signal: stage.end.signal });

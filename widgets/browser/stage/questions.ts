@@ -1,27 +1,17 @@
 // Questions and reports to Python: older events, missing captions, the reader's moment.
 import type { CaptionsPayload, OlderPayload } from "../model/payloads.ts";
-import type { Heard, StageHost } from "./host.ts";
-import type { Wire } from "./wire.ts";
+import type { Stage } from "./stage.ts";
 
 const REPORT_MS = 100;
 const ASK_WORDS_MS = 120;
 
-interface AskingStage extends StageHost {
-  wire: Wire;
-  isFollowing: boolean;
-  inbox: { isWaiting: boolean; heard: Heard; words(payload: CaptionsPayload): void };
-}
-
 export class Questions {
-  stage: AskingStage;
   older: Promise<boolean> | null = null; // the question that is under way
   whereTimer = 0;
   sought?: object; // of the newest call of seekStep
   wordsTimer?: number;
 
-  constructor(stage: AskingStage) {
-    this.stage = stage;
-  }
+  constructor(readonly stage: Stage) {}
 
   close() {
     clearTimeout(this.whereTimer);

@@ -2,80 +2,66 @@
 // with.
 import { button, element, put, write } from "../look/element.ts";
 import { countUpTo } from "../model/arrays.ts";
-import { Gaps } from "./gaps.ts";
+import type { Recording } from "../model/recording.ts";
 import type { Track } from "./host.ts";
 import { SPEEDS } from "./player.ts";
 import type { Stage } from "./stage.ts";
 import type { Span } from "./track.ts";
 
+const GAP_WIDTH = "24px"; // not to scale: a gap may be longer than what is known
+const NOT_KEPT =
+  "this lab keeps no events, and time begins where its first view came: Lab(..., record=True) keeps them all";
 const BACK = "one moment back (←)",
   STEP_BACK = "the end of the step before (page up)";
 
-function slider(label: string) {
-  const made = element("input");
-  Object.assign(made, { type: "range", value: 0, title: label });
-  made.setAttribute("aria-label", label);
+function slider(title: string, act: (value: number) => void) {
+  const made = element("input", "", { type: "range", value: "0", title, ariaLabel: title });
+  made.addEventListener("input", () => act(made.valueAsNumber));
+  return made;
+}
+
+export function speedChoice(stage: Pick<Stage, "setSpeed">) {
+  const title = "how fast a play goes",
+    options = SPEEDS.map((speed) => new Option(`${speed}×`, String(speed), speed === 1, speed === 1)),
+    made = element("select", "le-input le-speed", { title, ariaLabel: title }, ...options);
+  made.addEventListener("change", () => stage.setSpeed(Number(made.value)));
   return made;
 }
 
 export class Scrubber {
-  stage: Stage;
-  element: HTMLElement;
-  stepBack = button("«", STEP_BACK);
-  back = button("‹", BACK);
-  forth = button("›", "one moment on (→)");
-  stepForth = button("»", "the end of the next step (page down)");
-  replay = button("Replay", "play on from here, or the last step again (r)", "le-replay");
-  steps = slider("the steps of the recording");
-  stepCount: HTMLElement;
-  moments = slider("the moments of this step");
-  count: HTMLSpanElement;
-  speed: HTMLSelectElement;
-  pin = button("Mark", "mark this moment: what changes from it on is outlined (m)", "le-pin");
-  since: HTMLElement;
-  flags: Flag[];
-  gaps: Gaps;
+  stepBack = button("«", STEP_BACK, () => this.stage.step(-1));
+  back = button("‹", BACK, () => this.stage.back());
+  replay = button(
+    "Replay",
+    "play on from here, or the last step again (r)",
+    () => (this.stage.isPlaying ? this.stage.last() : this.stage.play()),
+    "le-replay",
+  );
+  forth = button("›", "one moment on (→)", () => this.stage.forward());
+  stepForth = button("»", "the end of the next step (page down)", () => this.stage.step(1));
+  steps = slider("the steps of the recording", (step) => this.stage.seekStep(step));
+  stepCount = element("span", "le-count le-step-count");
+  moments = slider("the moments of this step", (at) => this.stage.moveTo(this.positions[at]));
+  count = element("span", "le-count le-moment-count", {
+    title: "the sentence of this step, and the event that led here: its number in the log and in Why?",
+  });
+  speed = speedChoice(this.stage);
+  pin = button("Mark", "mark this moment: what changes from it on is outlined (m)", () => this.toggleMark(), "le-pin");
+  since = element("div", "le-since", { role: "status" });
+  flags = [this.steps, this.moments].map((one) => new Flag(one));
+  gaps = new Gaps(this.flags[0].element);
+  element = element("div", "le-scrub", { role: "group", ariaLabel: "time" });
   span!: Span;
   numCaptions?: number;
   positions: number[] = [];
   at!: number;
   total!: number;
 
-  constructor(stage: Stage) {
-    this.stage = stage;
-    this.element = element("div", "le-scrub");
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "time");
-    this.stepCount = element("span", "le-count le-step-count");
-    this.count = element("span", "le-count le-moment-count");
-    this.count.title = "the sentence of this step, and the event that led here: its number in the log and in Why?";
-    this.speed = element("select", "le-speed");
-    this.speed.title = "how fast a play goes";
-    this.speed.setAttribute("aria-label", this.speed.title);
-    for (const speed of SPEEDS) this.speed.append(new Option(`${speed}×`, String(speed), speed === 1, speed === 1));
-    this.since = element("div", "le-since");
-    this.since.setAttribute("role", "status");
-    this.flags = [this.steps, this.moments].map((one) => new Flag(one));
-    const [steps, moments] = this.flags.map(({ element: made }) => made);
-    this.gaps = new Gaps(steps);
-    const buttons = element("div", "le-scrub-buttons");
+  constructor(readonly stage: Stage) {
+    const buttons = element("div", "le-scrub-buttons"),
+      [steps, moments] = this.flags.map((flag) => flag.element);
     buttons.append(this.stepBack, this.back, this.replay, this.forth, this.stepForth);
     this.element.append(buttons, steps, this.stepCount, moments, this.count, this.speed, this.pin, this.since);
-    this.listen();
-  }
-
-  listen() {
-    const { stage } = this,
-      on = (target: HTMLElement, kind: string, act: () => void) => target.addEventListener(kind, act);
-    on(this.stepBack, "click", () => stage.step(-1));
-    on(this.stepForth, "click", () => stage.step(1));
-    on(this.back, "click", () => stage.back());
-    on(this.forth, "click", () => stage.forward());
-    on(this.replay, "click", () => (stage.isPlaying ? stage.last() : stage.play()));
-    on(this.steps, "input", () => stage.seekStep(this.steps.valueAsNumber));
-    on(this.moments, "input", () => stage.moveTo(this.positions[this.moments.valueAsNumber]));
-    on(this.speed, "change", () => stage.setSpeed(Number(this.speed.value)));
-    on(this.pin, "click", () => this.toggleMark());
   }
 
   toggleMark() {
@@ -127,23 +113,14 @@ export class Scrubber {
     set(this.steps, { min: first, max: last, value: step, disabled: last <= first });
     const isKept = recording.header.is_recorded !== false;
     write(this.stepCount, last ? `step ${step} of ${last}` : isKept ? "no step yet" : "recording is off");
-    put(
-      this.stepCount,
-      "title",
-      isKept
-        ? ""
-        : "this lab keeps no events, and time begins where its first view came: Lab(..., record=True) keeps them all",
-    );
+    put(this.stepCount, "title", isKept ? "" : NOT_KEPT);
   }
 
   paintMoments(track: Track, span: Span, position: number) {
-    if (
-      this.span?.start !== span.start ||
-      this.span?.end !== span.end ||
-      this.numCaptions !== track.captions?.list.length
-    ) {
-      this.span = span;
-      this.numCaptions = track.captions?.list.length;
+    const numCaptions = track.captions?.list.length,
+      { start, end } = this.span ?? {};
+    if (start !== span.start || end !== span.end || this.numCaptions !== numCaptions) {
+      Object.assign(this, { span, numCaptions });
       this.positions = [span.start, ...track.stops(span)];
     }
     const total = this.positions.length - 1,
@@ -170,17 +147,12 @@ function indexOf(positions: number[], position: number) {
 
 const THUMB = 16; // px: a slider's ends are half its thumb away from its edges
 
-export class Flag {
-  slider: HTMLInputElement;
-  flag = element("i", "le-flag");
-  element = element("span", "le-slide");
+class Flag {
+  flag = element("i", "le-flag", { hidden: true });
+  element = element("span", "le-slide", {}, this.slider, this.flag);
   left?: string;
 
-  constructor(slider: HTMLInputElement) {
-    this.slider = slider;
-    this.flag.hidden = true;
-    this.element.append(slider, this.flag);
-  }
+  constructor(readonly slider: HTMLInputElement) {}
 
   // At a value of the slider; null: there is nothing to show.
   place(value: number | null, title: string) {
@@ -193,5 +165,33 @@ export class Flag {
       left = `calc(${THUMB / 2}px + ${before} + ${share.toFixed(4)} * ${length})`;
     if (this.left !== left) this.flag.style.left = this.left = left;
     put(this.flag, "title", title);
+  }
+}
+
+function piece(side: "before" | "after") {
+  return element("span", `le-gap le-gap-${side}`, { role: "img", hidden: true });
+}
+
+// Hatched pieces at the ends of the slider over all steps: there the stream has lost events.
+class Gaps {
+  before = piece("before");
+  after = piece("after");
+
+  constructor(readonly slide: HTMLElement) {
+    slide.append(this.before, this.after);
+  }
+
+  // Old steps that were dropped lie between the gap and what is here: then there is none to draw.
+  paint({ header }: Recording) {
+    this.show(this.before, "--le-gap-before", header.first ? null : header.gap_before);
+    this.show(this.after, "--le-gap-after", header.gap_after);
+  }
+
+  show(piece: HTMLElement, name: string, words?: string | null) {
+    if (piece.title === (words ?? "")) return;
+    put(piece, "title", words ?? "");
+    piece.ariaLabel = words ?? "";
+    piece.hidden = !words;
+    this.slide.style.setProperty(name, words ? GAP_WIDTH : "0px");
   }
 }

@@ -12,15 +12,16 @@ const ABSENCE = {
 type Hear = (content: WireContent, buffers?: WireBuffer[]) => void;
 
 export class ServedPage {
-  address: URL;
   sources: ServedSource[];
   waiting: { number: number; content: Record<string, unknown> }[] = [];
   isOpen = false;
   hasEnded = false;
   isPosting = false;
 
-  constructor(address: URL, num: number) {
-    this.address = address;
+  constructor(
+    readonly address: URL,
+    num: number,
+  ) {
     this.sources = Array.from({ length: num }, (_, number) => new ServedSource(this, number));
   }
 
@@ -72,14 +73,12 @@ export class ServedPage {
 // One dashboard's part of the connection.
 class ServedSource implements Source {
   absence = ABSENCE;
-  page: ServedPage;
-  number: number;
   hearers = new Set<Hear>();
 
-  constructor(page: ServedPage, number: number) {
-    this.page = page;
-    this.number = number;
-  }
+  constructor(
+    readonly page: ServedPage,
+    readonly number: number,
+  ) {}
 
   // Throws an Error once the command has ended.
   send(content: Record<string, unknown>) {

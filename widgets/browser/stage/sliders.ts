@@ -29,19 +29,19 @@ export function offerSliders(stage: Stage, varied?: Varied | null) {
 }
 
 class Slider {
-  element = element("label", "le-slider");
-  range = element("input");
+  range = element("input", "", { type: "range", min: "1", step: "1" });
   number = element("output");
-  label: string;
+  element: HTMLElement;
 
-  constructor({ label }: VariedFigure, act: () => void) {
-    this.label = label;
-    Object.assign(this.range, { type: "range", min: 1, step: 1 });
+  constructor(
+    readonly label: string,
+    act: () => void,
+  ) {
     this.range.addEventListener("input", () => {
       this.say();
       act();
     });
-    this.element.append(element("span", "", label), this.range, this.number);
+    this.element = element("label", "le-slider", {}, element("span", "", label), this.range, this.number);
   }
 
   get value() {
@@ -56,16 +56,22 @@ class Slider {
 
   say() {
     write(this.number, this.value);
-    this.range.setAttribute("aria-valuetext", `${this.value} ${this.label}`);
+    this.range.ariaValueText = `${this.value} ${this.label}`;
   }
 }
 
 class Sliders {
-  stage: Stage;
-  element = element("section", "labengine-sliders");
   bar = element("div", "le-sliders");
   outcome = element("div", "le-outcome");
-  message = element("p", "le-vary-message");
+  message = element("p", "le-vary-message", { role: "status" });
+  element = element(
+    "section",
+    "labengine-sliders",
+    { ariaLabel: "the same workload with other figures" },
+    this.bar,
+    this.outcome,
+    this.message,
+  );
   sliders = new Map<string, Slider>();
   isRunning = false;
   isWrong = false; // the newest figures are impossible
@@ -73,12 +79,8 @@ class Sliders {
   isMoved = false; // since the figures of the newest run were sent
   step: number | null = null; // the one that the reader looked at; null for the newest moment
 
-  constructor(stage: Stage) {
-    this.stage = stage;
-    this.element.setAttribute("aria-label", "the same workload with other figures");
+  constructor(readonly stage: Stage) {
     this.element.dataset.lmSuppressShortcuts = "true"; // the arrow keys are the sliders'
-    this.message.setAttribute("role", "status");
-    this.element.append(this.bar, this.outcome, this.message);
     stage.root.before(this.element);
     stage.end.signal.addEventListener("abort", () => this.element.remove());
     stage.on("gone", () => {
@@ -135,7 +137,7 @@ class Sliders {
   slider(figure: VariedFigure, isPlaced: boolean) {
     let slider = this.sliders.get(figure.name);
     if (!slider) {
-      slider = new Slider(figure, () => this.move());
+      slider = new Slider(figure.label, () => this.move());
       this.sliders.set(figure.name, slider);
       this.bar.append(slider.element);
     } else if (!isPlaced) return;
@@ -154,10 +156,9 @@ function outcomeLine({ name, figures, wrong }: Outcome, isNamed: boolean) {
   const line = element("p");
   if (isNamed) line.append(element("strong", "", name));
   for (const [fact, words, title] of FACTS) {
-    const made = element("span", "le-outcome-fact", `${words} `);
-    made.title = title;
+    const number = element("b", fact === "lost" && figures.lost ? "le-is-lost" : "", figures[fact]),
+      made = element("span", "le-outcome-fact", { title }, `${words} `, number);
     made.dataset.fact = fact;
-    made.append(element("b", fact === "lost" && figures.lost ? "le-is-lost" : "", figures[fact]));
     line.append(made);
   }
   if (wrong) line.append(element("span", "le-error", wrong));

@@ -1,40 +1,22 @@
 // The overlay for animated chips: a block's chip slides from its old to its new place while an event is played.
 import { element } from "../look/element.ts";
 import type { Point } from "../views/view.ts";
-import type { StageHost } from "./host.ts";
 import { Links } from "./links.ts";
 import type { Motion } from "./motion.ts";
-import type { Painting, Shown } from "./painting.ts";
-import type { Player } from "./player.ts";
+import type { Stage } from "./stage.ts";
 
 const SLIDE_MS = 500;
 const MIN_PACE_MS = 120; // what is gone before it has arrived need not set out
 const MAX_BLOCKS = 1024; // more of them are dots, too small to see where one goes
 const CHIPS = ".le-bead, .le-queue-gone"; // of a place with words beside its chip
 
-interface SlidStage extends StageHost {
-  shows: Shown[];
-  player: Player;
-  speed: number;
-}
-
-// A stage to which the overlay adds its parts.
-interface OverlaidStage extends SlidStage {
-  painting: Painting;
-  tip: HTMLElement;
-  slides: Slides;
-  links: Links;
-}
-
 export class Slides {
-  stage: SlidStage;
-  layer: HTMLElement;
   starts = new Map<number, Map<string, Point | null>>();
 
-  constructor(stage: SlidStage, layer: HTMLElement) {
-    this.stage = stage;
-    this.layer = layer;
-  }
+  constructor(
+    readonly stage: Stage,
+    readonly layer: HTMLElement,
+  ) {}
 
   // Finding the places has the page laid out anew: only where the eye can follow.
   canBeSeen(position: number) {
@@ -81,10 +63,6 @@ export class Slides {
     );
     motion.onfinish = motion.oncancel = () => chip.remove();
   }
-
-  clear() {
-    for (const chip of this.layer.querySelectorAll(".le-ghost")) chip.remove();
-  }
 }
 
 function middleIn(shown: HTMLElement, origin: DOMRect): Point | null {
@@ -98,13 +76,10 @@ function middleIn(shown: HTMLElement, origin: DOMRect): Point | null {
 
 // Over the picture: sliding chips, the lines between a block and its holders, the tooltip.
 
-export function overlay(stage: OverlaidStage) {
-  const layer = element("div", "le-layer"),
-    svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  layer.setAttribute("aria-hidden", "true");
-  stage.tip = element("div", "le-tip");
-  stage.tip.hidden = true;
-  layer.append(svg, stage.tip);
+export function overlay(stage: Stage) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  stage.tip = element("div", "le-tip", { hidden: true });
+  const layer = element("div", "le-layer", { ariaHidden: "true" }, svg, stage.tip);
   stage.slides = new Slides(stage, layer);
   stage.links = new Links(stage, svg);
   return layer;

@@ -3,6 +3,7 @@
 import type { Theme } from "../look/theme.ts";
 import { onThemeChange, readTheme } from "../look/theme.ts";
 import type { Selection } from "../model/payloads.ts";
+import { runningWords } from "../model/phrases.ts";
 import { Side } from "../model/side.ts";
 import type { ViewModule } from "../views/view.ts";
 import type { Reference, StageEvents, Track } from "./host.ts";
@@ -24,13 +25,10 @@ import type { Landmark } from "./visibility.ts";
 import { Visibility } from "./visibility.ts";
 import type { Source } from "./wire.ts";
 import { Wire } from "./wire.ts";
-import { runningWords } from "./words.ts";
 
 export type PairStage = Omit<Stage, "track"> & { track: PairTrack };
 
 export class Stage {
-  root: HTMLElement;
-  numSides: number;
   selection: Selection | null = null;
   position = 0; // on the track: what is shown
   speed = 1;
@@ -46,32 +44,23 @@ export class Stage {
   drawer?: { tabs: Map<string, HTMLElement> }; // for tests and the console
   askWhy?: (about?: string, side?: number) => void; // of layouts with a place for answers
   end = new AbortController(); // of everything that listens to the page
-  sides: Side[];
-  track: Track;
-  painting: Painting;
-  questions: Questions;
-  inbox: Inbox;
-  wire: Wire;
-  player: Player;
+  sides = Array.from({ length: this.numSides }, (_, index) => new Side(index));
+  track: Track = this.numSides > 1 ? new PairTrack(this.sides) : new SoloTrack(this.sides[0]);
+  painting = new Painting(this);
+  questions = new Questions(this);
+  inbox = new Inbox(this);
+  player = new Player(this);
+  wire = new Wire(this.source, (content, payload) => this.inbox.receive(content, payload));
   visibility!: Visibility;
   pointing?: Pointing;
   sizes?: ResizeObserver;
 
-  constructor(root: HTMLElement, source: Source | null, numSides = 1) {
-    this.root = root;
-    this.numSides = numSides;
+  constructor(
+    readonly root: HTMLElement,
+    readonly source: Source | null,
+    readonly numSides = 1,
+  ) {
     Object.assign(root, { stage: this }); // for the browser's console
-    this.sides = Array.from({ length: numSides }, (_, index) => new Side(index));
-    this.track = numSides > 1 ? new PairTrack(this.sides) : new SoloTrack(this.sides[0]);
-    this.painting = new Painting(this);
-    this.questions = new Questions(this);
-    this.inbox = new Inbox(this);
-    this.wire = new Wire(source, (content, payload) => this.inbox.receive(content, payload));
-    this.player = new Player(
-      this,
-      () => this.visibility.isEnough,
-      (position, isAnimated) => this.go(position, isAnimated),
-    );
     this.on("status", () => this.changed());
     this.on("painted", () => this.onPainted());
   }
@@ -179,10 +168,6 @@ export class Stage {
   // False for a recording, and for an engine that steps elsewhere: the note says which.
   get hasControls() {
     return this.isLive && !this.status.note;
-  }
-
-  text(side: Side | number, tokenId: number) {
-    return (typeof side === "number" ? this.sides[side] : side).text(tokenId);
   }
 
   // Shows a position that the reader chose: a play ends, and Python is notified.
@@ -295,11 +280,6 @@ export class Stage {
 
   seekStep(step: number) {
     return this.questions.seekStep(step);
-  }
-
-  // isAnew: the kernel that was asked before is there no longer.
-  resync(isAnew = false) {
-    this.inbox.resync(isAnew);
   }
 
   // -- the moment

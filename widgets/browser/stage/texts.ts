@@ -6,7 +6,7 @@ import { plainWord } from "../model/plain_words.ts";
 import type { RequestRecord } from "../model/requests.ts";
 import type { Scene } from "../model/scene.ts";
 import { badge, keep } from "../views/pieces.ts";
-import type { StageHost } from "./host.ts";
+import type { Stage } from "./stage.ts";
 
 const MAX_TEXTS = 4;
 const MAX_WORDS = 40;
@@ -20,12 +20,9 @@ interface Word {
 }
 
 export class Texts {
-  stage: StageHost;
   element = element("div", "le-texts");
 
-  constructor(stage: StageHost) {
-    this.stage = stage;
-  }
+  constructor(readonly stage: Stage) {}
 
   // The newest texts that are still in work, and older ones if there is room.
   paint() {
@@ -47,7 +44,7 @@ export class Texts {
     return tokens.map((token, position) => {
       const block = position < request.written[0] ? (table[Math.floor(position / size)] ?? -1) : -1,
         content = block < 0 ? -1 : scene.content(block),
-        text = plainWord(this.stage.text(0, token), token),
+        text = plainWord(this.stage.sides[0].text(token), token),
         hue = content < 0 ? "transparent" : hueOf(content);
       return { key: position, signature: `${text} ${block} ${hue}`, text, block, hue };
     });
@@ -59,10 +56,8 @@ function isOver({ status }: RequestRecord) {
 }
 
 function makeRow(id: number) {
-  const words = element("span", "le-texts-words"),
-    row = Object.assign(element("div", "le-texts-row"), { words });
-  row.append(badge(id), words);
-  return row;
+  const words = element("span", "le-texts-words le-wrap");
+  return Object.assign(element("div", "le-texts-row", {}, badge(id), words), { words });
 }
 
 function makeWord() {

@@ -1,20 +1,10 @@
 // While a play tells a sentence, tables of requests that it does not name are dimmed. (The pool dims its own cells.)
 
 import { requestsIn } from "../model/sentence.ts";
-import type { PairCaption } from "./pair_track.ts";
-
-interface ToldStage {
-  root: HTMLElement;
-  isPlaying: boolean;
-  caption: PairCaption;
-}
+import type { Stage } from "./stage.ts";
 
 export class Told {
-  stage: ToldStage;
-
-  constructor(stage: ToldStage) {
-    this.stage = stage;
-  }
+  constructor(readonly stage: Stage) {}
 
   paint() {
     const { stage } = this,

@@ -3,12 +3,11 @@
 import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
 import type { Answer, CaptionRow } from "../model/payloads.ts";
-import { phrase } from "../model/phrases.ts";
+import { openingWords, phrase } from "../model/phrases.ts";
 import type { Recording } from "../model/recording.ts";
 import type { Sentence } from "../model/sentence.ts";
 import { textOf } from "../model/sentence.ts";
 import type { Side } from "../model/side.ts";
-import { openingWords } from "./words.ts";
 
 // A step with what follows it up to the next one. index: the number of the step among those recorded, -1 before the
 // first.
@@ -20,16 +19,13 @@ export interface Span {
 }
 
 export class SoloTrack {
-  side: Side;
   captions = new Captions();
   opening: [moment: number, sentence: Sentence] | null = null; // said of the moment at which the lab came to rest
   readonly isAboutSlots = false;
   readonly guide: string[] = []; // one recording has no guide, and nothing in which it differs
   readonly whyDifferent: Answer | null = null;
 
-  constructor(side: Side) {
-    this.side = side;
-  }
+  constructor(readonly side: Side) {}
 
   get first() {
     return this.side.recording.start;

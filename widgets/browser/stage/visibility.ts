@@ -1,25 +1,22 @@
 // Visibility: views out of sight are not painted, and a step is played only where it can be watched.
+import type { Stage } from "./stage.ts";
 
 // An element, and the share of it that must be seen to follow a play.
 export type Landmark = [element: Element, share: number];
 
 const PHONE = 460; // pixels of the root
 
-interface MeasuredStage {
-  isNarrow: boolean;
-  end: AbortController;
-  repaint(): void;
-}
-
 export class Visibility {
-  root: HTMLElement;
   isOnPage: boolean; // until the observer reports, which it does after the first frame, a measurement
   least: Map<Element, number>;
   shares: Map<Element, number>;
   observers: IntersectionObserver[];
   // landmarks: [[element, the share of it that must be seen to follow a play]]; onChange: more or less can be seen.
-  constructor(root: HTMLElement, landmarks: Landmark[], onChange: () => void) {
-    this.root = root;
+  constructor(
+    readonly root: HTMLElement,
+    landmarks: Landmark[],
+    onChange: () => void,
+  ) {
     this.isOnPage = isInWindow(root); // until the observer has reported, after the first frame
     this.least = new Map(landmarks);
     this.shares = new Map(landmarks.map(([part]) => [part, 1]));
@@ -66,7 +63,7 @@ function isInWindow(element: HTMLElement) {
 // The arrangement of a layout in a narrow cell: the class le-is-narrow while the root is narrower than the limit
 // (pixels), le-is-phone on a phone. arrange: called with each new width.
 
-export function watchWidth(stage: MeasuredStage, root: HTMLElement, limit: number, arrange?: (width: number) => void) {
+export function watchWidth(stage: Stage, root: HTMLElement, limit: number, arrange?: (width: number) => void) {
   let width = -1;
   const sizes = new ResizeObserver(() => {
     if (root.clientWidth === width) return;

@@ -31,8 +31,6 @@ interface Asked {
 }
 
 export class Wire {
-  source: Source | null;
-  hear: (content: WireContent, payload: unknown) => void;
   questions = new Map<string, Asked>();
   number = 0;
   queue: Promise<void> | null = null;
@@ -40,9 +38,10 @@ export class Wire {
   id = Math.random().toString(36).slice(2);
   off: () => void;
   // source: {send(message), listen(hear) -> off} of a widget's model, or null in a page without Python.
-  constructor(source: Source | null, hear: (content: WireContent, payload: unknown) => void) {
-    this.source = source;
-    this.hear = hear;
+  constructor(
+    readonly source: Source | null,
+    readonly hear: (content: WireContent, payload: unknown) => void,
+  ) {
     this.off = source ? source.listen((content, buffers) => this.take(content, buffers)) : () => {};
   }
 

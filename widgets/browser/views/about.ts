@@ -1,6 +1,6 @@
 // The subjects related to a selection, and the events that name them.
 
-import type { Transfer } from "../model/events.ts";
+import type { AnyRow, Transfer } from "../model/events.ts";
 import type { Selection } from "../model/payloads.ts";
 import type { Recording } from "../model/recording.ts";
 import type { Scene } from "../model/scene.ts";
@@ -40,10 +40,8 @@ const OF: Record<Selection["kind"], (about: About, id: number | string, side: Si
   event(about, id, { recording }) {
     const event = Number(id);
     if (event < recording.start || event >= recording.end) return;
-    const named = namedBy(recording, event);
-    for (const one of named.block) about.block.add(one);
-    for (const one of named.request) about.request.add(one);
-    for (const one of named.hash) about.hash.add(one);
+    for (const kind of ["block", "request", "hash"] as const)
+      for (const one of namedBy(recording, event, kind)) (about[kind] as Set<number | string>).add(one);
   },
 };
 
@@ -54,9 +52,10 @@ function* holders({ contentOfBlock, refCounts }: Scene, content: number) {
     if (refCounts[id]) yield id;
 }
 
-type Readers = Record<string, (value: never) => number[]>;
+type Values = (value: never, group: unknown) => (number | string)[];
 
-const ids: { block: Readers; request: Readers } = {
+// Values of fields that name a subject.
+const NAMED: Record<keyof About, Record<string, Values>> = {
   block: {
     block_id: (value: number) => [value],
     into_block_id: (value: number) => [value],
@@ -64,8 +63,13 @@ const ids: { block: Readers; request: Readers } = {
     block_ids: (value: number[] | number[][]) => value.flat(),
     runs: (value: [number, number, number][]) => value.map((run) => run[0]),
     transfers: (value: Transfer[]) => value.map((transfer) => transfer[2]),
+    misnamed: (value: [number, number, string, string][]) => value.map((one) => one[0]),
   },
   request: { request_id: (value: number) => [value], request_ids: (value: number[]) => value },
+  hash: {
+    block_hash: (value: string, group) => [`${group}:${value}`],
+    transfers: (value: Transfer[]) => value.map(([group, , , hash]) => `${group}:${hash}`),
+  },
 };
 
 // Whether an event names the selection; null without a selection.
@@ -74,59 +78,29 @@ export type Mentions = ((event: number) => boolean) | null;
 // (event number) -> whether it names the selection; null without a selection.
 export function mentions(recording: Recording, selection: Selection | null): Mentions {
   if (!selection?.kind) return null;
-  const { kind } = selection;
-  if (kind === "event") return (i) => i === selection.id;
-  if (kind === "hash") return hashMatcher(recording, String(selection.id));
-  const readers = recording.header.kinds.map(([, ...fields]) => readersOf(fields, ids[kind]));
-  const wanted = Number(selection.id);
+  const { kind, id } = selection;
+  if (kind === "event") return (i) => i === id;
+  const readers = recording.header.kinds.map(([, ...fields]) => readersOf(fields, kind)),
+    wanted = kind === "hash" ? String(id) : Number(id);
   return (i) => {
-    const row = recording.row(i),
-      named = readers[row[0]];
-    for (let n = 0; n < named.length; n++) if (named[n].read(row[named[n].at]).includes(wanted)) return true;
-    return false;
+    const row = recording.row(i);
+    return readers[row[0]].some((read) => read(row).includes(wanted));
   };
 }
 
-// The subjects of an event: {block: [ids], request: [ids], hash: ["group:hex"]}.
-function namedBy(recording: Recording, i: number) {
+// The subjects of a kind that an event names.
+export function namedBy(recording: Recording, i: number, kind: keyof About) {
   const row = recording.row(i),
-    [, ...fields] = recording.header.kinds[row[0]],
-    named: { block: number[]; request: number[]; hash: string[] } = { block: [], request: [], hash: [] };
-  for (const kind of ["block", "request"] as const)
-    for (const { at, read } of readersOf(fields, ids[kind])) named[kind].push(...read(row[at]));
-  const { hash, group, transfers } = hashPlaces(fields);
-  if (hash) named.hash.push(`${row[group]}:${row[hash]}`);
-  if (transfers) named.hash.push(...(row[transfers] as Transfer[]).map(([of, , , hex]) => `${of}:${hex}`));
-  return named;
+    [, ...fields] = recording.header.kinds[row[0]];
+  return readersOf(fields, kind).flatMap((read) => read(row));
 }
 
-function readersOf(fields: string[], known: Readers) {
+function readersOf(fields: string[], kind: keyof About) {
+  const group = fields.indexOf("group") + 1;
   return fields.flatMap((name, i) => {
-    const read = known[name] as ((value: unknown) => number[]) | undefined; // a field's name gives its type
-    return read ? [{ at: i + 1, read }] : [];
+    const read = NAMED[kind][name]; // a field's name gives its type
+    return read ? [(row: AnyRow) => read(row[i + 1] as never, row[group])] : [];
   });
-}
-
-function hashMatcher(recording: Recording, key: string): Mentions {
-  const [group, hex] = key.split(":");
-  const places = recording.header.kinds.map(([, ...fields]) => hashPlaces(fields));
-  return (i: number) => {
-    const row = recording.row(i),
-      place = places[row[0]];
-    if (place.hash && row[place.hash] === hex) return String(row[place.group]) === group;
-    return (
-      place.transfers > 0 &&
-      (row[place.transfers] as Transfer[]).some((transfer) => transfer[3] === hex && String(transfer[0]) === group)
-    );
-  };
-}
-
-function hashPlaces(fields: string[]) {
-  return {
-    hash: fields.indexOf("block_hash") + 1,
-    group: fields.indexOf("group") + 1,
-    transfers: fields.indexOf("transfers") + 1,
-  };
 }
 
 // The events that name the selection, searched once per selection and then in new events only.

@@ -1,10 +1,10 @@
 // The keyboard inside a view: one Tab stop, arrows move between elements, Enter or Space selects.
 
-import { targetOf } from "../look/element.ts";
+import { takeKey, targetOf } from "../look/element.ts";
 import type { Selection } from "../model/payloads.ts";
 import type { ViewHost } from "./view.ts";
 
-const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
+export const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
 const ASIDE = 2000;
 const WAYS: Record<string, [number, number]> = {
   ArrowRight: [1, 0],
@@ -26,19 +26,14 @@ export function arrows(element: HTMLElement, stage: ViewHost) {
     element.setAttribute("aria-activedescendant", (thing.id ||= `le-at-${Math.random().toString(36).slice(2)}`));
   };
   element.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key in WAYS)
-      go(
-        isHere(current)
-          ? neighbour(element, current, WAYS[event.key]) || current
-          : element.querySelector<HTMLElement>(THINGS),
-      );
-    else if ((event.key === "Enter" || event.key === " ") && targetOf(event) === element && isHere(current))
-      stage.select(subjectOf(current));
-    else if (event.key === "Escape" && isHere(current)) go(null);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+    const here = isHere(current) ? current : null,
+      first = () => element.querySelector<HTMLElement>(THINGS),
+      acts: Record<string, () => void> = {};
+    for (const [key, way] of Object.entries(WAYS))
+      acts[key] = () => go(here ? neighbour(element, here, way) || here : first());
+    if (here) acts.Escape = () => go(null);
+    if (here && targetOf(event) === element) acts.Enter = acts[" "] = () => stage.select(subjectOf(here));
+    takeKey(event, acts);
   });
   element.addEventListener("blur", () => isHere(current) && current.classList.remove("le-at"));
   element.addEventListener("focus", () => isHere(current) && current.classList.add("le-at"));

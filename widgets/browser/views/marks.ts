@@ -1,49 +1,50 @@
-// Marks the selection and its related subjects in a view of elements, and scrolls them into view within the view's own
-// frame.
+// A view of elements: marks the selection and its related subjects, and scrolls them into view within its own frame.
 
+import { element } from "../look/element.ts";
 import type { Selection } from "../model/payloads.ts";
 import type { Side } from "../model/side.ts";
 import type { About } from "./about.ts";
 import { aboutOf } from "./about.ts";
+import { arrows, THINGS } from "./arrows.ts";
 import type { ViewHost } from "./view.ts";
 
-const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
 const KINDS = ["block", "request", "hash"] as const;
 const HANDS = ["click", "keydown", "pointerdown", "wheel"];
 const TRIES = 6; // rows that come into sight are painted a little later, and then move those below them
 
-interface MarksOptions {
-  covered: () => number; // pixels at the frame's top that are behind something
-  shownPart: (found: HTMLElement) => HTMLElement; // what is to be seen of a thing that was found
-  rowOf: (about: About) => Element | null | undefined; // the row of what is not painted yet
-}
-
-export class Marks {
-  stage: ViewHost;
-  side: Side;
-  frame: HTMLElement;
-  covered: () => number;
-  shownPart: (found: HTMLElement) => HTMLElement;
-  rowOf: (about: About) => Element | null | undefined;
+export abstract class MarkedView {
+  element: HTMLElement; // which scrolls
   selection: Selection | null = null;
   tries = 0;
   wasFound = false;
   isByHand = false;
   isMarked = false;
-  // frame: the view's element, which scrolls.
+
   constructor(
-    stage: ViewHost,
-    side: Side,
-    frame: HTMLElement,
-    { covered = () => 0, shownPart = (found) => found, rowOf = () => null }: Partial<MarksOptions> = {},
+    readonly stage: ViewHost,
+    readonly side: Side,
+    className: string,
+    label: string,
   ) {
-    this.stage = stage;
-    this.side = side;
-    this.frame = frame;
-    this.covered = covered;
-    this.shownPart = shownPart;
-    this.rowOf = rowOf;
-    for (const kind of HANDS) frame.addEventListener(kind, () => this.noteHand(), { capture: true, passive: true });
+    this.element = element("div", `le-scroll ${className}`, { role: "group", ariaLabel: label });
+    const listening = { capture: true, passive: true };
+    for (const kind of HANDS) this.element.addEventListener(kind, () => this.noteHand(), listening);
+    arrows(this.element, stage);
+  }
+
+  // Pixels at the frame's top that are behind something.
+  covered() {
+    return 0;
+  }
+
+  // What is to be seen of a thing that was found.
+  shownPart(found: HTMLElement) {
+    return found;
+  }
+
+  // The row of what is not painted yet.
+  rowOf(_about: About): Element | null | undefined {
+    return null;
   }
 
   // A reader who selects something in this view sees it already, so nothing scrolls.
@@ -60,66 +61,63 @@ export class Marks {
     this.selection = selection?.kind ? selection : null;
     this.tries = this.selection && !this.isByHand ? TRIES : 0;
     this.wasFound = false;
-    this.late();
+    this.markLate();
   }
 
   // Called after painting. Elements found before may have moved since; the view does not scroll after them.
-  again() {
+  markAgain() {
     if (this.wasFound) this.tries = 0;
-    this.late();
+    this.markLate();
   }
 
   // After rows were painted that came into sight: they may be new, and so may be what the selection is about.
-  late() {
+  markLate() {
     if (!this.selection && !this.isMarked) return;
     this.isMarked = Boolean(this.selection);
     const about = aboutOf(this.selection, this.side);
-    for (const one of this.frame.querySelectorAll<HTMLElement>(THINGS)) {
+    for (const one of this.element.querySelectorAll<HTMLElement>(THINGS)) {
       const isSelected =
         this.isMarked && one.getAttribute(`data-${this.selection?.kind}`) === String(this.selection?.id);
       one.classList.toggle("le-selected", isSelected);
       one.classList.toggle("le-related", !isSelected && isAbout(one, about));
     }
-    if (this.tries && this.frame.clientHeight) this.seek(about);
+    if (this.tries && this.element.clientHeight) this.seek(about);
   }
 
   seek(about: About) {
-    const { frame } = this,
-      found = ["le-selected", "le-related"]
-        .map((name) => particular([...frame.querySelectorAll<HTMLElement>(`.${name}`)]))
-        .find((some) => some.length);
+    const found = ["le-selected", "le-related"]
+      .map((name) => particular([...this.element.querySelectorAll<HTMLElement>(`.${name}`)]))
+      .find((some) => some.length);
     const row = found ? null : this.rowOf(about);
     this.wasFound = Boolean(found);
     this.tries -= 1;
-    if (row) this.reveal(row);
-    else if (found && !found.some((one) => this.isSeen(one))) this.reveal(this.shownPart(found[0]));
+    if (row) this.scrollTo(row);
+    else if (found && !found.some((one) => this.isSeen(one))) this.scrollTo(this.shownPart(found[0]));
   }
 
   isSeen(one: Element) {
-    const inner = this.inner(),
+    const { top, bottom, left, right } = this.inner(),
       rect = one.getBoundingClientRect();
-    return (
-      rect.width > 0 &&
-      rect.top >= inner.top &&
-      rect.bottom <= inner.bottom &&
-      rect.left >= inner.left &&
-      rect.right <= inner.right
-    );
+    return rect.width > 0 && rect.top >= top && rect.bottom <= bottom && rect.left >= left && rect.right <= right;
   }
 
   inner() {
-    const { top, left } = this.frame.getBoundingClientRect(),
-      { clientHeight, clientWidth } = this.frame;
+    const { top, left } = this.element.getBoundingClientRect(),
+      { clientHeight, clientWidth } = this.element;
     return { top: top + this.covered(), bottom: top + clientHeight, left, right: left + clientWidth };
   }
 
   // Scrolls this frame and no other: the page stays where the reader has it.
-  reveal(one: Element) {
-    const { frame } = this,
+  scrollTo(one: Element) {
+    const frame = this.element,
       inner = this.inner(),
       rect = one.getBoundingClientRect();
     frame.scrollTop += away(rect.top, rect.bottom, inner.top, inner.bottom);
     if (frame.scrollWidth > frame.clientWidth) frame.scrollLeft += away(rect.left, rect.right, inner.left, inner.right);
+  }
+
+  destroy() {
+    this.element.remove();
   }
 }
 

@@ -1,6 +1,6 @@
 // Parts of the DOM views: keyed children that keep their places, block beads, badges, letters.
 
-import { element, element as make } from "../look/element.ts";
+import { element as make } from "../look/element.ts";
 import { hueOf, roundOf, shapeOf } from "../look/palette.ts";
 import type { Violation } from "../model/alarms.ts";
 import { contentName, requestName, stateWords } from "../model/names.ts";
@@ -84,16 +84,10 @@ export interface Look {
 
 export function lookOf(scene: Scene, id: number): Look {
   const block = scene.block(id);
-  const groups = block.groups ? block.groups.length : 0;
-  const flags =
-    `${block.refCount ? "l" : "f"}${block.isLost ? "x" : ""}${block.isHashed ? "h" : ""}` +
-    `${block.isMapped ? "m" : ""}${groups > 1 ? "2" : ""}${block.garbage ? "g" : ""}`;
-  return {
-    id,
-    block,
-    isDoubled: groups > 1,
-    signature: `${id}:${block.content}:${block.refCount}:${block.fill}:${block.state}:${flags}`,
-  };
+  const { content, refCount, fill, state, isLost, isHashed, isMapped, garbage } = block,
+    isDoubled = block.groups.length > 1;
+  const signature = [id, content, refCount, fill, state, isLost, isHashed, isMapped, isDoubled, !garbage].join(":");
+  return { id, block, isDoubled, signature };
 }
 
 // A block as a bead: fill is content, border is life, vermilion hatch is lost. `parts` chooses what stands in it.
@@ -120,11 +114,11 @@ export function dressBead(
     parts.push(
       make("b", block.isHashed ? "le-bead-letter" : "le-bead-letter le-is-unregistered", contentName(block.content)),
     );
-  if (hasCount && block.refCount > 1) parts.push(make("span", "le-bead-count", `×${block.refCount}`));
+  if (hasCount && block.refCount > 1) parts.push(make("span", "le-bead-count le-fine", `×${block.refCount}`));
   if (look.isDoubled) parts.push(make("span", "le-bead-twofold", "‼"));
   if (block.isLost) parts.push(cutLink());
   target.replaceChildren(...parts);
-  target.setAttribute("aria-label", sayBlock(look));
+  target.ariaLabel = sayBlock(look);
 }
 
 function sayBlock({ id, block, isDoubled }: Look) {
@@ -179,21 +173,27 @@ export function runsOf<T>(values: T[]): [value: T, count: number][] {
   return runs;
 }
 
+// A key to signs; they repeat what the elements themselves say.
+export function legendOf(className: string, entries: [sign: Element, words: string, title?: string][]) {
+  const keys = entries.map(([sign, words, title]) =>
+    make("span", "le-tables-key", title ? { title } : {}, sign, words),
+  );
+  return make("div", className, { ariaHidden: "true" }, ...keys);
+}
+
 // A rule is broken here: a click asks why. said/is: the core is not what its events say.
 export function violated({ event, isSaid, rule }: Violation) {
-  const made = make("b", "le-violated", isSaid ? "said/is" : "!");
+  const made = make("b", "le-violated", {
+    textContent: isSaid ? "said/is" : "!",
+    ariaLabel: isSaid ? "the core is not what its events say: why?" : `the rule ${rule} is broken: why?`,
+  });
   Object.assign(made.dataset, { event: String(event), about: "event" });
-  made.setAttribute(
-    "aria-label",
-    isSaid ? "the core is not what its events say: why?" : `the rule ${rule} is broken: why?`,
-  );
   return made;
 }
 
 // A request: a shape and a letter, never a hue, for hue is content.
 export function badge(request: number) {
-  const made = element("span", `le-badge le-${shapeOf(request)}`);
-  made.append(element("span", "", requestName(request)));
+  const made = make("span", `le-badge le-${shapeOf(request)}`, {}, make("span", "", requestName(request)));
   made.dataset.request = String(request);
   return made;
 }

@@ -16,11 +16,6 @@ export interface Rect extends Point {
   h: number;
 }
 
-export interface Size {
-  width: number;
-  height: number;
-}
-
 // An element's edges.
 export interface Box {
   left: number;
@@ -66,7 +61,6 @@ export interface ViewHost {
   repaint(): void;
   ask(type: string, fields?: Record<string, unknown>): Promise<unknown>;
   askOlder(): void;
-  text(side: Side | number, tokenId: number): string;
 }
 
 export interface View {

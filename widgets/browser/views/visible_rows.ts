@@ -5,17 +5,17 @@ const SHORT = 24; // a list up to this length is painted whole
 const FIRST = 8; // rows that are painted before the browser has reported which are visible
 
 export class VisibleRows {
-  list: HTMLElement;
-  onLate: () => void;
   seen = new Set<Element>();
   waiting = new Map<Element, () => void>();
   watched = new Set<Element>();
   isLong = false;
   observer: IntersectionObserver;
   // frame: what scrolls; list: the rows' parent; onLate: some rows were painted after the others.
-  constructor(frame: HTMLElement, list: HTMLElement, onLate: () => void) {
-    this.list = list;
-    this.onLate = onLate;
+  constructor(
+    frame: HTMLElement,
+    readonly list: HTMLElement,
+    readonly onLate: () => void,
+  ) {
     this.observer = new IntersectionObserver((entries) => this.hear(entries), { root: frame, rootMargin: "30px" });
   }
 

@@ -99,7 +99,7 @@ LIVE = """
 
 GROWTH = """
 ([payload, chunks]) => {
-  const recording = model.Recording.full(payload, { maxEvents: 2000, keyframeEvery: 200, maxEnded: 5 });
+  const recording = model.Recording.full(payload, { maxEvents: 700, keyframeEvery: 100, maxEnded: 5 });
   const scene = recording.sceneAt(), sizes = [];
   for (const chunk of chunks) {
     recording.more(chunk);
@@ -113,9 +113,16 @@ GROWTH = """
 """
 
 
-def pieces(events: Sequence[ev.Event], start: int, size: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+def walk(page: ModelPage, events: Sequence[ev.Event], message: Any = None) -> None:
+    """Ask for the same state as in Python at each moment, from the first to the last and back."""
+    sums = [checksum(state) for state in states(events)]
+    wrong = page.evaluate(WALK, [message or payload(events), sums])
+    assert wrong is None, difference(events, wrong)
+
+
+def pieces(events: Sequence[ev.Event], start: int, size: int | None = None) -> list[dict[str, Any]]:
     """`more` messages: of so many events each, or of any number."""
-    rng, messages = Random(seed), []
+    rng, messages = Random(0), []
     while start < len(events):
         stop = start + (size or rng.randint(1, 60))
         messages.append({"start": start, "events": payload(events[start:stop])["events"]})
@@ -129,11 +136,10 @@ def step_start(events: Sequence[ev.Event], at: float) -> int:
     return starts[int(at * len(starts))]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_events_may_come_in_pieces_of_any_size(page: ModelPage, seed: int) -> None:
-    events = events_of(GROUND, seed)
+def test_events_may_come_in_pieces_of_any_size(page: ModelPage) -> None:
+    events = events_of(GROUND, 1)
     sums = [checksum(state) for state in states(events)]
-    wrong = page.evaluate(MORE, [payload(events[:7]), pieces(events, 7, seed=seed), sums])
+    wrong = page.evaluate(MORE, [payload(events[:7]), pieces(events, 7), sums])
     assert wrong is None, difference(events, wrong)
 
 
@@ -180,8 +186,7 @@ COPIES: list[ev.Event] = [
 """A hit inside a block that goes on in a copy, hashes that move, and frees that wait."""
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize(("number", "is_async"), [(0, False), (0, True), (2, True)])
 def test_what_a_connector_does_is_folded_alike(page: ModelPage, number: int, is_async: bool) -> None:
     """Recorded on vLLM: loads that come late and fail, blocks held after the end, pins, frees that wait.
 
@@ -191,16 +196,12 @@ def test_what_a_connector_does_is_folded_alike(page: ModelPage, number: int, is_
     items = [items for workload, items in runs if workload["async"] is is_async][number]
     run = TappedRun()
     assert run.take(items) is None
-    events = run.reader.pieces[0].timeline.events()[:700]
-    sums = [checksum(state) for state in states(events)]
-    wrong = page.evaluate(WALK, [payload(events), sums])
-    assert wrong is None, difference(events, wrong)
+    events = run.reader.pieces[0].timeline.events()[:450]
+    walk(page, events)
 
 
 def test_copies_and_moved_hashes_are_folded_alike(page: ModelPage) -> None:
-    sums = [checksum(state) for state in states(COPIES)]
-    wrong = page.evaluate(WALK, [payload(COPIES), sums])
-    assert wrong is None, difference(COPIES, wrong)
+    walk(page, COPIES)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -219,21 +220,17 @@ def test_a_request_that_changes_labs_is_folded_alike(page: ModelPage, layout: st
         timeline = (left, right)[side].timeline
         assert timeline is not None
         events = [*timeline.events()]
-    sums = [checksum(state) for state in states(events)]
-    wrong = page.evaluate(WALK, [payload(events), sums])
-    assert wrong is None, difference(events, wrong)
+    walk(page, events)
 
 
 @pytest.mark.parametrize(("is_hybrid", "seed"), [(False, 17), (False, 18), (True, 1), (True, 10)])
 def test_forks_and_their_copies_are_folded_alike(page: ModelPage, is_hybrid: bool, seed: int) -> None:
     events = [*events_of(Ground("labengine", is_hybrid, has_forks=True), seed), *BRANCHED]
     assert {ev.RequestForked, ev.BlockCopied, ev.BeamReplaced} <= set(map(type, events))
-    sums = [checksum(state) for state in states(events)]
-    wrong = page.evaluate(WALK, [payload(events), sums])
-    assert wrong is None, difference(events, wrong)
+    walk(page, events)
 
 
-@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)
+@pytest.mark.parametrize("ground", [TIERED, Ground("vllm", True)], ids=str)
 def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: Ground) -> None:
     events = events_of(ground, 1)
     timeline, start = timeline_of(events), step_start(events, 0.4)
@@ -247,7 +244,7 @@ def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: 
     assert page.evaluate(WALK, [message, sums]) is None
 
 
-@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)
+@pytest.mark.parametrize("ground", [TIERED, Ground("vllm", True)], ids=str)
 def test_older_events_join_on_before_and_no_content_changes_its_number(page: ModelPage, ground: Ground) -> None:
     events = events_of(ground, 1)  # no salts: which of two keys has a prefix's number depends on where one begins
     timeline, start, first = timeline_of(events), step_start(events, 0.7), step_start(events, 0.2)
@@ -281,9 +278,9 @@ def test_older_events_that_do_not_join_are_refused(page: ModelPage) -> None:
     assert page.evaluate(OLDER, [message, payload(events[: start - 1]), []])["joined"] is False
 
 
-@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm")], ids=str)
+@pytest.mark.parametrize("ground", [GROUND, TIERED], ids=str)
 def test_a_live_recording_keeps_the_newest_events_and_all_states_among_them(page: ModelPage, ground: Ground) -> None:
-    events = max((events_of(ground, seed, 900) for seed in range(8)), key=len)
+    events = events_of(ground, 6, 900)
     assert len(events) > 600
     sums = [checksum(renumbered(state)) for state in states(events)]
     wrong = page.evaluate(LIVE, [payload(events[:50]), pieces(events, 50, 25), sums])
@@ -291,10 +288,10 @@ def test_a_live_recording_keeps_the_newest_events_and_all_states_among_them(page
 
 
 def test_a_long_run_forgets_what_nobody_can_see_any_more(page: ModelPage) -> None:
-    events = busy_events(24_000)
-    sizes = page.evaluate(GROWTH, [payload(events[:100]), pieces(events, 100, 200)])
-    early = [max(column) for column in zip(*sizes[15:45], strict=True)]
-    late = [max(column) for column in zip(*sizes[-30:], strict=True)]
+    events = busy_events(8_000)
+    sizes = page.evaluate(GROWTH, [payload(events[:100]), pieces(events, 100, 100)])
+    early = [max(column) for column in zip(*sizes[12:32], strict=True)]
+    late = [max(column) for column in zip(*sizes[-20:], strict=True)]
     assert all(after <= 1.3 * before for before, after in zip(early, late, strict=True)), (early, late)
 
 
@@ -312,9 +309,7 @@ def busy_events(num_events: int) -> list[ev.Event]:
 
 def test_an_engine_that_starts_anew_leaves_nothing_of_the_one_before(page: ModelPage) -> None:
     events = events_of(GROUND, 1, 200) + events_of(Ground("vllm", True), 2, 300)
-    sums = [checksum(state) for state in states(events)]
-    wrong = page.evaluate(WALK, [payload(events), sums])
-    assert wrong is None, difference(events, wrong)
+    walk(page, events)
 
 
 def test_slots_that_went_astray(page: ModelPage) -> None:
@@ -322,9 +317,7 @@ def test_slots_that_went_astray(page: ModelPage) -> None:
     with labengine.bug("nano-vllm-71").broken() as lab:
         assert lab.timeline is not None
         events = list(lab.timeline.events())
-    sums = [checksum(state) for state in states(events)]
-    wrong = page.evaluate(WALK, [payload(events), sums])
-    assert wrong is None, difference(events, wrong)
+    walk(page, events)
 
 
 def test_rows_with_their_fields_in_another_order_are_understood(page: ModelPage) -> None:
@@ -340,6 +333,4 @@ def test_rows_with_their_fields_in_another_order_are_understood(page: ModelPage)
         [row[0], *reversed(row[1:])] if row[0] == freed else row[:-1] if row[0] == cached else row
         for row in message["events"]
     ]
-    sums = [checksum(state) for state in states(events)]
-    wrong = page.evaluate(WALK, [message, sums])
-    assert wrong is None, difference(events, wrong)
+    walk(page, events, message)

@@ -23,7 +23,7 @@ from widgets.browser.model.model_reference import checksum, cores, difference, e
 
 pytestmark = pytest.mark.browser
 
-NUM_SEEDS = 4
+NUM_SEEDS = 2
 MAX_EVENTS = 350
 
 WALK = """

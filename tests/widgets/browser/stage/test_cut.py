@@ -24,8 +24,8 @@ pytestmark = [
 ]
 
 PROMPT = [11, 12, 13, 14, 15, 16]
-WIDTHS = [1260, 1010, 844]
-"""JupyterLab's cells at 1440 pixels, without and with its side bar, and at 1024."""
+WIDTHS = [1260, 844]
+"""JupyterLab's cells at 1440 pixels without its side bar, and at 1024."""
 
 CUT = """() => {
   const root = document.querySelector(".labengine"), range = document.createRange(), cut = [];

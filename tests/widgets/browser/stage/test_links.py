@@ -94,7 +94,8 @@ def test_a_tooltip_goes_with_any_key_and_with_a_change_of_the_layout() -> None:
     show_dashboard(check, merging_step())
 
 
-RINGS = """() => {
+RINGS = """async () => {
+  const { Ink } = (await import("/widget.js")).internals;
   const { stage } = document.querySelector(".labengine"), { view } = stage.shows.find(({ view }) => view.tileOf);
   const { theme } = stage, drawn = (pointed, selected, focus) => {
     const strokes = [], context = new Proxy({}, {
@@ -103,8 +104,8 @@ RINGS = """() => {
     });
     view.outlines.focus = new Set(focus ? [1] : []);
     const blocks = (is) => new Set(is ? [1] : []);
-    const look = { theme, hasMark: true, selected: blocks(selected), pointed: blocks(pointed) };
-    view.outlines.paintRings(context, view.rectOf(1), 1, look);
+    const look = { hasMark: true, selected: blocks(selected), pointed: blocks(pointed) };
+    view.outlines.paintRings(new Ink(context, theme), view.rectOf(1), 1, look);
     return strokes;
   };
   const rings = [drawn(true), drawn(false, true), drawn(false, false, true), drawn(true, true)];

@@ -139,13 +139,13 @@ MANY_LOOKS = """
 """
 
 CARDS = """
-([blocks, { cellWidth, cellHeight }, ratio]) => {
+([blocks, { cellWidth, cellHeight }]) => {
   const painter = painterFor({ cellWidth, cellHeight }), rect = { x: 8, y: 8, w: cellWidth, h: cellHeight, gap: 4 };
   const colors = { paper: "#ffffff", ink: "#222222", soft: "#666666", faint: "#f4f4f4", line: "#cccccc" };
   const theme = { ...colors, ui: "sans-serif", code: "monospace" };
   const painted = (block, theme) => {
-    const context = board(ratio);
-    painter(context, rect, 3, block, { theme, groups: [], text: String });
+    const context = board(1);
+    painter(new Ink(context, theme), rect, 3, block, { groups: [], text: String });
     return pixelsOf(context);
   };
   const shared = blocks.map((block) => painted(block, theme));
@@ -176,39 +176,33 @@ def test_another_place_is_the_same_sprite(page: ModelPage) -> None:
     assert page.evaluate(TWO_LOOKS, [{"x": 0}, {"x": 70}]) == [[60, 40, 60, 40]]
 
 
-@pytest.mark.parametrize(
-    ("other", "size"),
-    [
+def test_another_look_is_another_sprite_and_both_are_kept(page: ModelPage) -> None:
+    """One look, the other, and both again: two are drawn, each as large as its pixels on the screen."""
+    others: list[tuple[dict[str, Any], list[int]]] = [
         ({"name": "another look"}, [60, 40, 60, 40]),
         ({"w": 61}, [61, 40, 61, 40]),
         ({"h": 41}, [60, 41, 60, 41]),
         ({"w": 40, "h": 60}, [40, 60, 40, 60]),
-        ({"ratio": 2}, [120, 80, 60, 40]),
         ({"ratio": 1.25}, [75, 50, 60, 40]),
         ({"theme": 1}, [60, 40, 60, 40]),
-    ],
-    ids=lambda value: "-".join(map(str, value)),
-)
-def test_another_look_is_another_sprite_and_both_are_kept(
-    page: ModelPage, other: dict[str, Any], size: list[int]
-) -> None:
-    """One look, the other, and both again: two are drawn, each as large as its pixels on the screen."""
-    assert page.evaluate(TWO_LOOKS, [{}, other]) == [[60, 40, 60, 40], size]
+    ]
+    for other, size in others:
+        assert page.evaluate(TWO_LOOKS, [{}, other]) == [[60, 40, 60, 40], size], other
 
 
-@pytest.mark.parametrize("ratio", [1, 1.25, 1.5, 2, 3])
+@pytest.mark.parametrize("ratio", [1, 1.25, 2])
 def test_a_copy_is_what_was_painted_and_nothing_beside_it(page: ModelPage, ratio: float) -> None:
     """Round corners and dashes too: as painted directly in the corner, for the browser's curves depend on the place."""
     assert page.evaluate(COPIED_FROM_CORNER, [ratio]) == {"unlikeness": 0, "rest": 0}
 
 
-@pytest.mark.parametrize("ratio", [1, 1.25, 1.5, 2, 3])
+@pytest.mark.parametrize("ratio", [1, 1.25, 2])
 def test_a_copy_is_what_painting_it_there_would_be(page: ModelPage, ratio: float) -> None:
     counts = page.evaluate(BESIDE_DIRECT, [ratio, ""])
     assert counts["unlikeness"] == 0 and counts["change"] > 100
 
 
-@pytest.mark.parametrize("ratio", [1, 1.25, 2])
+@pytest.mark.parametrize("ratio", [1, 1.25])
 @pytest.mark.parametrize("ground", ["#ffffff", "#111111"])
 def test_a_copy_on_paper_differs_by_rounding_alone(page: ModelPage, ratio: float, ground: str) -> None:
     """What can be seen through is rounded to 255ths once more, on the sprite, before it meets the paper."""
@@ -216,8 +210,8 @@ def test_a_copy_on_paper_differs_by_rounding_alone(page: ModelPage, ratio: float
     assert counts["unlikeness"] <= 2 and counts["change"] > 50
 
 
-@pytest.mark.parametrize("ratio", [1, 1.25, 1.5, 2])
-@pytest.mark.parametrize(("x", "w"), [(10, 60), (10.3, 60), (10.5, 60.4), (33.37, 47.9), (0.2, 7.01)])
+@pytest.mark.parametrize("ratio", [1, 1.25])
+@pytest.mark.parametrize(("x", "w"), [(10, 60), (33.37, 47.9), (0.2, 7.01)])
 def test_a_sprite_fills_complete_pixels_of_the_screen(page: ModelPage, ratio: float, x: float, w: float) -> None:
     """No pixel is half painted, whatever size is asked for; it begins at the nearest one, and no part is cut off."""
     counts = page.evaluate(SPAN, [ratio, x, w])
@@ -226,14 +220,13 @@ def test_a_sprite_fills_complete_pixels_of_the_screen(page: ModelPage, ratio: fl
     assert 0 <= counts["to"] - counts["from"] - w * ratio < 1
 
 
-@pytest.mark.parametrize("ratio", [1, 1.25, 1.5, 2])
-@pytest.mark.parametrize(("x", "y"), [(10.3, 8), (10, 8.3), (33.37, 7.9)])
-@pytest.mark.parametrize("w", [60, 47.9])
+@pytest.mark.parametrize("ratio", [1, 1.25])
+@pytest.mark.parametrize(("x", "y"), [(10.3, 8), (10, 8.3)])
 def test_a_copy_between_two_pixels_goes_to_the_nearest_and_is_not_blurred(
-    page: ModelPage, ratio: float, x: float, y: float, w: float
+    page: ModelPage, ratio: float, x: float, y: float
 ) -> None:
-    counts = page.evaluate(NEAREST, [ratio, x, y, w])
-    assert counts["unlikeness"] == 0 and counts["numPainted"] > 0.9 * w * 20
+    counts = page.evaluate(NEAREST, [ratio, x, y, 47.9])
+    assert counts["unlikeness"] == 0 and counts["numPainted"] > 0.9 * 47.9 * 20
 
 
 def test_as_many_looks_as_a_pool_has_are_kept_and_no_endless_number(page: ModelPage) -> None:
@@ -253,10 +246,9 @@ def blocks() -> list[dict[str, Any] | None]:
     return [None, *(plain | change for change in changes), *(partly | fill for fill in fills)]
 
 
-@pytest.mark.parametrize("ratio", [1, 2])
 @pytest.mark.parametrize(("width", "height"), [(120, 84), (70, 44), (34, 30)], ids=["card", "small card", "tile"])
-def test_no_block_wears_the_look_of_another(page: ModelPage, width: int, height: int, ratio: int) -> None:
+def test_no_block_wears_the_look_of_another(page: ModelPage, width: int, height: int) -> None:
     """Each painted with the sprites of all before it is as it would be painted alone, under a theme of its own."""
-    counts = page.evaluate(CARDS, [blocks(), {"cellWidth": width, "cellHeight": height}, ratio])
+    counts = page.evaluate(CARDS, [blocks(), {"cellWidth": width, "cellHeight": height}])
     assert counts["unlike"] == [] and counts["isSeen"]
     assert counts["numLooks"] >= len(blocks()) - 2, "but few of them look alike, so that a look taken over is seen"

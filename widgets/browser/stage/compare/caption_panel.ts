@@ -6,34 +6,23 @@ import { writeSentence } from "../sentence_element.ts";
 import type { PairStage } from "../stage.ts";
 
 export class CaptionPanel {
-  stage: PairStage;
-  element = element("section", "le-story");
-  guide = element("div", "le-guide");
-  sign = element("span", "le-guide-sign");
-  words = element("p", "le-guide-words");
+  sign = element("span", "le-guide-sign", {
+    title: "the story's sentences are numbered; the timeline shows the numbers too",
+  });
+  words = element("p", "le-guide-words", { ariaLive: "polite" });
   count = element("span", "le-count");
-  back = button("‹", "the guided sentence before (b)");
-  next = button("Next ›", "play on to the next guided sentence (n)", "le-next-stop");
-  caption = element("div", "le-captions");
+  back = button("‹", "the guided sentence before (b)", () => previousStop(this.stage));
+  next = button("Next ›", "play on to the next guided sentence (n)", () => nextStop(this.stage), "le-next-stop");
+  guide = element("div", "le-guide", {}, this.sign, this.words, this.count, this.back, this.next);
   both = element("p", "le-caption-both");
-  sides: HTMLElement[];
+  sides = ["left", "right"].map((name) => element("p", `le-caption-side le-caption-${name}`));
+  caption = element("div", "le-captions", { ariaLive: "polite", ariaAtomic: "true" }, this.both, ...this.sides);
+  element = element("section", "le-story", { ariaLabel: "what happens" }, this.guide, this.caption);
 
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.element.setAttribute("aria-label", "what happens");
-    this.sign.title = "the story's sentences are numbered; the timeline shows the numbers too";
-    this.back.addEventListener("click", () => previousStop(stage));
-    this.next.addEventListener("click", () => nextStop(stage));
-    this.guide.append(this.sign, this.words, this.count, this.back, this.next);
-    this.sides = ["left", "right"].map((name) => element("p", `le-caption-side le-caption-${name}`));
+  constructor(readonly stage: PairStage) {
     this.sides.forEach((side, i) => {
       side.dataset.side = String(i);
     });
-    this.caption.append(this.both, ...this.sides);
-    this.caption.setAttribute("aria-live", "polite");
-    this.caption.setAttribute("aria-atomic", "true");
-    this.words.setAttribute("aria-live", "polite");
-    this.element.append(this.guide, this.caption);
   }
 
   paint() {

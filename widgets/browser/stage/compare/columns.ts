@@ -1,7 +1,7 @@
 // The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow
 // cell they are tabs.
 
-import { element, put, targetOf, write } from "../../look/element.ts";
+import { element, put, takeKey, targetOf, write } from "../../look/element.ts";
 import { hasMisnamed } from "../../model/alarms.ts";
 import type { Side } from "../../model/side.ts";
 import { AlarmCount, CrashSign } from "../alarm.ts";
@@ -16,33 +16,17 @@ import { PairScore } from "./score.ts";
 const TABLES_FRAME = 30; // pixels of the heading and the space around the rows
 
 export class Columns {
-  stage: PairStage;
   open = 0;
-  element: HTMLElement;
-  heads: HTMLElement;
-  columns: Column[];
-  body: HTMLElement;
   fitted = { frame: "", height: 0 }; // the tables' height, for a size of the cell
+  columns = this.stage.sides.map((side, i) => {
+    const isShown = () => !this.stage.isNarrow || this.open === i;
+    return new Column(this.stage, side, isShown, () => this.show(i));
+  });
+  heads = element("div", "le-column-heads", { role: "tablist" }, ...this.columns.map(({ head }) => head));
+  body = element("div", "le-column-bodies", {}, ...this.columns.map((column) => column.element));
+  element = element("div", "le-columns", {}, this.heads, this.body);
 
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.element = element("div", "le-columns");
-    this.heads = element("div", "le-column-heads");
-    this.heads.setAttribute("role", "tablist");
-    this.element.append(this.heads);
-    this.columns = stage.sides.map(
-      (side, i) =>
-        new Column(
-          stage,
-          side,
-          () => !stage.isNarrow || this.open === i,
-          () => this.show(i),
-        ),
-    );
-    for (const { head } of this.columns) this.heads.append(head);
-    this.body = element("div", "le-column-bodies");
-    this.body.append(...this.columns.map(({ element: made }) => made));
-    this.element.append(this.body);
+  constructor(readonly stage: PairStage) {
     this.heads.addEventListener("keydown", (event) => this.onKey(event));
   }
 
@@ -53,30 +37,26 @@ export class Columns {
   }
 
   onKey(event: KeyboardEvent) {
-    const isArrow = event.key === "ArrowLeft" || event.key === "ArrowRight";
-    if (!isArrow || !this.stage.isNarrow || !targetOf(event).closest(".le-column-head")) return;
-    event.preventDefault();
-    this.show((this.open + 1) % 2);
-    this.columns[this.open].head.focus();
+    if (!this.stage.isNarrow || !targetOf(event).closest(".le-column-head")) return;
+    const turn = () => {
+      this.show((this.open + 1) % 2);
+      this.columns[this.open].head.focus();
+    };
+    takeKey(event, { ArrowLeft: turn, ArrowRight: turn });
   }
 
   paint() {
     const { stage } = this;
-    stage.root.classList.toggle(
-      "le-has-tier",
-      stage.sides.some(({ recording }) => recording.hasTier),
-    );
-    stage.root.classList.toggle(
-      "le-has-misnamed",
-      stage.sides.some(({ recording }) => hasMisnamed(recording)),
-    );
+    const recordings = stage.sides.map(({ recording }) => recording),
+      hasTier = recordings.some((one) => one.hasTier);
+    stage.root.classList.toggle("le-has-tier", hasTier);
+    stage.root.classList.toggle("le-has-misnamed", recordings.some(hasMisnamed));
     this.columns.forEach((column, i) => {
       column.paint();
       const isOpen = !stage.isNarrow || this.open === i;
       column.element.classList.toggle("le-is-shut", !isOpen);
-      column.head.setAttribute("role", stage.isNarrow ? "tab" : "group");
-      if (stage.isNarrow) column.head.setAttribute("aria-selected", String(isOpen));
-      else column.head.removeAttribute("aria-selected");
+      column.head.role = stage.isNarrow ? "tab" : "group";
+      column.head.ariaSelected = stage.isNarrow ? String(isOpen) : null;
       column.head.tabIndex = stage.isNarrow && isOpen ? 0 : -1;
     });
     markDifferences(stage, this.columns);
@@ -117,46 +97,35 @@ export class Columns {
   }
 }
 
-export class Column {
-  stage: PairStage;
-  side: Side;
-  head: HTMLElement;
-  name: HTMLSpanElement;
-  role: HTMLElement;
-  score: PairScore;
-  alarms: [AlarmCount, CrashSign];
-  element: HTMLElement;
-  panels: Panel[];
-  queue: HTMLElement;
+const PANELS = ["tables", "pool", "tier", "map", "queue"];
+const LOWER = ["map", "queue"];
+
+class Column {
+  name = element("span", "le-column-name le-clip");
+  role = element("span", "le-column-role");
+  score = new PairScore(this.side);
+  alarms = [new AlarmCount(this.stage, this.side), new CrashSign(this.stage, this.side)] as const;
+  line = element("span", "le-column-line", {}, this.name, this.role, ...this.alarms.map((one) => one.element));
+  head = element("div", "le-column-head", {}, this.line, this.score.element);
+  panels = PANELS.map((name) => panel(this.stage, name, this.side.index));
+  element = element("div", "le-column", {}, ...this.panels.filter((_, i) => !LOWER.includes(PANELS[i])));
+  lower = element("div", "le-lower", {}, ...this.panels.filter((_, i) => LOWER.includes(PANELS[i])));
+  queue = this.lower.querySelector<HTMLElement>(".le-queue-panel h3 > span") as HTMLElement;
   overflow: Overflow[];
   revealed?: number; // the position whose requests were scrolled into view
 
-  constructor(stage: PairStage, side: Side, isShown: () => boolean, choose: () => void) {
-    this.stage = stage;
-    this.side = side;
-    this.head = element("div", "le-column-head");
-    this.head.dataset.side = String(side.index);
-    this.name = element("span", "le-column-name");
-    this.role = element("span", "le-column-role");
-    this.score = new PairScore(side);
-    const line = element("span", "le-column-line");
-    this.alarms = [new AlarmCount(stage, side), new CrashSign(stage, side)];
-    line.append(this.name, this.role, ...this.alarms.map(({ element: made }) => made));
-    this.head.append(line, this.score.element);
+  constructor(
+    readonly stage: PairStage,
+    readonly side: Side,
+    isShown: () => boolean,
+    choose: () => void,
+  ) {
+    for (const one of [this.head, this.element]) one.dataset.side = String(side.index);
     this.head.addEventListener("click", choose);
-    this.element = element("div", "le-column");
-    this.element.dataset.side = String(side.index);
-    const lower = element("div", "le-lower"),
-      { index } = side;
-    const names = ["tables", "pool", "tier", "map", "queue"];
-    this.panels = names.map((name) => panel(stage, name, index));
     for (const { shown } of this.panels) shown.isShown = isShown;
-    for (const [i, made] of this.panels.entries()) if (names[i] !== "queue") explain(made);
-    for (const made of this.panels)
-      (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
-    this.element.append(lower);
-    this.queue = lower.querySelector<HTMLElement>(".le-queue-panel h3 > span") as HTMLElement;
-    this.overflow = this.panels.map((made, i) => overflowIn(made, names[i])).filter((one) => one !== null);
+    for (const [i, made] of this.panels.entries()) if (PANELS[i] !== "queue") explain(made);
+    this.element.append(this.lower);
+    this.overflow = this.panels.map((made, i) => overflowIn(made, PANELS[i])).filter((one) => one !== null);
   }
 
   paintOverflow() {

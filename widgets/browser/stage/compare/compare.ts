@@ -1,6 +1,6 @@
 // The layout of two recordings side by side: one caption where they agree and two where they differ; one shared time
 // line.
-import { element, targetOf } from "../../look/element.ts";
+import { element, takeKey, targetOf } from "../../look/element.ts";
 import { meaning } from "../../model/glossary.ts";
 import type { OlderPayload } from "../../model/payloads.ts";
 import { textOf } from "../../model/sentence.ts";
@@ -37,7 +37,7 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
     head.element,
     story.element,
     columns.element,
-    new Legend().element,
+    legend(),
     time.element,
     drawer.element,
     layer,
@@ -56,7 +56,7 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
   });
   stage.on("more", () => course.catchUp());
   stage.on("quiet", () => {
-    if (stage.isReady && (stage.track.isShort || !stage.track.isCurrent)) stage.resync();
+    if (stage.isReady && (stage.track.isShort || !stage.track.isCurrent)) stage.inbox.resync();
   });
   stage.on("position", ({ position }) => course.goTo(position ?? stage.track.end));
   stage.open([
@@ -68,22 +68,9 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
 
 // n and b go from one guided stop to the next; in a button or a field they mean what they mean there.
 function storyKey(event: KeyboardEvent, stage: PairStage, keys: Keys) {
-  if (
-    event.ctrlKey ||
-    event.metaKey ||
-    event.altKey ||
-    event.defaultPrevented ||
-    targetOf(event).matches?.("input, textarea, select") ||
-    !keys.element.hidden
-  )
-    return false;
-  const acts: Record<string, () => void> = { n: () => nextStop(stage), b: () => previousStop(stage) },
-    act = acts[event.key];
-  if (!act) return false;
-  event.preventDefault();
-  event.stopPropagation();
-  act();
-  return true;
+  const isTyping = targetOf(event).matches?.("input, textarea, select");
+  if (event.defaultPrevented || isTyping || !keys.element.hidden) return false;
+  return takeKey(event, { n: () => nextStop(stage), b: () => previousStop(stage) });
 }
 
 // A long recording comes with its newest steps: the rest is asked for, piece by piece.
@@ -100,11 +87,7 @@ async function fetchOlder(stage: PairStage, side: Side) {
 
 // Attributes of the moment for tests and style sheets.
 class CompareMomentData {
-  stage: PairStage;
-
-  constructor(stage: PairStage) {
-    this.stage = stage;
-  }
+  constructor(readonly stage: PairStage) {}
 
   paint() {
     const { stage } = this,
@@ -172,21 +155,14 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
   ],
 ];
 
-class Legend {
-  element = element("div", "le-pair-legend");
-
-  constructor() {
-    this.element.setAttribute("role", "note");
-    this.element.setAttribute("aria-label", "what the marks mean");
-    this.element.append(...MARKS.map(entry));
-  }
-
-  paint() {}
-}
-
-function entry([name, text, words, title]: [name: string, text: string | null, words: string, title: string]) {
-  const made = element("span", "le-pair-key");
-  made.title = title;
-  made.append(text === null ? cutLink() : element("i", `le-key-${name}`, text), words);
-  return made;
+function legend() {
+  const entries = MARKS.map(([name, text, words, title]) =>
+    element("span", "le-pair-key", { title }, text === null ? cutLink() : element("i", `le-key-${name}`, text), words),
+  );
+  return element(
+    "div",
+    "le-pair-legend le-wrap le-fine",
+    { role: "note", ariaLabel: "what the marks mean" },
+    ...entries,
+  );
 }

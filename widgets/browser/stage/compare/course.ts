@@ -5,15 +5,12 @@ import { isAlong } from "../mode.ts";
 import type { PairStage } from "../stage.ts";
 
 export class Course {
-  stage: PairStage;
   // captions whose events are still to come: the view goes there
   ahead: { from: number; isPlayed: boolean } | null = null;
   wanted: number | null = null; // where Python puts the view, as soon as the events up to there have come
   hasSettled = false;
 
-  constructor(stage: PairStage) {
-    this.stage = stage;
-  }
+  constructor(readonly stage: PairStage) {}
 
   // True if the view follows the engines: it shows the newest caption, plays towards it, or waits for events. In a
   // guided story the reader moves from stop to stop, so a play there does not count.

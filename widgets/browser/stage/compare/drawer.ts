@@ -8,32 +8,18 @@ import type { PairStage } from "../stage.ts";
 const NAMES = ["why", "log", "timeline", "step"];
 
 export class CompareDrawer {
-  stage: PairStage;
   side = 0;
-  element: HTMLElement;
-  drawers: Drawer[];
-  choice: HTMLElement;
-  buttons: HTMLButtonElement[];
-
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.element = element("section", "le-drawers");
-    this.drawers = [0, 1].map((side) => new Drawer(stage, NAMES, side));
-    this.choice = element("div", "le-drawer-side");
-    this.choice.setAttribute("role", "radiogroup");
-    this.choice.setAttribute("aria-label", "of which side");
-    this.buttons = [0, 1].map((side) => this.make(side));
-    this.element.append(this.choice, ...this.drawers.map(({ element: made }) => made));
-    this.show(0);
-  }
-
-  make(side: number) {
-    const made = element("button", "le-tab");
-    made.type = "button";
-    made.setAttribute("role", "radio");
+  drawers = [0, 1].map((side) => new Drawer(this.stage, NAMES, side));
+  buttons = [0, 1].map((side) => {
+    const made = element("button", "le-tab", { type: "button", role: "radio" });
     made.addEventListener("click", () => this.show(side));
-    this.choice.append(made);
     return made;
+  });
+  choice = element("div", "le-drawer-side le-row", { role: "radiogroup", ariaLabel: "of which side" }, ...this.buttons);
+  element = element("section", "le-drawers", {}, this.choice, ...this.drawers.map((drawer) => drawer.element));
+
+  constructor(readonly stage: PairStage) {
+    this.show(0);
   }
 
   // The same view stays open, of the other side.
@@ -45,7 +31,7 @@ export class CompareDrawer {
       drawer.show(i === side ? open : null);
     });
     this.stage.root.classList.toggle("le-is-drawn", open !== null);
-    this.buttons.forEach((made, i) => made.setAttribute("aria-checked", String(i === side)));
+    this.buttons.forEach((made, i) => (made.ariaChecked = String(i === side)));
   }
 
   askWhy(about?: string, side: number = this.side) {

@@ -3,76 +3,50 @@
 import { button, element, put, write } from "../../look/element.ts";
 import type { Keys } from "../keyboard.ts";
 import { Phases } from "../phases.ts";
-import { SPEEDS } from "../player.ts";
+import { speedChoice } from "../scrubber.ts";
 import { writeSentence } from "../sentence_element.ts";
 import type { PairStage } from "../stage.ts";
 import { Prediction } from "./prediction.ts";
 
 export class CompareHead {
-  stage: PairStage;
-  element = element("header", "le-compare-head");
-  title = element("h2", "le-compare-title");
-  transport: Transport;
+  title = element("h2", "le-compare-title le-clip");
   phases = new Phases();
+  transport: Transport;
   controls: PairControls;
   prediction: Prediction;
+  element: HTMLElement;
 
-  constructor(stage: PairStage, keys: Keys) {
-    this.stage = stage;
+  constructor(
+    readonly stage: PairStage,
+    keys: Keys,
+  ) {
     this.transport = new Transport(stage);
-    const help = button("?", "keys", "le-help");
-    help.addEventListener("click", () => keys.toggle());
-    this.transport.element.append(help);
+    this.transport.element.append(button("?", "keys", () => keys.toggle(), "le-help"));
     this.controls = new PairControls(stage);
     this.prediction = new Prediction(stage);
-    this.element.append(
-      this.title,
-      this.transport.element,
-      this.phases.element,
-      this.controls.element,
-      this.prediction.element,
-    );
+    const parts = [this.transport, this.phases, this.controls, this.prediction].map((part) => part.element);
+    this.element = element("header", "le-compare-head", {}, this.title, ...parts);
   }
 
   paint() {
     writeSentence(this.title, [this.stage.track.title]);
-    this.transport.paint();
     this.phases.paint(stepWords(this.stage), this.stage.caption.phase);
-    this.controls.paint();
-    this.prediction.paint();
+    for (const part of [this.transport, this.controls, this.prediction]) part.paint();
   }
 }
 
 // |‹ ‹ play › ›| and the speed.
 class Transport {
-  stage: PairStage;
-  element = element("div", "le-transport");
-  buttons: HTMLButtonElement[];
-  speed = element("select", "le-speed");
+  first = button("|‹", "before this step (home)", () => this.stage.first());
+  back = button("‹", "one moment back (←)", () => this.stage.back());
+  play = button("Play", "play on from here (r)", () => this.toggle(), "le-play");
+  forth = button("›", "one moment on (→)", () => this.stage.forward());
+  last = button("›|", "the newest moment (end)", () => this.stage.last());
+  speed = speedChoice(this.stage);
+  element = element("div", "le-transport", { role: "group", ariaLabel: "time" });
 
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "time");
-    const buttons: [text: string, title: string, act: () => void][] = [
-      ["|‹", "before this step (home)", () => stage.first()],
-      ["‹", "one moment back (←)", () => stage.back()],
-      ["Play", "play on from here (r)", () => this.toggle()],
-      ["›", "one moment on (→)", () => stage.forward()],
-      ["›|", "the newest moment (end)", () => stage.last()],
-    ];
-    this.buttons = buttons.map(([text, title, act]) => {
-      const made = button(text, title);
-      made.addEventListener("click", act);
-      this.element.append(made);
-      return made;
-    });
-    this.buttons[2].classList.add("le-play");
-    this.speed.title = "how fast a play goes";
-    this.speed.setAttribute("aria-label", this.speed.title);
-    for (const speed of SPEEDS) this.speed.append(new Option(`${speed}×`, String(speed), speed === 1, speed === 1));
-    this.speed.addEventListener("change", () => stage.setSpeed(Number(this.speed.value)));
-    this.element.append(this.speed);
+  constructor(readonly stage: PairStage) {
+    this.element.append(this.first, this.back, this.play, this.forth, this.last, this.speed);
   }
 
   toggle() {
@@ -81,13 +55,12 @@ class Transport {
   }
 
   paint() {
-    const { position, track, isPlaying } = this.stage,
-      [first, back, play, forth, last] = this.buttons;
-    first.disabled = back.disabled = position <= track.first;
-    forth.disabled = last.disabled = position >= track.end;
-    write(play, isPlaying ? "Pause" : "Play");
-    play.setAttribute("aria-pressed", String(isPlaying));
-    if (this.speed.value !== String(this.stage.speed)) this.speed.value = String(this.stage.speed);
+    const { position, track, isPlaying } = this.stage;
+    this.first.disabled = this.back.disabled = position <= track.first;
+    this.forth.disabled = this.last.disabled = position >= track.end;
+    write(this.play, isPlaying ? "Pause" : "Play");
+    this.play.ariaPressed = String(isPlaying);
+    put(this.speed, "value", String(this.stage.speed));
   }
 }
 
@@ -99,33 +72,20 @@ function stepWords({ sides }: PairStage) {
 
 // Commands for both engines at once.
 class PairControls {
-  stage: PairStage;
+  message = element("span", "le-message le-clip", { role: "status" });
+  followUp = this.button("Follow-up", "both engines run the next requests of the story", "follow_up", "le-follow-up");
+  caption = element("span", "le-quiet le-caption le-fine", "control both");
+  step = this.button("Step both", "one step of either engine (s)", "step");
+  phase = this.button("Phase", "one phase of a step (p)", "phase");
+  run = button("Run", "run or pause both (space)", () =>
+    this.stage.command(this.stage.status.running ? "pause" : "start"),
+  );
   element = element("div", "le-compare-controls");
-  followUp: HTMLButtonElement;
-  caption = element("span", "le-quiet le-caption", "control both");
-  step: HTMLButtonElement;
-  phase: HTMLButtonElement;
-  run: HTMLButtonElement;
-  message = element("span", "le-message");
   isGone?: boolean;
   wrong?: string;
 
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.followUp = this.make(
-      "Follow-up",
-      "both engines run the next requests of the story",
-      () => stage.command("follow_up"),
-      "le-follow-up",
-    );
-    this.element.append(this.caption);
-    this.step = this.make("Step both", "one step of either engine (s)", () => stage.command("step"));
-    this.phase = this.make("Phase", "one phase of a step (p)", () => stage.command("phase"));
-    this.run = this.make("Run", "run or pause both (space)", () =>
-      stage.command(stage.status.running ? "pause" : "start"),
-    );
-    this.message.setAttribute("role", "status");
-    this.element.prepend(this.message);
+  constructor(readonly stage: PairStage) {
+    this.element.append(this.message, this.followUp, this.caption, this.step, this.phase, this.run);
     stage.on("answer", ({ error }) => this.say(error || ""));
     stage.on("failure", (message) => this.say(message));
     stage.on("gone", () => this.hear(true, "No kernel: this is what was saved."));
@@ -133,11 +93,8 @@ class PairControls {
     stage.on("present", () => this.hear(false, ""));
   }
 
-  make(text: string, title: string, act: () => void, className?: string) {
-    const made = button(text, title, className);
-    made.addEventListener("click", act);
-    this.element.append(made);
-    return made;
+  button(text: string, title: string, command: string, className?: string) {
+    return button(text, title, () => this.stage.command(command), className);
   }
 
   hear(isGone: boolean, text: string) {

@@ -4,25 +4,23 @@ import { button, element, write } from "../../look/element.ts";
 import type { PairStage } from "../stage.ts";
 
 export class Prediction {
-  stage: PairStage;
   said: { numbers: number[]; from: number; due: number } | null = null;
-  element = element("form", "le-predict");
-  words = element("span", "le-predict-words");
-  fields: HTMLInputElement[];
-  ok = button("Predict", "keep the prediction, and play on");
-
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.words.setAttribute("role", "status");
-    this.fields = ["left", "right"].map((name) => {
-      const field = element("input");
-      Object.assign(field, { type: "number", min: 0, title: `your prediction for the ${name} side` });
-      field.setAttribute("aria-label", field.title);
-      field.placeholder = name;
-      return field;
+  words = element("span", "le-predict-words", { role: "status" });
+  fields = ["left", "right"].map((name) => {
+    const words = `your prediction for the ${name} side`;
+    return element("input", "le-input", {
+      type: "number",
+      min: "0",
+      title: words,
+      ariaLabel: words,
+      placeholder: name,
     });
+  });
+  ok = button("Predict", "keep the prediction, and play on");
+  element = element("form", "le-predict le-row", {}, this.words, ...this.fields, this.ok);
+
+  constructor(readonly stage: PairStage) {
     this.ok.type = "submit";
-    this.element.append(this.words, ...this.fields, this.ok);
     this.element.addEventListener("submit", (event) => this.keep(event));
   }
 
@@ -56,20 +54,13 @@ export class Prediction {
     for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
     this.fields.forEach((field, side) => (field.max = String(stage.sides[side].scene.numBlocks)));
     if (isAsked) write(this.words, question);
-    this.element.classList.toggle("le-is-judged", Boolean(isDue));
     if (isPending && said) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
-    if (isDue && said)
-      write(
-        this.words,
-        judged(
-          said.numbers,
-          stage.sides.map(({ scene }) => scene.score.used),
-        ),
-      );
+    if (isDue && said) write(this.words, this.judged(said.numbers));
   }
-}
 
-function judged(said: number[], used: number[]) {
-  const isRight = said.every((number, side) => number === used[side]);
-  return `You said ${said.join(" and ")}: ${isRight ? "right." : `it is ${used.join(" and ")}.`}`;
+  judged(said: number[]) {
+    const used = this.stage.sides.map(({ scene }) => scene.score.used),
+      isRight = said.every((number, side) => number === used[side]);
+    return `You said ${said.join(" and ")}: ${isRight ? "right." : `it is ${used.join(" and ")}.`}`;
+  }
 }

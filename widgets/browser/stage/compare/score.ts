@@ -10,31 +10,14 @@ import type { Side } from "../../model/side.ts";
 type FactName = "peak" | "findable" | "lost" | "computed";
 
 // Words in i, then those in em, are left out where there is no room for them.
-const FACTS: [name: FactName, words: [tag: "" | "i" | "em", text: string][], title: string][] = [
-  [
-    "peak",
-    [
-      ["", "peak"],
-      ["i", " of this step"],
-    ],
-    meaning("peak"),
-  ],
-  [
-    "findable",
-    [
-      ["", "in "],
-      ["em", "the "],
-      ["", "map"],
-    ],
-    meaning("findable"),
-  ],
-  ["lost", [["", "lost"]], meaning("lost block")],
+const left = (tag: "i" | "em", text: string) => element(tag, "", text);
+const FACTS: [name: FactName, words: () => (string | HTMLElement)[], title: string][] = [
+  ["peak", () => ["peak", left("i", " of this step")], meaning("peak")],
+  ["findable", () => ["in ", left("em", "the "), "map"], meaning("findable")],
+  ["lost", () => ["lost"], meaning("lost block")],
   [
     "computed",
-    [
-      ["em", "tokens "],
-      ["", "computed"],
-    ],
+    () => [left("em", "tokens "), "computed"],
     "tokens whose keys and values the model has computed since the recording began",
   ],
 ];
@@ -49,40 +32,28 @@ interface Work {
 }
 
 export class PairScore {
-  side: Side;
-  facts = new Map<string, { made: HTMLElement; number: HTMLElement }>();
   work: Work | null = null;
-  element = element("div", "le-pair-score");
-  used = element("span", "le-pair-used");
   number = element("b", "", "0");
   total = element("span");
+  used = element("span", "le-pair-used", { title: "blocks that some request holds now" }, this.number, this.total);
+  numbers = FACTS.map(() => element("b", "", "0"));
+  facts = FACTS.map(([name, words, title], i) =>
+    element("span", `le-pair-fact le-pair-${name}`, { title }, this.numbers[i], element("span", "", {}, ...words())),
+  );
+  element = element("div", "le-pair-score le-wrap", {}, this.used, ...this.facts);
 
-  constructor(side: Side) {
-    this.side = side;
-    this.used.title = "blocks that some request holds now";
-    this.used.append(this.number, this.total);
-    this.element.append(this.used, ...FACTS.map((fact) => this.fact(fact)));
-  }
-
-  fact([name, words, title]: (typeof FACTS)[number]) {
-    const made = element("span", `le-pair-fact le-pair-${name}`),
-      number = element("b", "", "0");
-    made.title = title;
-    const label = element("span");
-    label.append(...words.map(([tag, text]) => (tag ? element(tag, "", text) : text)));
-    made.append(number, label);
-    this.facts.set(name, { made, number });
-    return made;
-  }
+  constructor(readonly side: Side) {}
 
   paint() {
     const { scene, moment } = this.side,
-      { score } = scene;
+      { score } = scene,
+      values = { ...score, computed: this.computedUpTo(moment) };
     write(this.number, score.used);
     write(this.total, `of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)} used`);
-    const values = { ...score, computed: this.computedUpTo(moment) };
-    for (const [name, { number }] of this.facts) write(number, values[name as FactName]);
-    this.facts.get("lost")?.made.classList.toggle("le-is-lost", score.lost > 0);
+    FACTS.forEach(([name], i) => {
+      write(this.numbers[i], values[name]);
+      this.facts[i].classList.toggle("le-is-lost", name === "lost" && score.lost > 0);
+    });
   }
 
   // How many tokens were computed before a moment: counted where their slots are written, once per event. A

@@ -4,6 +4,9 @@
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
 import { requestName } from "../../model/names.ts";
+import type { Ink } from "../../views/canvas.ts";
+import { Picture } from "../../views/canvas.ts";
+import { Axis } from "../../views/timeline/axis.ts";
 import type { PairStage } from "../stage.ts";
 import { CaptionLanes } from "./time_lanes.ts";
 
@@ -20,47 +23,41 @@ const EXPLAINED =
   "side's below.";
 
 export class PairTime {
-  stage: PairStage;
-  lanes: CaptionLanes;
-  element = element("div", "le-pair-time");
-  canvas = element("canvas");
-  sizes: ResizeObserver;
-  width!: number;
-  height!: number;
+  picture = new Picture();
+  canvas = this.picture.canvas;
+  element = element("div", "le-pair-time", {}, this.canvas);
+  axis = new Axis();
+  lanes = new CaptionLanes(this.stage);
+  sizes = new ResizeObserver(() => this.stage.changed());
   pictured?: string;
   picturedTheme?: Theme;
-  picture?: HTMLCanvasElement;
   stepNames!: [from: number, to: number][];
 
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.lanes = new CaptionLanes(stage);
-    this.canvas.tabIndex = 0;
-    this.canvas.setAttribute("role", "slider");
-    this.canvas.setAttribute("aria-label", "Time of both sides, caption by caption. Arrow keys step, drag to scrub.");
-    this.element.append(this.canvas);
+  constructor(readonly stage: PairStage) {
+    Object.assign(this.canvas, { tabIndex: 0, role: "slider" });
+    this.canvas.ariaLabel = "Time of both sides, caption by caption. Arrow keys step, drag to scrub.";
     this.canvas.addEventListener("pointerdown", (event) => this.grab(event));
     this.canvas.addEventListener("pointermove", (event) => this.drag(event));
-    this.sizes = new ResizeObserver(() => this.stage.changed());
     this.sizes.observe(this.canvas);
     stage.end.signal.addEventListener("abort", () => this.sizes.disconnect());
   }
 
   // -- where things are
 
+  get width() {
+    return this.picture.size.width;
+  }
+
+  get height() {
+    return this.picture.size.height;
+  }
+
   x(position: number) {
-    const { track } = this.stage,
-      total = Math.max(1, track.lastCaption - track.base);
-    return LEFT + ((position - track.base) / total) * (this.width - LEFT - RIGHT);
+    return this.axis.x(position);
   }
 
   positionAt(x: number) {
-    const { track } = this.stage,
-      total = Math.max(1, track.lastCaption - track.base);
-    return Math.max(
-      track.first,
-      Math.min(track.end, track.base + Math.round(((x - LEFT) / (this.width - LEFT - RIGHT)) * total)),
-    );
+    return this.stage.within(Math.round(this.axis.momentAt(x)));
   }
 
   // The guided stops, each with the place of its sign: at its position, or beside the one before where they are close.
@@ -104,111 +101,88 @@ export class PairTime {
 
   // -- drawing
 
+  // Steps and lanes are drawn once, until there is more of them.
   paint() {
-    const { canvas, stage } = this,
-      ratio = window.devicePixelRatio || 1,
-      { clientWidth: width, clientHeight: height } = canvas;
-    if (!width) return;
-    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio))
-      Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
-    this.width = width;
-    this.height = height;
-    const context = canvas.getContext("2d") as CanvasRenderingContext2D;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, canvas.width, canvas.height);
-    context.drawImage(this.still(canvas, ratio), 0, 0);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.textBaseline = "middle";
-    this.paintAhead(context, stage.theme);
-    this.paintFirstDifference(context, stage.theme);
-    this.paintPen(context, stage.theme);
-    this.paintStops(context, stage.theme);
+    if (!this.picture.measure()) return;
+    const { track, theme } = this.stage,
+      { base, end, lastCaption } = track,
+      pictured = [base, end, lastCaption].join();
+    Object.assign(this.axis, { left: LEFT, width: this.width - LEFT - RIGHT });
+    Object.assign(this.axis, { from: base, to: base + Math.max(1, lastCaption - base) });
+    if (this.pictured !== pictured || this.picturedTheme !== theme || this.lanes.last !== track.rows.at(-1))
+      this.picture.isStale = true;
+    Object.assign(this, { pictured, picturedTheme: theme });
+    this.picture.draw(
+      theme,
+      (ink) => this.paintStill(ink),
+      (ink) => this.paintMoving(ink),
+    );
     this.describePosition();
   }
 
-  // Steps and lanes are drawn once, until there is more of them.
-  still({ width, height }: HTMLCanvasElement, ratio: number) {
-    const { track, theme } = this.stage,
-      name = [width, height, track.base, track.end, track.lastCaption].join();
-    if (this.picture && this.pictured === name && this.picturedTheme === theme && this.lanes.last === track.rows.at(-1))
-      return this.picture;
-    this.pictured = name;
-    this.picturedTheme = theme;
+  paintStill(ink: Ink) {
     this.lanes.read();
-    this.picture ??= document.createElement("canvas");
-    Object.assign(this.picture, { width, height });
-    const context = this.picture.getContext("2d") as CanvasRenderingContext2D;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.paintSteps(context, theme);
-    this.paintLanes(context, theme);
-    return this.picture;
+    this.paintSteps(ink);
+    this.paintLanes(ink);
   }
 
   // Events after the shown moment are paler.
-  paintAhead(context: CanvasRenderingContext2D, theme: Theme) {
+  paintMoving(ink: Ink) {
     const x = this.x(this.stage.position) + 1;
-    context.globalAlpha = 0.5;
-    context.fillStyle = theme.paper;
-    context.fillRect(x, TOP, this.width - x, this.height - TOP - BOTTOM);
-    context.globalAlpha = 1;
+    ink.context.textBaseline = "middle";
+    ink.fill(x, TOP, this.width - x, this.height - TOP - BOTTOM, ink.theme.paper, 0.5);
+    this.paintFirstDifference(ink);
+    this.paintPen(ink);
+    this.paintStops(ink);
   }
 
   describePosition() {
-    const { track, position } = this.stage,
+    const { canvas } = this,
+      { track, position } = this.stage,
       words = [`caption ${position - track.base} of ${track.lastCaption - track.base}`];
     if (track.differsAt !== null) words.push(`first difference at caption ${track.differsAt - track.base}`);
-    for (const [name, value] of [
-      ["valuenow", position],
-      ["valuemin", track.first],
-      ["valuemax", track.end],
-      ["valuetext", words.join("; ")],
-    ])
-      this.canvas.setAttribute(`aria-${name}`, String(value));
+    canvas.ariaValueNow = String(position);
+    canvas.ariaValueMin = String(track.first);
+    canvas.ariaValueMax = String(track.end);
+    canvas.ariaValueText = words.join("; ");
   }
 
-  paintSteps(context: CanvasRenderingContext2D, theme: Theme) {
+  paintSteps(ink: Ink) {
     const { track } = this.stage;
-    context.font = `12px ${theme.ui}`;
-    context.textBaseline = "middle";
+    ink.font();
+    ink.context.textBaseline = "middle";
     const spans = track.spans.map(({ step }, i) => ({
       step,
       x: this.x(track.spanOf(i).start),
       right: this.x(track.spanOf(i).end),
     }));
-    context.fillStyle = theme.faint;
-    for (const { step, x, right } of spans) if (step % 2) context.fillRect(x, TOP, right - x, this.height - TOP);
-    context.fillStyle = theme.soft;
+    for (const { step, x, right } of spans)
+      if (step % 2) ink.fill(x, TOP, right - x, this.height - TOP, ink.theme.faint);
     this.stepNames = [];
-    for (const span of spans) this.paintStepName(context, span);
-    this.paintMeaning(context, theme, (this.stepNames.at(-1)?.[1] ?? 0) + 12);
+    for (const span of spans) this.paintStepName(ink, span);
+    this.paintMeaning(ink, (this.stepNames.at(-1)?.[1] ?? 0) + 12);
   }
 
   // In full, or the number alone, or not at all: a name stays within its step, and behind the name before it.
-  paintStepName(
-    context: CanvasRenderingContext2D,
-    { step, x, right }: { step: number | null; x: number; right: number },
-  ) {
+  paintStepName(ink: Ink, { step, x, right }: { step: number | null; x: number; right: number }) {
     const from = x + 7,
       free = (this.stepNames.at(-1)?.[1] ?? 0) + 5;
     for (const text of [`step ${step}`, String(step)]) {
-      const to = from + context.measureText(text).width;
+      const to = from + ink.width(text);
       if (from < free || to > Math.min(right, this.width - 8)) continue;
-      context.fillText(text, from, this.height - 7);
+      ink.text(text, from, this.height - 7, { color: ink.theme.soft });
       this.stepNames.push([from, to]);
       return;
     }
   }
 
   // The key to the marks, where the names of the steps leave room.
-  paintMeaning(context: CanvasRenderingContext2D, theme: Theme, free: number) {
+  paintMeaning(ink: Ink, free: number) {
     const right = this.width - RIGHT,
-      left = right - context.measureText(MEANING).width;
+      left = right - ink.width(MEANING);
     if (left < free) return;
     this.stepNames.push([left, right]); // so much is taken
-    context.fillStyle = theme.soft;
-    context.textAlign = "right";
-    context.fillText(MEANING, right, this.height - 7);
-    context.textAlign = "left";
+    ink.text(MEANING, right, this.height - 7, { color: ink.theme.soft, align: "right" });
   }
 
   get laneHeight() {
@@ -222,19 +196,18 @@ export class PairTime {
 
   // The same on both sides: a grey bar across the lane. Different: in ink, the left side's in the lane's upper half,
   // the right side's in its lower.
-  paintLanes(context: CanvasRenderingContext2D, theme: Theme) {
+  paintLanes(ink: Ink) {
     const { track } = this.stage,
+      { ink: black, line, soft } = ink.theme,
       lane = this.laneHeight,
-      wide = this.markWidth;
-    context.font = `600 ${Math.max(8, Math.min(12, lane))}px ${theme.ui}`; // names of low lanes do not overlap
+      wide = this.markWidth,
+      size = Math.max(8, Math.min(12, lane)); // names of low lanes do not overlap
     this.lanes.order.forEach((name, row) => {
-      context.fillStyle = theme.soft;
-      context.textAlign = "right";
-      context.fillText(typeof name === "number" ? requestName(name) : name, LEFT - 8, TOP + (row + 0.5) * lane);
-      context.fillStyle = theme.line;
-      context.fillRect(LEFT, TOP + Math.round((row + 0.5) * lane), this.width - LEFT - RIGHT, 0.5);
+      const y = TOP + (row + 0.5) * lane,
+        text = typeof name === "number" ? requestName(name) : name;
+      ink.text(text, LEFT - 8, y, { weight: 600, size, color: soft, align: "right" });
+      ink.fill(LEFT, TOP + Math.round((row + 0.5) * lane), this.width - LEFT - RIGHT, 0.5, line);
     });
-    context.textAlign = "left";
     const drawn = new Map<number, number>();
     this.lanes.sets.forEach((sides, i) => {
       const x = this.x(track.base + i + 1) - wide,
@@ -244,77 +217,60 @@ export class PairTime {
         drawn.set(row, Math.floor(x));
         const y = TOP + row * lane,
           half = lane / 2 - 1;
-        if (!isOther) this.bar(context, x, y + lane * 0.22, wide, lane * 0.56, theme.line);
+        if (!isOther) ink.fill(x, y + lane * 0.22, wide, lane * 0.56, line);
         else {
-          if (this.lanes.has(sides[0], row)) this.bar(context, x, y + 0.5, wide, half, theme.ink);
-          if (this.lanes.has(sides[1], row)) this.bar(context, x, y + 1.5 + half, wide, half, theme.ink);
+          if (this.lanes.has(sides[0], row)) ink.fill(x, y + 0.5, wide, half, black);
+          if (this.lanes.has(sides[1], row)) ink.fill(x, y + 1.5 + half, wide, half, black);
         }
       }
     });
   }
 
-  bar(context: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, colour: string) {
-    context.fillStyle = colour;
-    context.fillRect(x, y, w, h);
-  }
-
-  paintFirstDifference(context: CanvasRenderingContext2D, theme: Theme) {
-    const { track } = this.stage;
+  paintFirstDifference(ink: Ink) {
+    const { track } = this.stage,
+      { context } = ink;
     if (track.differsAt === null || track.differsAt <= track.base) return;
     const x = Math.round(this.x(track.differsAt) - this.markWidth - 3) + 0.5; // just before the first mark that differs
     context.save();
-    context.strokeStyle = theme.ink;
     context.setLineDash([3, 2]);
-    context.lineWidth = 1.5;
-    context.beginPath();
-    context.moveTo(x, TOP - 2);
-    context.lineTo(x, this.height - BOTTOM + 2);
-    context.stroke();
+    ink.lines(ink.theme.ink, 1.5, [x, TOP - 2, x, this.height - BOTTOM + 2]);
+    context.restore();
     const text = "first difference";
-    context.font = `600 12px ${theme.ui}`;
-    const wide = context.measureText(text).width,
-      pen = this.x(this.stage.position),
-      [left, right] = [x - wide - 6, x + 6];
+    ink.font({ weight: 600 });
+    const wide = ink.width(text),
+      pen = this.x(this.stage.position);
     const isFree = (at: number) =>
       at > LEFT &&
       at + wide < this.width &&
       (pen < at - 8 || pen > at + wide + 8) &&
       !this.stepNames.some(([a, b]) => at < b + 4 && a - 4 < at + wide);
-    const at = [left, right].find(isFree) ?? left;
-    context.fillStyle = theme.ink;
-    if (isFree(at)) context.fillText(text, at, this.height - 7);
-    context.restore();
+    const at = [x - wide - 6, x + 6].find(isFree);
+    if (at !== undefined) ink.text(text, at, this.height - 7, { weight: 600 });
   }
 
-  paintPen(context: CanvasRenderingContext2D, theme: Theme) {
-    const x = this.x(this.stage.position);
-    context.fillStyle = theme.ink;
-    const bottom = this.height - BOTTOM + 2; // the names of the steps stay readable
-    context.fillRect(x - 1, 2, 2, bottom - 2);
-    context.beginPath();
-    context.moveTo(x - 5, bottom);
-    context.lineTo(x + 5, bottom);
-    context.lineTo(x, bottom - 7);
-    context.fill();
+  paintPen(ink: Ink) {
+    const x = this.x(this.stage.position),
+      color = ink.theme.ink,
+      bottom = this.height - BOTTOM + 2; // the names of the steps stay readable
+    ink.fill(x - 1, 2, 2, bottom - 2, color);
+    ink.polygon(color, [x - 5, bottom], [x + 5, bottom], [x, bottom - 7]);
   }
 
-  paintStops(context: CanvasRenderingContext2D, theme: Theme) {
+  paintStops(ink: Ink) {
     const { track, position } = this.stage,
-      current = track.guideAt(position);
-    context.font = `700 12px ${theme.ui}`;
-    context.textAlign = "center";
-    const y = STOP_RADIUS + 2;
+      { context, theme } = ink,
+      current = track.guideAt(position),
+      y = STOP_RADIUS + 2;
     for (const [stop, , x] of this.signs()) {
+      const [ground, letter] = stop === current ? [theme.ink, theme.paper] : [theme.paper, theme.ink];
       context.beginPath();
       context.arc(x, y, STOP_RADIUS, 0, 2 * Math.PI);
-      context.fillStyle = stop === current ? theme.ink : theme.paper;
+      context.fillStyle = ground;
       context.strokeStyle = theme.ink;
       context.lineWidth = 1.25;
       context.fill();
       context.stroke();
-      context.fillStyle = stop === current ? theme.paper : theme.ink;
-      context.fillText(String(stop + 1), x, y + 0.5);
+      ink.text(String(stop + 1), x, y + 0.5, { weight: 700, color: letter, align: "center" });
     }
-    context.textAlign = "left";
   }
 }

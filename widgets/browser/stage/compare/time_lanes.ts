@@ -11,16 +11,13 @@ const POOL = "pool",
 type Lane = number | typeof POOL | typeof OTHERS;
 
 export class CaptionLanes {
-  stage: PairStage;
   sets: Set<Lane>[][] = []; // by caption and side
   order: Lane[] = [];
   rows?: PairRow[];
   numRows = -1;
   last?: PairRow;
 
-  constructor(stage: PairStage) {
-    this.stage = stage;
-  }
+  constructor(readonly stage: PairStage) {}
 
   read() {
     const { track } = this.stage,

@@ -20,23 +20,20 @@ export function create(stage: ViewHost, side: Side) {
 }
 
 class Charts {
-  stage: ViewHost;
-  side: Side;
   moment = 0;
   hovered: number | null = null;
-  selection: Selection | null;
   mentioned = new Mentioned();
   marked: number[] = [];
   element = element("div", "le-charts");
-  figures: Figure[];
   news!: string | null;
   isInside!: boolean;
+  selection = this.stage.selection;
+  figures = figures().map((figure) => new Figure(figure, this));
 
-  constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.selection = stage.selection;
-    this.figures = figures().map((figure) => new Figure(figure, this));
+  constructor(
+    readonly stage: ViewHost,
+    readonly side: Side,
+  ) {
     for (const figure of this.figures) this.element.append(figure.element);
   }
 
@@ -102,17 +99,7 @@ class Charts {
   csv() {
     const { series } = this.story,
       seconds = this.side.recording.seconds;
-    const names: (keyof StorySeries)[] = [
-      "step",
-      "moment",
-      "used",
-      "peak",
-      "hit",
-      "looked",
-      "prefill",
-      "decode",
-      "sampled",
-    ];
+    const names = Object.keys(series) as (keyof StorySeries)[];
     return [
       [...names, "seconds"],
       ...series.step.map((step, i) => [...names.map((name) => series[name][i]), seconds.get(step) ?? ""]),

@@ -1,11 +1,11 @@
 // One chart: a figure of each step as a line, or as stacked bars, with the axis and the pen.
 
-import { element, write } from "../../look/element.ts";
-import type { Theme } from "../../look/theme.ts";
+import { element, takeKey, write } from "../../look/element.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Side } from "../../model/side.ts";
 import type { Story } from "../../model/story.ts";
-import { hatch, label } from "../canvas.ts";
+import type { Ink } from "../canvas.ts";
+import { Picture } from "../canvas.ts";
 import type { ViewHost } from "../view.ts";
 import { moveToMoment } from "../view.ts";
 import type { FigureKind } from "./kinds.ts";
@@ -30,12 +30,11 @@ interface ChartsHost {
 export class Figure {
   most = 1;
   isCut = false;
-  figure: FigureKind;
-  charts: ChartsHost;
-  element = element("figure", "le-chart");
-  head = element("figcaption", "le-chart-head");
   said = element("span", "le-chart-said");
-  canvas = document.createElement("canvas");
+  head = element("figcaption", "le-chart-head le-wrap", {}, element("b", "", this.figure.name), this.said);
+  picture = new Picture();
+  canvas = this.picture.canvas;
+  element = element("figure", "le-chart", {}, this.head, this.canvas);
   values: number[] | null = null;
   stacked!: number[] | null;
   tops!: number[];
@@ -46,14 +45,11 @@ export class Figure {
   width!: number;
   height!: number;
 
-  constructor(figure: FigureKind, charts: ChartsHost) {
-    this.figure = figure;
-    this.charts = charts;
-    this.head.append(element("b", "", figure.name), this.said);
-    this.canvas.tabIndex = 0;
-    this.canvas.setAttribute("role", "img");
-    this.canvas.title = "click a step: show its end (← →)";
-    this.element.append(this.head, this.canvas);
+  constructor(
+    readonly figure: FigureKind,
+    readonly charts: ChartsHost,
+  ) {
+    Object.assign(this.canvas, { tabIndex: 0, role: "img", title: "click a step: show its end (← →)" });
     this.canvas.addEventListener("pointermove", (event) => charts.hover(this.indexAt(event.offsetX)));
     this.canvas.addEventListener("pointerleave", () => charts.hover(null));
     this.canvas.addEventListener("click", (event) => this.moveTo(this.indexAt(event.offsetX)));
@@ -61,11 +57,8 @@ export class Figure {
   }
 
   onKey(event: KeyboardEvent) {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key as "ArrowLeft"];
-    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
-    this.moveTo(Math.max(0, Math.min(this.count - 1, this.current + by)));
-    event.preventDefault();
-    event.stopPropagation();
+    const go = (by: number) => () => this.moveTo(Math.max(0, Math.min(this.count - 1, this.current + by)));
+    takeKey(event, { ArrowLeft: go(-1), ArrowRight: go(1) });
   }
 
   moveTo(index: number | null) {
@@ -96,41 +89,35 @@ export class Figure {
   }
 
   paint(story: Story, recording: Recording, current: number, isNew: boolean) {
-    const { canvas, figure, charts } = this,
-      { theme } = charts.stage;
+    const { canvas, figure, charts } = this;
     if (isNew) this.measure(story, recording);
     this.element.hidden = this.values === null;
-    if (this.values === null || !canvas.clientWidth) return;
-    const ratio = window.devicePixelRatio || 1,
-      { clientWidth: w, clientHeight: h } = canvas;
-    if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio))
-      Object.assign(canvas, { width: Math.round(w * ratio), height: Math.round(h * ratio) });
-    const context = canvas.getContext("2d") as CanvasRenderingContext2D;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, w, h);
-    const { stacked } = this;
+    if (this.values === null || !this.picture.measure()) return;
+    const { width, height } = this.picture.size,
+      ink = this.picture.begin(charts.stage.theme),
+      { stacked } = this;
     let room = LEAST_STEPS;
     while (room < this.values.length) room = Math.ceil(room * 1.5);
     const isLive = recording.header.is_live !== false;
-    context.font = `12px ${theme.ui}`;
-    const left = Math.max(34, Math.ceil(context.measureText(axisLabel(this.most, figure.unit)).width) + 8);
+    ink.font();
+    const left = Math.max(34, Math.ceil(ink.width(axisLabel(this.most, figure.unit))) + 8);
     this.current = current;
     this.count = this.values.length;
     this.span = isLive ? room : Math.max(1, this.values.length);
     this.left = left;
-    this.width = Math.max(1, w - left - 6);
-    this.height = h - TOP - BOTTOM;
-    this.paintFrame(context, story, theme, h);
-    if (stacked) this.paintBars(context, this.values, theme);
-    else this.paintLine(context, this.values, theme);
-    if (this.isCut) this.paintCuts(context, theme);
-    this.paintPen(context, theme);
+    this.width = Math.max(1, width - left - 6);
+    this.height = height - TOP - BOTTOM;
+    this.paintFrame(ink, story.series.step, height);
+    if (stacked) this.paintBars(ink, this.values);
+    else this.paintLine(ink, this.values);
+    if (this.isCut) this.paintCuts(ink);
+    this.paintPen(ink);
     const shown = charts.hovered ?? current;
     write(
       this.said,
       shown >= 0 ? `step ${story.series.step[shown]}: ${figure.say(story, shown, recording)}` : "no step yet",
     );
-    canvas.setAttribute("aria-label", `${figure.name}. ${this.said.textContent}`);
+    canvas.ariaLabel = `${figure.name}. ${this.said.textContent}`;
     this.head.title = this.said.textContent;
   }
 
@@ -142,62 +129,42 @@ export class Figure {
   }
 
   // What is higher than the axis is torn between its end and the top; its height is written there, if there is room.
-  paintCuts(context: CanvasRenderingContext2D, theme: Theme) {
-    const step = this.width / this.span,
+  paintCuts(ink: Ink) {
+    const { paper } = ink.theme,
+      step = this.width / this.span,
       w = Math.max(2, step);
     let free = -Infinity;
     this.tops.forEach((value, i) => {
       if (value <= this.most) return;
       const x = this.left + i * step,
         text = axisLabel(value, this.figure.unit),
-        font = `12px ${theme.ui}`;
-      context.fillStyle = theme.paper;
-      const tear = TOP + (this.height * (1 - UP_TO_CUT)) / 2;
-      for (const y of [tear, tear + 4]) context.fillRect(x - 1, y, w + 3, 2);
-      context.font = font;
-      const wide = context.measureText(text).width,
+        tear = TOP + (this.height * (1 - UP_TO_CUT)) / 2;
+      for (const y of [tear, tear + 4]) ink.fill(x - 1, y, w + 3, 2, paper);
+      ink.font();
+      const wide = ink.width(text),
         at = Math.min(x + w + 3, this.left + this.width - wide);
       if (at < free) return;
       free = at + wide + 6;
-      context.fillRect(at - 2, TOP + 1, wide + 4, 14);
-      label(context, text, at, TOP + 8, null, font, theme.ink);
+      ink.fill(at - 2, TOP + 1, wide + 4, 14, paper);
+      ink.label(text, at, TOP + 8);
     });
   }
 
-  paintFrame(context: CanvasRenderingContext2D, story: Story, theme: Theme, h: number) {
-    context.fillStyle = theme.line;
+  paintFrame(ink: Ink, steps: number[], height: number) {
+    const { line, soft: color } = ink.theme,
+      last = steps.length - 1;
     for (const share of [0, 1]) {
-      const y = this.y(share * this.most);
-      context.fillRect(this.left, Math.round(y), this.width, 1);
-      label(
-        context,
-        axisLabel(share * this.most, this.figure.unit),
-        this.left - 5,
-        y + (share ? 3 : -3),
-        null,
-        `12px ${theme.ui}`,
-        theme.soft,
-        "right",
-      );
+      const y = this.y(share * this.most),
+        text = axisLabel(share * this.most, this.figure.unit);
+      ink.fill(this.left, Math.round(y), this.width, 1, share ? color : line);
+      ink.label(text, this.left - 5, y + (share ? 3 : -3), { color, align: "right" });
     }
-    const steps = story.series.step;
-    if (!steps.length) return;
-    label(context, String(steps[0]), this.x(0), h - 6, null, `12px ${theme.ui}`, theme.soft, "center");
-    if (steps.length > 1 && this.x(steps.length - 1) - this.x(0) > 24)
-      label(
-        context,
-        String(steps.at(-1)),
-        this.x(steps.length - 1),
-        h - 6,
-        null,
-        `12px ${theme.ui}`,
-        theme.soft,
-        "center",
-      );
+    for (const i of last > 0 && this.x(last) - this.x(0) > 24 ? [0, last] : steps.length ? [0] : [])
+      ink.label(String(steps[i]), this.x(i), height - 6, { color, align: "center" });
   }
 
   // Each pixel shows the range of the steps that share it, so that no peak is lost.
-  paintLine(context: CanvasRenderingContext2D, values: number[], theme: Theme) {
+  paintLine({ context, theme }: Ink, values: number[]) {
     const { tops } = this;
     context.fillStyle = theme.ink;
     context.globalAlpha = 0.14;
@@ -218,7 +185,8 @@ export class Figure {
     context.globalAlpha = 1;
   }
 
-  paintBars(context: CanvasRenderingContext2D, values: number[], theme: Theme) {
+  paintBars(ink: Ink, values: number[]) {
+    const { context, theme } = ink;
     context.fillStyle = theme.ink;
     this.eachPixel(values, values, (x, w, _low, high) => {
       context.globalAlpha = 0.7;
@@ -229,7 +197,7 @@ export class Figure {
       const y = this.y(high),
         bottom = this.y(Math.max(0, values[first]));
       if (high <= values[first]) return;
-      if (w > 3) hatch(context, { x, y, w, h: bottom - y }, theme.ink, 4, 1);
+      if (w > 3) ink.hatch({ x, y, w, h: bottom - y }, theme.ink, 4, 1);
       context.strokeStyle = theme.ink;
       context.lineWidth = 1;
       if (w > 3) context.strokeRect(x + 0.5, y + 0.5, w - 1, bottom - y - 0.5);
@@ -262,17 +230,13 @@ export class Figure {
     }
   }
 
-  paintPen(context: CanvasRenderingContext2D, theme: Theme) {
-    const { hovered } = this.charts;
-    if (hovered !== null) {
-      context.fillStyle = theme.soft;
-      context.fillRect(this.x(hovered) - 0.5, TOP, 1, this.height);
-    }
-    context.fillStyle = theme.accent;
-    const w = Math.max(3, Math.min(8, this.width / this.span - 1));
-    for (const index of this.charts.marked) context.fillRect(this.x(index) - w / 2, TOP + this.height + 2, w, 3);
-    const { isInside } = this.charts;
+  paintPen(ink: Ink) {
+    const { hovered, marked, isInside } = this.charts,
+      { accent, soft } = ink.theme,
+      w = Math.max(3, Math.min(8, this.width / this.span - 1));
+    if (hovered !== null) ink.fill(this.x(hovered) - 0.5, TOP, 1, this.height, soft);
+    for (const index of marked) ink.fill(this.x(index) - w / 2, TOP + this.height + 2, w, 3, accent);
     if (this.current < 0 && !isInside) return;
-    context.fillRect(this.x(this.current + (isInside ? 0.5 : 0)) - 1, TOP - 4, 2, this.height + 8);
+    ink.fill(this.x(this.current + (isInside ? 0.5 : 0)) - 1, TOP - 4, 2, this.height + 8, accent);
   }
 }

@@ -1,6 +1,6 @@
 // The bar above the log: which events are in it, by kind, by what they are about, by words, by the selection.
 
-import { element, write } from "../../look/element.ts";
+import { button, element } from "../../look/element.ts";
 import { TOPIC_NAMES } from "../../model/event_rows.ts";
 import { kindName, requestName } from "../../model/names.ts";
 import type { Header, Selection } from "../../model/payloads.ts";
@@ -26,17 +26,8 @@ function requestId(name: string) {
   return requestName(id - 1) === name ? id - 1 : -1;
 }
 
-function input(name: string, placeholder: string, className: string) {
-  const made = document.createElement("input");
-  Object.assign(made, { type: "search", placeholder, className });
-  made.setAttribute("aria-label", name);
-  return made;
-}
-
-function option(value: string, words: string) {
-  const made = element("option", "", words);
-  made.value = value;
-  return made;
+function field(ariaLabel: string, placeholder: string, className: string) {
+  return element("input", `le-input ${className}`, { type: "search", placeholder, ariaLabel });
 }
 
 const NOT_RECORDED =
@@ -52,33 +43,21 @@ interface LogActs {
 }
 
 export class LogFilter {
-  side: Side;
-  acts: LogActs;
-  element = element("div", "le-log-bar");
-  note = element("p", "le-log-note", "");
-  kinds = document.createElement("select");
-  about = input("block or request", "#3, or A, or both: #3 A", "le-log-about");
-  text = input("words", "words in the line", "le-log-text");
-  count = element("span", "le-log-count");
-  only = element("button", "le-button le-log-only", "selection");
+  element = element("div", "le-log-bar le-row");
+  note = element("p", "le-log-note", { textContent: NOT_RECORDED, hidden: true });
+  kinds = element("select", "le-input le-log-kinds", { ariaLabel: "kind of event" });
+  about = field("block or request", "#3, or A, or both: #3 A", "le-log-about");
+  text = field("words", "words in the line", "le-log-text");
+  count = element("span", "le-log-count", { role: "status" });
+  only = button("selection", "only events that name the selection", () => this.toggleOnly(), "le-log-only");
   isOnly = false; // only events that name the selection
   offered?: Header;
 
-  constructor(side: Side, acts: LogActs) {
-    this.side = side;
-    this.acts = acts;
-    this.note.hidden = true;
-    this.build();
-  }
-
-  build() {
-    this.kinds.setAttribute("aria-label", "kind of event");
-    this.kinds.className = "le-log-kinds";
-    this.count.setAttribute("role", "status");
-    this.only.type = "button";
-    this.only.title = "only events that name the selection";
-    this.only.setAttribute("aria-pressed", "false");
-    this.only.addEventListener("click", () => this.toggleOnly());
+  constructor(
+    readonly side: Side,
+    readonly acts: LogActs,
+  ) {
+    this.only.ariaPressed = "false";
     this.kinds.addEventListener("change", () => this.acts.onChange());
     for (const field of [this.about, this.text]) {
       field.addEventListener("input", () => this.acts.onChange());
@@ -91,7 +70,6 @@ export class LogFilter {
     if (this.offered === this.side.recording.header) return;
     this.offered = this.side.recording.header;
     this.note.hidden = this.offered.is_recorded !== false;
-    write(this.note, NOT_RECORDED);
     const names = this.offered.kinds.map(([name]) => name),
       selected = this.kinds.value;
     const options: [value: string, words: string][] = [
@@ -99,7 +77,7 @@ export class LogFilter {
       ...TOPIC_NAMES.map((name, i): [string, string] => [`topic:${i}`, `all about: ${name}`]),
       ...names.map((name): [string, string] => [name, kindName(name)]),
     ];
-    this.kinds.replaceChildren(...options.map(([value, words]) => option(value, words)));
+    this.kinds.replaceChildren(...options.map(([value, words]) => new Option(words, value)));
     this.kinds.value = selected;
   }
 
@@ -122,7 +100,7 @@ export class LogFilter {
 
   toggleOnly() {
     this.isOnly = !this.isOnly;
-    this.only.setAttribute("aria-pressed", String(this.isOnly));
+    this.only.ariaPressed = String(this.isOnly);
     this.acts.onChange();
   }
 

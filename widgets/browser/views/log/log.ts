@@ -1,7 +1,7 @@
 // Every event in a line, as many as there are: only the lines in sight exist. Filters, and each line leads to its
 // moment.
 
-import { element, targetOf } from "../../look/element.ts";
+import { element, takeKey, targetOf } from "../../look/element.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import { idSuffix, kindName, shortId } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
@@ -35,8 +35,6 @@ interface Line {
 }
 
 class Log {
-  stage: ViewHost;
-  side: Side;
   moment = 0;
   selection: Selection | null = null;
   found: number[] | null = null;
@@ -45,10 +43,15 @@ class Log {
   scanned = 0;
   active: number | null = null;
   lines = new Map<number, Line>();
-  element = element("div", "le-log");
-  filter: LogFilter;
-  list = element("div", "le-log-list");
   sheet = element("div", "le-log-sheet");
+  list = element("div", "le-log-list", { tabIndex: 0, role: "listbox", ariaLabel: "Events" }, this.sheet);
+  filter = new LogFilter(this.side, {
+    onChange: () => this.refilter(),
+    leave: () => this.list.focus(),
+    words: (event) => this.words(event),
+    selection: () => this.selection,
+  });
+  element = element("div", "le-log", {}, this.filter.element, this.filter.note, this.list);
   judge: ((event: number) => boolean) | null = null;
   pending?: number;
   news?: string;
@@ -57,20 +60,10 @@ class Log {
   asked!: number;
   name!: string;
 
-  constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.list.tabIndex = 0;
-    this.list.setAttribute("role", "listbox");
-    this.list.setAttribute("aria-label", "Events");
-    this.list.append(this.sheet);
-    this.filter = new LogFilter(side, {
-      onChange: () => this.refilter(),
-      leave: () => this.list.focus(),
-      words: (event) => this.words(event),
-      selection: () => this.selection,
-    });
-    this.element.append(this.filter.element, this.filter.note, this.list);
+  constructor(
+    readonly stage: ViewHost,
+    readonly side: Side,
+  ) {
     this.list.addEventListener("scroll", () => this.askFill());
     this.list.addEventListener("click", (event) => this.click(event));
     this.list.addEventListener("keydown", (event) => this.onKey(event));
@@ -124,7 +117,7 @@ class Log {
     const { side } = this,
       request = side.recording.field(i, "request_id");
     const id = typeof request === "number" && request >= 0 ? idSuffix(request, shortId(side.engineId(request))) : "";
-    return textOf(phrase(side.recording, i, (token) => this.stage.text(side, token))) + id;
+    return textOf(phrase(side.recording, i, (token) => side.text(token))) + id;
   }
 
   // -- painting
@@ -217,20 +210,17 @@ class Log {
 
   makeLine(i: number): Line {
     const { recording } = this.side,
-      story = storyOf(recording),
-      topic = story.topic(i),
-      line = element("div", `le-log-line le-log-topic-${topic}`);
+      topic = storyOf(recording).topic(i),
+      line = element("div", `le-log-line le-log-topic-${topic}`, { role: "option" });
     line.id = `le-log-${this.side.index}-${(this.name ??= Math.random().toString(36).slice(2))}-${i}`;
-    line.setAttribute("role", "option");
     Object.assign(line.dataset, { event: String(i), side: String(this.side.index) });
-    const index = story.stepIndex(i + 1),
-      step =
-        index >= 0 && (story.steps.end[index] === null || i < story.steps.end[index]) ? story.steps.number[index] : "";
+    const found = recording.stepAt(i + 1),
+      step = found && (found.end === null || i < found.end) ? `step ${found.step}` : "";
     line.append(
-      element("span", "le-log-number", i),
-      element("span", "le-log-step", step === "" ? "" : `step ${step}`),
+      element("span", "le-log-number le-fine", i),
+      element("span", "le-log-step le-clip le-fine", step),
       element("span", "le-log-sign", SIGNS[topic]),
-      element("span", "le-log-words", this.words(i)),
+      element("span", "le-log-words le-clip", this.words(i)),
     );
     line.title = kindName(recording.kind(i));
     return { element: line, place: -1 };
@@ -244,9 +234,8 @@ class Log {
     classList.toggle("le-is-related", !isSelected && Boolean(this.names?.(i)));
     classList.toggle("le-is-selected", isSelected);
     classList.toggle("le-is-active", i === this.active);
-    line.element.setAttribute("aria-selected", String(isSelected));
-    if (i === this.moment - 1) line.element.setAttribute("aria-current", "true");
-    else line.element.removeAttribute("aria-current");
+    line.element.ariaSelected = String(isSelected);
+    line.element.ariaCurrent = i === this.moment - 1 ? "true" : null;
   }
 
   // -- pointer and keyboard
@@ -276,7 +265,6 @@ class Log {
   }
 
   onKey(event: KeyboardEvent) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const page = Math.max(1, Math.floor(this.list.clientHeight / LINE) - 1),
       place = this.placeOf(this.active ?? this.moment - 1);
     const places: Record<string, number> = {
@@ -287,13 +275,12 @@ class Log {
       Home: 0,
       End: this.length - 1,
     };
-    const to = places[event.key];
-    if (to !== undefined && this.length) this.activate(this.eventAt(Math.min(this.length - 1, Math.max(0, to))));
-    else if (event.key === "Enter" && this.active !== null) this.choose(this.active);
-    else if (event.key === "/") this.filter.text.focus();
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+    const acts: Record<string, () => void> = { "/": () => this.filter.text.focus() },
+      { active } = this;
+    for (const [key, to] of Object.entries(this.length ? places : {}))
+      acts[key] = () => this.activate(this.eventAt(Math.min(this.length - 1, Math.max(0, to))));
+    if (active !== null) acts.Enter = () => this.choose(active);
+    takeKey(event, acts);
   }
 
   resize() {

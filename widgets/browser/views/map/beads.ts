@@ -7,7 +7,7 @@ import { word } from "../../model/phrases.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Evicted } from "../../model/scene_state.ts";
 import type { Keyed } from "../pieces.ts";
-import { cutLink } from "../pieces.ts";
+import { cutLink, legendOf } from "../pieces.ts";
 
 const KEYS = [
   ["live", "in use"],
@@ -33,7 +33,7 @@ function leaveRoom(bead: HTMLElement, isWide: boolean) {
   bead.className = `le-map-bead le-map-is-coming${isWide ? " le-map-is-wide" : ""}`;
   for (const name of Object.keys(bead.dataset)) delete bead.dataset[name];
   bead.replaceChildren();
-  bead.removeAttribute("aria-label");
+  bead.ariaLabel = null;
 }
 
 function blockPart(id: number, refCount: number, isFirst: boolean) {
@@ -43,22 +43,13 @@ function blockPart(id: number, refCount: number, isFirst: boolean) {
 }
 
 function lostPart(id: number) {
-  const made = make("span", "le-map-block le-map-lost-block", `#${id}`);
+  const title = `#${id} holds the same content and is in use, but no entry leads to it`,
+    made = make("span", "le-map-block le-map-lost-block", { title }, cutLink(), `#${id}`);
   made.dataset.block = String(id);
-  made.title = `#${id} holds the same content and is in use, but no entry leads to it`;
-  made.prepend(cutLink());
   return made;
 }
 
-function sayBead(
-  name: string,
-  blocks: [number, number][],
-  numBlocks: number,
-  lost: number[],
-  evicted: Evicted | undefined,
-  isBroken: boolean,
-  depth: number,
-) {
+function sayBead(name: string, { blocks, numBlocks, lost, evicted, isBroken, depth }: Bead) {
   const parts = [`content ${name}, block ${depth} of its chain`];
   if (numBlocks)
     parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
@@ -69,43 +60,30 @@ function sayBead(
 }
 
 export function legend() {
-  const made = make("div", "le-map-legend");
-  made.setAttribute("aria-hidden", "true");
-  for (const [name, words] of KEYS) {
-    const item = make("span", "le-tables-key");
-    item.append(name === "lost" ? cutLink() : make("i", `le-map-swatch le-map-is-${name}`), words);
-    made.append(item);
-  }
-  return made;
+  return legendOf(
+    "le-map-legend le-wrap le-fine",
+    KEYS.map(([name, words]) => [name === "lost" ? cutLink() : make("i", `le-map-swatch le-map-is-${name}`), words]),
+  );
 }
 
-export function paintBead(
-  scene: Scene,
-  bead: HTMLElement,
-  { key, blocks, numBlocks, lost, evicted, isBroken, depth, isWide, isComing }: Bead,
-) {
+export function paintBead(scene: Scene, bead: HTMLElement, item: Bead) {
+  const { key, blocks, numBlocks, lost, evicted, isBroken, isWide, isComing } = item;
   if (isComing) return leaveRoom(bead, isWide ?? false);
   const content = scene.contentOf(key),
     isLive = blocks.some(([, count]) => count > 0);
   const life = numBlocks ? (isLive ? "live" : "kept") : "gone";
   bead.className =
     `le-map-bead le-map-is-${life}${numBlocks > 1 ? " le-map-is-twice" : ""}` +
-    `${lost.length ? " le-map-is-lost" : ""}${isBroken ? " le-map-is-broken" : ""}` +
-    `${isWide ? " le-map-is-wide" : ""}`;
+    `${isBroken ? " le-map-is-broken" : ""}${isWide ? " le-map-is-wide" : ""}`;
   bead.dataset.hash = key;
   bead.dataset.anchor = `map:${key}`;
   bead.style.setProperty("--hue", hueOf(content));
-  const parts: Element[] = [
-    make(
-      "b",
-      `le-map-letter${numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : ""}`,
-      contentName(content),
-    ),
-  ];
+  const round = numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : "",
+    parts: Element[] = [make("b", `le-map-letter${round}`, contentName(content))];
   blocks.forEach(([id, count], i) => parts.push(blockPart(id, count, numBlocks > 1 && i === 0)));
   if (numBlocks > blocks.length) parts.push(make("span", "le-quiet", `+${numBlocks - blocks.length}`));
   if (!numBlocks) parts.push(make("span", "le-map-sign", evicted && !lost.length ? `✕ #${evicted.block}` : "✕"));
   for (const id of lost) parts.push(lostPart(id));
   bead.replaceChildren(...parts);
-  bead.setAttribute("aria-label", sayBead(contentName(content), blocks, numBlocks, lost, evicted, isBroken, depth));
+  bead.ariaLabel = sayBead(contentName(content), item);
 }

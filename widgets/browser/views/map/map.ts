@@ -3,14 +3,12 @@
 
 import { element as make, write as say } from "../../look/element.ts";
 import { contentName, counted, groupName } from "../../model/names.ts";
-import type { Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes, Evicted } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import type { About } from "../about.ts";
-import { arrows } from "../arrows.ts";
-import { Marks } from "../marks.ts";
+import { MarkedView } from "../marks.ts";
 import { keep, keyOf, moreText } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
@@ -34,13 +32,9 @@ export function create(stage: ViewHost, side: Side) {
 
 type ChainElement = ReturnType<typeof makeRow>;
 
-class HashMap {
-  stage: ViewHost;
-  side: Side;
-  element = make("div", "le-map-view");
-  summary = make("p", "le-map-summary");
-  list = make("div", "le-map-rows");
-  marks: Marks;
+class HashMap extends MarkedView {
+  summary = make("p", "le-map-summary le-fine");
+  list = make("div", "le-map-rows", { role: "list" });
   visible: VisibleRows;
   layout = new ChainLayout();
   seen!: { start: number; stop: number } | null;
@@ -57,16 +51,10 @@ class HashMap {
   digits?: number;
 
   constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "Prefix map: which block is found under which hash");
-    this.list.setAttribute("role", "list");
+    super(stage, side, "le-map-view", "Prefix map: which block is found under which hash");
     this.element.append(legend(), this.summary, this.list);
-    this.marks = new Marks(stage, side, this.element, { rowOf: (about) => this.rowOf(about) });
-    this.visible = new VisibleRows(this.element, this.list, () => this.marks.late());
+    this.visible = new VisibleRows(this.element, this.list, () => this.markLate());
     this.forget();
-    arrows(this.element, stage);
   }
 
   forget() {
@@ -111,7 +99,7 @@ class HashMap {
       (child, { row }, place) => this.visible.paint(child, () => this.paintRow(child, row, below.has(row)), place),
     );
     this.visible.settle();
-    this.marks.again();
+    this.markAgain();
   }
 
   // What this step will bring into the map has its place from the step's beginning, as far as the recording goes.
@@ -252,12 +240,8 @@ class HashMap {
     return { key, signature, blocks, numBlocks: ids.length, lost, evicted, isBroken, isComing, depth: row.depth + at };
   }
 
-  mark(selection: Selection | null) {
-    this.marks.mark(selection);
-  }
-
   // The place of a hash once it is painted.
-  rowOf({ hash, block }: About) {
+  override rowOf({ hash, block }: About) {
     if (!this.scene) return null;
     const keys = new Set([...hash, ...[...block].flatMap((id) => this.scene.block(id).keys)]);
     return [...this.list.children].find((child) =>
@@ -276,9 +260,9 @@ class HashMap {
     ];
   }
 
-  destroy() {
+  override destroy() {
     this.visible.close();
-    this.element.remove();
+    super.destroy();
   }
 }
 
@@ -296,13 +280,12 @@ function lastIndex<T>(items: T[], test: (item: T) => boolean) {
 }
 
 function makeRow(row: ChainRow) {
-  const made = Object.assign(make("div", "le-map-row"), {
-    group: make("span", "le-map-group"),
+  const made = Object.assign(make("div", "le-map-row le-row", { role: "listitem" }), {
+    group: make("span", "le-map-group le-fine"),
     branch: make("span", row.after === null ? "" : "le-map-branch le-quiet"),
     more: make("span", "le-quiet"),
-    beads: make("span", "le-map-beads"),
+    beads: make("span", "le-map-beads le-row"),
   });
-  made.setAttribute("role", "listitem");
   made.dataset.group = String(row.group);
   if (row.after !== null) made.append(made.branch);
   made.append(made.group, made.more, made.beads);

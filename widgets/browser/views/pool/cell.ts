@@ -1,10 +1,9 @@
 // A block's cell in the pool: common data of its painters, its background, and rings around it.
 
 import { hueOf, LOST_HUE, roundOf } from "../../look/palette.ts";
-import type { Theme } from "../../look/theme.ts";
 import type { Block } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
-import { sprite } from "../canvas.ts";
+import { Ink, sprite } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 
 // A card of this width has room for its slots, and for everything in its first line.
@@ -16,7 +15,6 @@ export interface CellRect extends Rect {
 }
 
 export interface CardLook {
-  theme: Theme;
   text: (token: number, slot: number) => string;
   isFolded: boolean; // all of it is a chat template
   groups: Group[];
@@ -27,32 +25,18 @@ export interface CardLook {
 
 // Draws a block into a cell; null: there is nothing to draw in it.
 export interface CellPainter {
-  (context: CanvasRenderingContext2D, rect: Rect, id: number, block: Block | null, look: CardLook): void;
+  (ink: Ink, rect: Rect, id: number, block: Block | null, look: CardLook): void;
   hasMark?: boolean; // it marks a block that differs by itself
 }
 
-export function roundRect(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, radius: number, inset = 0) {
-  context.beginPath();
-  context.roundRect(x + inset, y + inset, w - 2 * inset, h - 2 * inset, radius);
-}
-
-export function ring(
-  context: CanvasRenderingContext2D,
-  rect: CellRect,
-  color: string,
-  width: number,
-  dash: number[] = [],
-) {
+export function ring(ink: Ink, rect: CellRect, color: string, width: number, dash: number[] = []) {
+  const { context } = ink,
+    out = Math.min(2.5, (rect.gap - width) / 2); // nothing of it reaches into a neighbour's share
   context.save();
   context.setLineDash(dash);
   context.strokeStyle = color;
   context.lineWidth = width;
-  const out = Math.min(2.5, (rect.gap - width) / 2); // nothing of it reaches into a neighbour's share
-  roundRect(
-    context,
-    { x: rect.x - out, y: rect.y - out, w: rect.w + 2 * out, h: rect.h + 2 * out },
-    rect.w > 20 ? 7 : 0,
-  );
+  ink.round(rect, rect.w > 20 ? 7 : 0, -out);
   context.stroke();
   context.restore();
 }
@@ -60,28 +44,18 @@ export function ring(
 const PIN = 6;
 
 // A triangle at the middle of the upper edge, where a cell is large enough for words.
-export function pin(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, color: string) {
+export function pin(ink: Ink, { x, y, w, h }: Rect, color: string) {
   if (Math.min(w, h) < 5 * PIN) return;
   const middle = x + w / 2;
-  context.fillStyle = color;
-  context.beginPath();
-  context.moveTo(middle - PIN, y - 1);
-  context.lineTo(middle + PIN, y - 1);
-  context.lineTo(middle, y + PIN);
-  context.fill();
+  ink.polygon(color, [middle - PIN, y - 1], [middle + PIN, y - 1], [middle, y + PIN]);
 }
 
 // Fill and border: alike for many blocks, so drawn once and copied.
-export function drawGround(
-  context: CanvasRenderingContext2D,
-  rect: Rect,
-  block: Block | null,
-  { theme }: { theme: Theme },
-  radius: number,
-) {
+export function drawGround({ context, theme }: Ink, rect: Rect, block: Block | null, radius: number) {
   sprite(context, rect, theme, `${groundOf(block)}|${radius}`, (onto, box) => {
-    drawBackground(onto, box, block, theme, radius);
-    drawBorder(onto, box, block, theme, radius);
+    const ink = new Ink(onto, theme);
+    drawBackground(ink, box, block, radius);
+    drawBorder(ink, box, block, radius);
   });
 }
 
@@ -100,81 +74,61 @@ function groundOf(block: Block | null) {
     .join(" ");
 }
 
-function drawBackground(
-  context: CanvasRenderingContext2D,
-  rect: Rect,
-  block: Block | null,
-  theme: Theme,
-  radius: number,
-) {
+function drawBackground(ink: Ink, rect: Rect, block: Block | null, radius: number) {
+  const { context, theme } = ink,
+    { x, y, w, h } = rect;
   context.save();
-  roundRect(context, rect, radius);
+  ink.round(rect, radius);
   context.clip();
-  context.fillStyle = theme.faint;
-  context.fillRect(rect.x, rect.y, rect.w, rect.h);
+  ink.fill(x, y, w, h, theme.faint);
   if (block && block.content >= 0) {
-    context.globalAlpha = (theme.isDark ? 0.5 : 0.42) * (block.refCount ? 1 : 0.5);
-    context.fillStyle = hueOf(block.content);
-    context.fillRect(rect.x, rect.y, rect.w, rect.h);
-    texture(context, rect, roundOf(block.content), theme);
-  } else if (block && numWritten(block)) {
-    context.globalAlpha = theme.isDark ? 0.26 : 0.15;
-    context.fillStyle = theme.ink;
-    context.fillRect(rect.x, rect.y, (rect.w * numWritten(block)) / block.size, rect.h); // as full as it is
-  }
-  if (block?.promised) promise(context, rect, block, theme);
+    ink.fill(x, y, w, h, hueOf(block.content), (theme.isDark ? 0.5 : 0.42) * (block.refCount ? 1 : 0.5));
+    texture(ink, rect, roundOf(block.content));
+  } else if (block && numWritten(block))
+    ink.fill(x, y, (w * numWritten(block)) / block.size, h, theme.ink, theme.isDark ? 0.26 : 0.15); // as full as it is
+  if (block?.promised) promise(ink, rect, block);
   if (block?.garbage) {
     const [start, end] = block.garbage,
-      slot = rect.w / block.size;
-    hatchGarbage(context, { ...rect, x: rect.x + start * slot, w: (end - start) * slot }, theme);
+      slot = w / block.size;
+    hatchGarbage(ink, { ...rect, x: x + start * slot, w: (end - start) * slot });
   }
-  if (block?.isLost) {
-    context.globalAlpha = 0.75;
-    stripes(context, rect, LOST_HUE, 9, 2.5);
-  }
+  if (block?.isLost) stripes(ink, rect, LOST_HUE, 9, 2.5, 0.75);
   context.restore();
 }
 
 // A look-up finds the block, and nothing has been written into these slots: paper, and a thin hatch the other way.
-function promise(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, block: Block, theme: Theme) {
-  const wide = (w * block.promised) / block.size,
+function promise(ink: Ink, { x, y, w, h }: Rect, block: Block) {
+  const { context, theme } = ink,
+    wide = (w * block.promised) / block.size,
     left = x + w - wide;
-  context.globalAlpha = 0.55;
-  context.fillStyle = theme.paper;
-  context.fillRect(left, y, wide, h);
-  context.globalAlpha = 0.8;
+  ink.fill(left, y, wide, h, theme.paper, 0.55);
   context.save();
   context.translate(2 * left + wide, 0);
   context.scale(-1, 1);
-  stripes(context, { x: left, y, w: wide, h }, theme.soft, 7, 1);
+  stripes(ink, { x: left, y, w: wide, h }, theme.soft, 7, 1, 0.8);
   context.restore();
 }
 
 // KV of rejected guesses: the hatch that the block tables have for it.
-export function hatchGarbage(context: CanvasRenderingContext2D, rect: Rect, theme: Theme) {
-  context.globalAlpha = 0.8;
-  stripes(context, rect, theme.line, 5, 1.5);
-  context.globalAlpha = 1;
+export function hatchGarbage(ink: Ink, rect: Rect) {
+  stripes(ink, rect, ink.theme.line, 5, 1.5, 0.8);
 }
 
-function stripes(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, color: string, every: number, width: number) {
+function stripes(ink: Ink, { x, y, w, h }: Rect, color: string, every: number, width: number, alpha: number) {
+  const { context } = ink,
+    lines: [number, number, number, number][] = [];
+  for (let at = -h; at < w; at += every) lines.push([x + at, y + h, x + at + h, y]);
   context.save();
+  context.globalAlpha = alpha;
   context.beginPath();
   context.rect(x, y, w, h);
   context.clip();
-  context.strokeStyle = color;
-  context.lineWidth = width;
-  context.beginPath();
-  for (let at = -h; at < w; at += every) {
-    context.moveTo(x + at, y + h);
-    context.lineTo(x + at + h, y);
-  }
-  context.stroke();
+  ink.lines(color, width, ...lines);
   context.restore();
 }
 
 // Contents that share a hue: bars, or dots.
-function texture(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, round: number, theme: Theme) {
+function texture({ context, theme }: Ink, { x, y, w, h }: Rect, round: number) {
   if (!round) return;
   context.globalAlpha = 0.28;
   context.fillStyle = theme.ink;
@@ -184,20 +138,18 @@ function texture(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, round:
   }
 }
 
-function drawBorder(context: CanvasRenderingContext2D, rect: Rect, block: Block | null, theme: Theme, radius: number) {
+function drawBorder(ink: Ink, rect: Rect, block: Block | null, radius: number) {
   if (!block) return;
+  const { context, theme } = ink;
   context.save();
-  context.strokeStyle = block.isLost ? LOST_HUE : theme.ink;
+  context.strokeStyle = !block.refCount ? theme.soft : block.isLost ? LOST_HUE : theme.ink;
   context.lineWidth = block.isLost ? 3 : block.refCount ? 2 : 1.5;
-  if (!block.refCount) {
-    context.setLineDash([4, 3]);
-    context.strokeStyle = theme.soft;
-  }
-  roundRect(context, rect, radius, context.lineWidth / 2);
+  if (!block.refCount) context.setLineDash([4, 3]);
+  ink.round(rect, radius, context.lineWidth / 2);
   context.stroke();
   if (isDoubled(block)) {
     context.lineWidth = 1.3;
-    roundRect(context, rect, radius, 3.6);
+    ink.round(rect, radius, 3.6);
     context.stroke();
   }
   context.restore();

@@ -18,7 +18,6 @@ interface Shades {
 }
 
 export class Dots {
-  context: CanvasRenderingContext2D;
   width!: number;
   height!: number;
   grid!: Grid;
@@ -27,9 +26,7 @@ export class Dots {
   pixels!: Uint32Array;
   shades!: Shades;
 
-  constructor(context: CanvasRenderingContext2D) {
-    this.context = context;
-  }
+  constructor(readonly context: CanvasRenderingContext2D) {}
 
   // width, height in device pixels; grid: columns, cellWidth, cellHeight and gap in them.
   begin(width: number, height: number, grid: Grid, theme: Theme) {

@@ -1,12 +1,12 @@
 // The blocks of the pool with rings, and the rings.
 
-import type { Theme } from "../../look/theme.ts";
 import type { Misnamed, Violation } from "../../model/alarms.ts";
 import { alarmsAt, misnamedAt, violationOf } from "../../model/alarms.ts";
 import { differing, unlike } from "../../model/differing.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Side } from "../../model/side.ts";
 import { aboutOf } from "../about.ts";
+import type { Ink } from "../canvas.ts";
 import type { Subject, ViewHost } from "../view.ts";
 import type { CellRect } from "./cell.ts";
 import { pin, ring } from "./cell.ts";
@@ -14,9 +14,14 @@ import { pin, ring } from "./cell.ts";
 const RIGHT = "#009e73",
   CLICKED = "#d55e00";
 
+// What a painting's rings are about.
+interface Ringed {
+  hasMark: boolean; // a card marks by itself that it is unlike the other side's
+  selected: Set<number>;
+  pointed: Set<number>;
+}
+
 export class Outlines {
-  host: ViewHost;
-  side: Side;
   pointed: Subject | null = null;
   selected: Subject | null = null;
   focus = new Set<number>(); // where to look
@@ -25,10 +30,10 @@ export class Outlines {
   misnamed = new Map<number, Misnamed>(); // blocks whose KV is not what their hash stands for
   ids = new Set<number>(); // all of these together
 
-  constructor(host: ViewHost, side: Side) {
-    this.host = host;
-    this.side = side;
-  }
+  constructor(
+    readonly host: ViewHost,
+    readonly side: Side,
+  ) {}
 
   // All blocks with a ring. In a comparison the reference is the other side.
   find(scene: Scene, reference: Scene | null, focus: number[]) {
@@ -70,26 +75,16 @@ export class Outlines {
 
   // Pointed at: a thin grey ring, or a line in the ring that is there. The current event: a thin ring. Selected: a
   // thick ring with a pin.
-  // hasMark: a card marks by itself that it is unlike the other side's.
-  paintRings(
-    context: CanvasRenderingContext2D,
-    rect: CellRect,
-    id: number,
-    {
-      theme,
-      hasMark,
-      selected,
-      pointed,
-    }: { theme: Theme; hasMark: boolean; selected: Set<number>; pointed: Set<number> },
-  ) {
-    const { said, truth } = this.side.judged,
+  paintRings(ink: Ink, rect: CellRect, id: number, { hasMark, selected, pointed }: Ringed) {
+    const { theme } = ink,
+      { said, truth } = this.side.judged,
       isSelected = selected.has(id),
       isRinged = isSelected || this.focus.has(id);
-    if (this.different.has(id) && !(this.host.isPair && hasMark)) ring(context, rect, theme.accent, 2, [5, 3]);
-    if (truth.has(id)) return ring(context, rect, RIGHT, 4);
-    if (said.has(id)) return ring(context, rect, CLICKED, 4, [6, 4]);
-    if (isRinged) ring(context, rect, theme.accent, isSelected ? 3.5 : 2);
-    if (isSelected) pin(context, rect, theme.accent);
-    if (pointed.has(id)) ring(context, rect, isRinged ? theme.paper : theme.soft, isRinged ? 1 : 1.5);
+    if (this.different.has(id) && !(this.host.isPair && hasMark)) ring(ink, rect, theme.accent, 2, [5, 3]);
+    if (truth.has(id)) return ring(ink, rect, RIGHT, 4);
+    if (said.has(id)) return ring(ink, rect, CLICKED, 4, [6, 4]);
+    if (isRinged) ring(ink, rect, theme.accent, isSelected ? 3.5 : 2);
+    if (isSelected) pin(ink, rect, theme.accent);
+    if (pointed.has(id)) ring(ink, rect, isRinged ? theme.paper : theme.soft, isRinged ? 1 : 1.5);
   }
 }

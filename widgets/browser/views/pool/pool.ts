@@ -1,7 +1,7 @@
 // The block pool on a canvas: a cell per block, which keeps its place. Fill is content, border is life, vermilion hatch
 // is lost.
 
-import { element } from "../../look/element.ts";
+import { element, takeKey } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
 import type { Misnamed } from "../../model/alarms.ts";
 import { blockText } from "../../model/blocks.ts";
@@ -11,6 +11,7 @@ import type { Selection } from "../../model/payloads.ts";
 import type { Block, Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
+import { Ink } from "../canvas.ts";
 import type { CsvRow, PaintMoment, Point, Subject, ViewHost } from "../view.ts";
 import { drawCard } from "./card.ts";
 import type { CellPainter, CellRect } from "./cell.ts";
@@ -32,8 +33,6 @@ export function create(stage: ViewHost, side: Side) {
 }
 
 class Pool {
-  stage: ViewHost;
-  side: Side;
   numBlocks = -1;
   outlines: Outlines;
   next = -1;
@@ -54,9 +53,10 @@ class Pool {
   painted!: string | null;
   label!: string;
 
-  constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
+  constructor(
+    readonly stage: ViewHost,
+    readonly side: Side,
+  ) {
     this.element = this.canvas = element("canvas", "le-pool");
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "img");
@@ -221,7 +221,8 @@ class Pool {
   }
 
   paintCells(scene: Scene, ids: Set<number> | null, painter: CellPainter) {
-    const { context, theme } = this,
+    const { context } = this,
+      ink = new Ink(context, this.theme),
       { groups } = scene,
       head = this.side.headBlock ?? -1;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -231,18 +232,17 @@ class Pool {
       const rect = this.rectOf(id),
         block = this.blockOf(scene, id);
       if (ids) context.clearRect(rect.x - rect.gap / 2, rect.y - rect.gap / 2, rect.w + rect.gap, rect.h + rect.gap);
-      painter(context, rect, id, block, {
-        theme,
+      painter(ink, rect, id, block, {
         ...this.textOf(scene, id, block),
         groups,
         headWord: id === head ? this.side.headWord : "",
         isNull: id === scene.nullBlock,
         isUnlike: this.stage.isPair && this.outlines.different.has(id),
       });
-      if (this.isTold && !this.outlines.focus.has(id)) dim(context, rect, theme);
+      if (this.isTold && !this.outlines.focus.has(id)) dim(ink, rect);
       const broken = this.outlines.violated.get(id);
-      if (broken) drawViolated(context, rect, broken, theme);
-      this.outlines.paintRings(context, rect, id, { theme, hasMark: painter.hasMark ?? false, selected, pointed });
+      if (broken) drawViolated(ink, rect, broken);
+      this.outlines.paintRings(ink, rect, id, { hasMark: painter.hasMark ?? false, selected, pointed });
     }
   }
 
@@ -306,15 +306,17 @@ class Pool {
 
   onKey(event: KeyboardEvent) {
     const { columns } = this.grid ?? { columns: 1 },
-      steps: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns },
-      step = steps[event.key];
-    if (event.key === "Enter") this.stage.select({ kind: "block", id: this.cursor });
-    else if (step === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-    else if (this.cursor + step >= 0 && this.cursor + step < this.numBlocks) {
-      this.cursor += step;
-      this.point({ kind: "block", id: this.cursor });
-    }
-    event.preventDefault();
+      go = (step: number) => () => {
+        if (this.cursor + step >= 0 && this.cursor + step < this.numBlocks) this.cursor += step;
+        this.point({ kind: "block", id: this.cursor });
+      };
+    takeKey(event, {
+      Enter: () => this.stage.select({ kind: "block", id: this.cursor }),
+      ArrowLeft: go(-1),
+      ArrowRight: go(1),
+      ArrowUp: go(-columns),
+      ArrowDown: go(columns),
+    });
   }
 
   say(scene: Scene) {
@@ -354,11 +356,8 @@ function actualContent(scene: Scene, block: Block, misnamed: Misnamed | undefine
   return misnamed.held === null ? -1 : scene.contentOf(misnamed.held);
 }
 
-function dim(context: CanvasRenderingContext2D, { x, y, w, h }: CellRect, { paper }: Theme) {
-  context.globalAlpha = 0.5;
-  context.fillStyle = paper;
-  context.fillRect(x - 1, y - 1, w + 2, h + 2);
-  context.globalAlpha = 1;
+function dim(ink: Ink, { x, y, w, h }: CellRect) {
+  ink.fill(x - 1, y - 1, w + 2, h + 2, ink.theme.paper, 0.5);
 }
 
 // A free block without findable content is not drawn.

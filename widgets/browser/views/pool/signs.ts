@@ -1,14 +1,12 @@
 // Signs on a card: a broken rule, a difference from the other side, a cut link, a request's badge, a content's letter.
 
 import { hueOf, inkOn, LOST_HUE, shapeOf } from "../../look/palette.ts";
-import type { Theme } from "../../look/theme.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { contentName, requestName } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
-import { drawText, widthOf } from "../canvas.ts";
+import type { Ink } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import type { CardLook } from "./cell.ts";
-import { isDoubled, numWritten, ring, roundRect } from "./cell.ts";
+import { isDoubled, numWritten, ring } from "./cell.ts";
 
 const BROKEN = "#c62828";
 
@@ -27,87 +25,69 @@ export function violatedBox({ x, y, w, h }: Rect, { isSaid }: { isSaid: boolean 
 }
 
 // A rule is broken about the block: said/is where the core is not what its events say.
-export function drawViolated(context: CanvasRenderingContext2D, rect: Rect, violation: Violation, theme: Theme) {
-  const box = violatedBox(rect, violation);
-  ring(context, { ...rect, gap: 0 }, theme.alarm, 2);
-  context.fillStyle = BROKEN;
-  if (rect.w < TAG) return fillCorner(context, box);
-  roundRect(context, box, 3);
-  context.fill();
-  drawText(
-    context,
-    box.w > 20 ? "said/is" : "!",
-    box.x + box.w / 2,
-    box.y + 12,
-    `700 12px ${theme.ui}`,
-    "#fff",
-    "center",
-  );
-}
-
-function fillCorner(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
-  context.beginPath();
-  context.moveTo(x, y);
-  context.lineTo(x + w, y);
-  context.lineTo(x + w, y + h);
-  context.fill();
+export function drawViolated(ink: Ink, rect: Rect, violation: Violation) {
+  const box = violatedBox(rect, violation),
+    { x, y, w, h } = box;
+  ring(ink, { ...rect, gap: 0 }, ink.theme.alarm, 2);
+  if (rect.w < TAG) return ink.polygon(BROKEN, [x, y], [x + w, y], [x + w, y + h]);
+  ink.context.fillStyle = BROKEN;
+  ink.round(box, 3);
+  ink.context.fill();
+  ink.text(w > 20 ? "said/is" : "!", x + w / 2, y + 12, { weight: 700, color: "#fff", align: "center" });
 }
 
 // A word on a hatch.
-export function sign(context: CanvasRenderingContext2D, text: string, x: number, y: number, theme: Theme) {
-  context.font = `700 12px ${theme.ui}`;
-  const wide = widthOf(context, text) + 6;
+export function sign(ink: Ink, text: string, x: number, y: number) {
+  const { context, theme } = ink;
+  ink.font({ weight: 700 });
+  const wide = ink.width(text) + 6;
   context.save();
   context.globalAlpha = 0.85;
   context.fillStyle = theme.paper;
-  roundRect(context, { x: x - wide / 2, y: y - 10, w: wide, h: 13 }, 3);
+  ink.round({ x: x - wide / 2, y: y - 10, w: wide, h: 13 }, 3);
   context.fill();
   context.restore();
-  drawText(context, text, x, y, `700 12px ${theme.ui}`, theme.ink, "center");
+  ink.text(text, x, y, { weight: 700, align: "center" });
 }
 
 // ≠ beside the letter, or where there is room: not as on the other side. Returns the width that it takes behind the id.
-export function drawUnlike(
-  context: CanvasRenderingContext2D,
-  { x, y, w, h }: Rect,
-  id: number,
-  block: Block | null,
-  { theme }: CardLook,
-) {
-  const right = block ? contentWidth(context, block, w, theme) : 0;
-  context.font = `700 12px ${theme.ui}`;
+export function drawUnlike(ink: Ink, { x, y, w, h }: Rect, id: number, block: Block | null) {
+  const right = block ? contentWidth(ink, block, w) : 0,
+    draw = (at: number, top: number, align: CanvasTextAlign = "left") =>
+      ink.text("≠", x + at, top, { weight: 700, align }),
+    foot = y + h - 8;
+  ink.font({ weight: 700 });
   if (!block || !right) {
-    drawText(context, "≠", x + w - 8, y + h - 8, context.font, theme.ink, "right");
+    draw(w - 8, foot, "right");
     return 0;
   }
   const from = 5 + 19 * Math.min(block.owners.length, 3),
-    to = w - right - 7;
-  if (w >= 84 && (block.content >= 0 || to - from >= 14)) {
-    drawText(context, "≠", x + to - 4, y + h - 8, context.font, theme.ink, "right");
+    to = w - right - 7,
+    hasRoom = to - from >= 14,
+    isBeside = w >= 84 && (block.content >= 0 || hasRoom);
+  if (isBeside) draw(to - 4, foot, "right");
+  if (isBeside || block.isLost || isDoubled(block)) return 0;
+  if (hasRoom) {
+    draw((from + to) / 2, foot, "center");
     return 0;
   }
-  if (block.isLost || isDoubled(block)) return 0;
-  if (to - from >= 14) {
-    drawText(context, "≠", x + (from + to) / 2, y + h - 8, context.font, theme.ink, "center");
-    return 0;
-  }
-  drawText(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, context.font, theme.ink);
-  return widthOf(context, "≠") + 3;
+  draw(8 + ink.width(`#${id}`), y + 14);
+  return ink.width("≠") + 3;
 }
 
 // Room for what stands in the lower right corner: the letter, or how full the block is. 0 for a block without either.
-export function contentWidth(context: CanvasRenderingContext2D, block: Block, w: number, theme: Theme) {
+export function contentWidth(ink: Ink, block: Block, w: number) {
   if (block.content >= 0) return letterWidth(block);
-  const text = fillText(context, block, w, theme);
-  return text ? widthOf(context, text) : 0;
+  const text = fillText(ink, block, w);
+  return text ? ink.width(text) : 0;
 }
 
 // How full a block is, "10/16"; empty where it would not fit beside an owner's badge: the grey part says it too.
-export function fillText(context: CanvasRenderingContext2D, block: Block, w: number, theme: Theme) {
+export function fillText(ink: Ink, block: Block, w: number) {
   if (!block.fill || block.keepsStates) return "";
   const text = `${numWritten(block)}/${block.size}`;
-  context.font = `12px ${theme.ui}`;
-  return BADGE + widthOf(context, text) + 9 <= w ? text : "";
+  ink.font();
+  return BADGE + ink.width(text) + 9 <= w ? text : "";
 }
 
 function letterWidth(block: Block) {
@@ -121,30 +101,16 @@ function actualName({ actual }: Block) {
 }
 
 // A line through a name: its hash stands for it, and its KV is another content's.
-export function strike(context: CanvasRenderingContext2D, x: number, y: number, width: number, theme: Theme) {
-  context.save();
-  context.strokeStyle = theme.alarm;
-  context.lineWidth = 2;
-  context.beginPath();
-  context.moveTo(x - 2, y + 1.5);
-  context.lineTo(x + width + 2, y - 1.5);
-  context.stroke();
-  context.restore();
+export function strike(ink: Ink, x: number, y: number, width: number) {
+  ink.lines(ink.theme.alarm, 2, [x - 2, y + 1.5, x + width + 2, y - 1.5]);
 }
 
-export function drawBadge(
-  context: CanvasRenderingContext2D,
-  x: number,
-  y: number,
-  radius: number,
-  request: number,
-  theme: Theme,
-) {
-  context.save();
+export function drawBadge(ink: Ink, x: number, y: number, radius: number, request: number) {
+  const { context, theme } = ink,
+    shape = shapeOf(request),
+    sides = shape === "diamond" ? 4 : 6;
   context.fillStyle = theme.ink;
   context.beginPath();
-  const shape = shapeOf(request),
-    sides = shape === "diamond" ? 4 : 6;
   if (shape === "disc") context.arc(x, y, radius, 0, 7);
   else if (shape === "square") context.roundRect(x - radius * 0.88, y - radius * 0.88, radius * 1.76, radius * 1.76, 2);
   else
@@ -154,19 +120,18 @@ export function drawBadge(
         y - radius * 1.2 * Math.cos((2 * Math.PI * i) / sides),
       );
   context.fill();
-  const name = requestName(request);
-  drawText(context, name, x, y + 4.2, `700 12px ${theme.ui}`, theme.paper, "center");
-  context.restore();
+  ink.text(requestName(request), x, y + 4.2, { weight: 700, color: theme.paper, align: "center" });
 }
 
 // The content's letter: on its solid hue once the hash is registered, outlined while only the KV is there.
-export function drawLetter(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, block: Block, theme: Theme) {
-  const hue = hueOf(block.content),
+export function drawLetter(ink: Ink, { x, y, w, h }: Rect, block: Block) {
+  const { context, theme } = ink,
+    hue = hueOf(block.content),
     name = contentName(block.content),
-    width = letterWidth(block);
-  const box = { x: x + w - width - 6, y: y + h - 21, w: width, h: 16 };
+    width = letterWidth(block),
+    [left, line] = [x + w - width - 6, y + h - 9];
   context.save();
-  roundRect(context, box, 4);
+  ink.round({ x: left, y: y + h - 21, w: width, h: 16 }, 4);
   context.fillStyle = hue;
   context.strokeStyle = theme.ink;
   if (block.isHashed) context.fill();
@@ -174,24 +139,23 @@ export function drawLetter(context: CanvasRenderingContext2D, { x, y, w, h }: Re
     context.setLineDash([2, 2]);
     context.stroke();
   }
-  const ink = block.isHashed ? inkOn(hue) : theme.ink,
-    actual = actualName(block),
-    font = `700 12px ${theme.ui}`;
-  if (actual) {
-    drawText(context, name, box.x + 4, box.y + 12, font, ink);
-    strike(context, box.x + 4, box.y + 8, widthOf(context, name), theme);
-    drawText(context, actual, box.x + width - 4, box.y + 12, font, ink, "right");
-  } else drawText(context, name, box.x + width / 2, box.y + 12, font, ink, "center");
   context.restore();
+  const style = { weight: 700, color: block.isHashed ? inkOn(hue) : theme.ink },
+    actual = actualName(block);
+  if (!actual) return ink.text(name, left + width / 2, line, { ...style, align: "center" });
+  ink.text(name, left + 4, line, style);
+  strike(ink, left + 4, line - 4, ink.width(name));
+  ink.text(actual, left + width - 4, line, { ...style, align: "right" });
 }
 
 // A chain's two links, torn apart.
-export function drawCutLink(context: CanvasRenderingContext2D, x: number, y: number, scale: number, theme: Theme) {
+export function drawCutLink(ink: Ink, x: number, y: number, scale: number) {
+  const { context, theme } = ink;
   context.save();
   context.translate(x, y - 0.5);
   context.scale(scale, scale);
   context.fillStyle = theme.paper;
-  roundRect(context, { x: -17, y: -8.5, w: 34, h: 17 }, 5);
+  ink.round({ x: -17, y: -8.5, w: 34, h: 17 }, 5);
   context.fill();
   context.strokeStyle = LOST_HUE;
   context.lineCap = "round";

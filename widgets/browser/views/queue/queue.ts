@@ -4,13 +4,12 @@ import { element as make, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { alarmsAt, violationOf } from "../../model/alarms.ts";
 import { contentName, requestName } from "../../model/names.ts";
-import type { Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
-import { arrows } from "../arrows.ts";
-import { Marks } from "../marks.ts";
+import type { About } from "../about.ts";
+import { MarkedView } from "../marks.ts";
 import type { Keyed, LeftOut, Look } from "../pieces.ts";
 import { dressBead, keep, lookOf, violated } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
@@ -50,14 +49,10 @@ interface SeatItem extends Keyed {
 
 type SeatElement = ReturnType<typeof makeSeat>;
 
-class Queue {
-  stage: ViewHost;
-  side: Side;
+class Queue extends MarkedView {
   items: (SeatItem | LeftOut)[] = [];
-  element = make("div", "le-queue-view");
-  summary = make("p", "le-queue-summary");
+  summary = make("p", "le-queue-summary le-fine");
   list = make("ol", "le-queue-list");
-  marks: Marks;
   visible: VisibleRows;
   revealing!: { isStepEnd: boolean } | null;
   scene!: Scene;
@@ -74,17 +69,9 @@ class Queue {
   next?: HTMLElement;
 
   constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "Free queue, the next to be used first");
+    super(stage, side, "le-queue-view", "Free queue, the next to be used first");
     this.element.append(this.summary, this.list);
-    this.marks = new Marks(stage, side, this.element, {
-      covered: () => this.summary.offsetHeight,
-      rowOf: ({ block }) => this.seatOf(block),
-    });
-    this.visible = new VisibleRows(this.element, this.list, () => this.marks.late());
-    arrows(this.element, stage);
+    this.visible = new VisibleRows(this.element, this.list, () => this.markLate());
   }
 
   paint(scene: Scene, changes: Changes, { moment, isRunning, isPlaying }: PaintMoment) {
@@ -127,7 +114,7 @@ class Queue {
           : this.visible.paint(child, () => this.paintSeat(child as SeatElement, item as SeatItem), place),
     );
     this.visible.settle();
-    this.marks.again();
+    this.markAgain();
   }
 
   // Finds the places where the core's queue differs from the events; returns true if these have changed.
@@ -213,23 +200,9 @@ class Queue {
     const look = lookOf(this.scene, block),
       why = taken ? `${taken.how} ${requestName(taken.request)}` : this.reason(block, look);
     const broken = violationOf(this.violations, { block });
-    return {
-      key: seat,
-      signature: JSON.stringify([
-        block,
-        taken?.event,
-        rank === 1 ? this.side.headWord : rank,
-        taken ? 0 : look.signature,
-        why,
-        broken?.event,
-      ]),
-      block,
-      taken,
-      rank,
-      look,
-      why,
-      broken,
-    };
+    const shownRank = rank === 1 ? this.side.headWord : rank,
+      signature = [block, taken?.event, shownRank, taken ? 0 : look.signature, why, broken?.event].join();
+    return { key: seat, signature, block, taken, rank, look, why, broken };
   }
 
   reason(block: number, { block: { content, isHashed } }: Look) {
@@ -245,7 +218,7 @@ class Queue {
     const isHead = rank === 1,
       { headWord } = this.side;
     if (isHead) this.next = child;
-    child.className = `le-queue-seat${isHead ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
+    child.className = `le-queue-seat le-row${isHead ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
     delete child.dataset.block;
     delete child.dataset.anchor;
     child.sign.replaceChildren(...(broken ? [violated(broken)] : []));
@@ -258,24 +231,22 @@ class Queue {
     child.dataset.anchor = `queue:${block}`;
     child.dataset.block = String(block);
     if (taken) {
-      child.bead.className = "le-queue-gone";
+      child.bead.className = "le-queue-gone le-fine";
       child.bead.replaceChildren(make("s", "", `#${block}`));
     } else dressBead(child.bead, look);
     delete child.bead.dataset.block;
     say(child.why, why);
-    child.setAttribute(
-      "aria-label",
+    child.ariaLabel =
       `${isHead ? `${headWord}: ` : ""}block ${block}, ${why}` +
-        `${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`,
-    );
+      `${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`;
   }
 
-  mark(selection: Selection | null) {
-    this.marks.mark(selection);
+  override covered() {
+    return this.summary.offsetHeight;
   }
 
   // The seat of a block, painted or not.
-  seatOf(block: Set<number>) {
+  override rowOf({ block }: About) {
     const at = this.items.findIndex((item) => "block" in item && item.block !== undefined && block.has(item.block));
     return at < 0 ? null : this.list.children[at];
   }
@@ -291,9 +262,9 @@ class Queue {
     ];
   }
 
-  destroy() {
+  override destroy() {
     this.visible.close();
-    this.element.remove();
+    super.destroy();
   }
 }
 
@@ -317,12 +288,11 @@ function isSeen(element: HTMLElement, summary: HTMLElement, seat: HTMLElement) {
 }
 
 function makeSeat() {
-  const seat = Object.assign(make("li", "le-queue-seat"), {
+  const parts = {
     tag: make("span", "le-queue-tag"),
     bead: make("span"),
     sign: make("span", "le-queue-sign"),
-    why: make("span", "le-queue-why"),
-  });
-  seat.append(seat.tag, seat.bead, seat.sign, seat.why);
-  return seat;
+    why: make("span", "le-queue-why le-fine"),
+  };
+  return Object.assign(make("li", "le-queue-seat le-row", {}, ...Object.values(parts)), parts);
 }

@@ -110,13 +110,14 @@ class Seating {
   seatOf: Map<number, number>;
   head = 0;
   tail: number;
-  size: number;
 
-  constructor(ids: number[], size: number) {
+  constructor(
+    ids: number[],
+    public size: number,
+  ) {
     this.seats = new Map(ids.map((block, seat) => [seat, { block, taken: null }]));
     this.seatOf = new Map(ids.map((block, seat) => [block, seat]));
     this.tail = size - 1;
-    this.size = size;
   }
 
   copy() {

@@ -3,7 +3,7 @@
 import { element as make, write as say } from "../../look/element.ts";
 import { counted, groupName, requestName } from "../../model/names.ts";
 import type { Scene } from "../../model/scene.ts";
-import { badge, dressBead, keep, runsOf } from "../pieces.ts";
+import { badge, dressBead, keep, legendOf, runsOf } from "../pieces.ts";
 import type { Faults, SlotState } from "./attention.ts";
 import { SLOT_WORDS } from "./attention.ts";
 import type { ContextItem, GroupItem, RequestItem, TokenItem } from "./items.ts";
@@ -25,13 +25,10 @@ export type RequestElement = ReturnType<typeof makeRequest>;
 type GroupElement = ReturnType<typeof makeGroup>;
 
 export function legend() {
-  const made = make("div", "le-step-legend");
-  made.setAttribute("aria-hidden", "true");
-  for (const state of KEYS) {
-    const item = make("span", "le-tables-key");
-    item.append(make("i", `le-slot le-slot-${state}`), SLOT_WORDS[state]);
-    made.append(item);
-  }
+  const made = legendOf(
+    "le-step-legend le-wrap le-fine",
+    KEYS.map((state) => [make("i", `le-slot le-slot-${state}`), SLOT_WORDS[state]]),
+  );
   made.append(make("em", "", "click a token: what does its query read?"));
   return made;
 }
@@ -55,30 +52,27 @@ function sayFaults(faults: Faults, blocks: GroupItem["blocks"]) {
 }
 
 export function makeRequest(id: number) {
-  const head = make("header", "le-step-head");
-  const child = Object.assign(make("article", "le-step-request"), {
-    kind: make("b", "le-step-kind"),
-    bar: make("span", "le-step-bar"),
-    range: make("span", "le-step-range"),
-    groups: make("div", "le-step-groups"),
-  });
-  child.setAttribute("role", "listitem");
-  head.append(badge(id), child.kind, child.bar, child.range);
-  child.append(head, child.groups);
-  return child;
+  const parts = {
+      kind: make("b", "le-step-kind"),
+      bar: make("span", "le-step-bar"),
+      range: make("span", "le-step-range le-clip"),
+    },
+    head = make("header", "le-step-head", {}, badge(id), ...Object.values(parts)),
+    groups = make("div", "le-step-groups"),
+    child = make("article", "le-step-request", { role: "listitem" }, head, groups);
+  return Object.assign(child, parts, { groups });
 }
 
 function makeGroup() {
-  const part = Object.assign(make("section", "le-step-group"), {
+  const parts = {
     name: make("h4", "le-step-name"),
-    writes: make("div", "le-step-label"),
-    tokens: make("div", "le-step-tokens"),
-    reads: make("div", "le-step-label"),
-    context: make("div", "le-step-context"),
+    writes: make("div", "le-step-label le-fine"),
+    tokens: make("div", "le-step-tokens le-wrap"),
+    reads: make("div", "le-step-label le-fine"),
+    context: make("div", "le-step-context le-wrap"),
     faults: make("div", "le-step-faults"),
-  });
-  part.append(part.name, part.writes, part.tokens, part.reads, part.context, part.faults);
-  return part;
+  };
+  return Object.assign(make("section", "le-step-group", {}, ...Object.values(parts)), parts);
 }
 
 function paintLeftOut(cell: HTMLElement, more: number) {
@@ -100,12 +94,8 @@ function paintBlock(cell: HTMLElement, { look, states, index, numCut }: ContextI
     bead.append(numCut ? `⊘ ×${numCut}` : "⊘");
   }
   cell.replaceChildren(bead, squares(states));
-  cell.setAttribute(
-    "aria-label",
-    `block ${index} of the table${look ? `, #${look.id}` : ", none"}: ${runsOf(states)
-      .map(([state, count]) => `${count} ${SLOT_WORDS[state]}`)
-      .join(", ")}`,
-  );
+  const runs = runsOf(states).map(([state, count]) => `${count} ${SLOT_WORDS[state]}`);
+  cell.ariaLabel = `block ${index} of the table${look ? `, #${look.id}` : ", none"}: ${runs.join(", ")}`;
 }
 
 // A square per slot, or a bar where the block has many.
@@ -136,7 +126,7 @@ export function paintRequest(before: Scene, child: RequestElement, { id, now, gr
     () => makeGroup(),
     (part, group) => paintGroup(before, part, group),
   );
-  child.setAttribute("aria-label", `${requestName(id)}: ${now.isPrefill ? "prefill" : "decode"} of ${now.num}`);
+  child.ariaLabel = `${requestName(id)}: ${now.isPrefill ? "prefill" : "decode"} of ${now.num}`;
 }
 
 function paintGroup(
@@ -191,18 +181,15 @@ function paintToken(
     `le-step-token${isWritten ? "" : " le-step-planned"}${isWrong ? " le-step-misplaced" : ""}` +
     `${isQuery ? " le-step-query" : ""}`;
   Object.assign(cell.dataset, { block: String(block), position: String(position), of: `${id}:${group}` });
-  const place = make("span", "le-step-place");
-  place.append(make("b", "", `#${block}`), ` +${offset}`);
+  const place = make("span", "le-step-place", {}, make("b", "", `#${block}`), ` +${offset}`);
   cell.replaceChildren(
-    make("span", "le-step-position", position),
+    make("span", "le-step-position le-fine", position),
     make("span", "le-step-text", text.trim() || "␣"),
     place,
-    make("span", "le-step-slot", isWrong ? `✗ ${slot}` : slot),
+    make("span", "le-step-slot le-fine", isWrong ? `✗ ${slot}` : slot),
   );
   if (isWrong) cell.append(make("span", "le-step-wanted", `read from ${wanted}`));
-  cell.setAttribute(
-    "aria-label",
+  cell.ariaLabel =
     `position ${position}, ${text.trim()}: slot ${slot} = block ${block} × ${size} + ${offset}` +
-      `${isWrong ? `, wrong: it will be read from slot ${wanted}` : ""}`,
-  );
+    `${isWrong ? `, wrong: it will be read from slot ${wanted}` : ""}`;
 }

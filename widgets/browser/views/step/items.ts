@@ -6,7 +6,6 @@ import type { Side } from "../../model/side.ts";
 import type { Keyed, LeftOut, Look } from "../pieces.ts";
 import { groupOf, lookOf, middleLeftOut } from "../pieces.ts";
 import type { ScheduledShare, StepFacts, WrittenSlots } from "../step_facts.ts";
-import type { ViewHost } from "../view.ts";
 import type { Context, Faults, MappedToken, SlotState } from "./attention.ts";
 import { contextOf, faultsIn, mappingOf } from "./attention.ts";
 
@@ -62,7 +61,6 @@ function withoutCut(blocks: ContextItem[]): ContextItem[] {
 // A step, and what the reader asked to see of it. before: the state that the forward pass read; queries: the query
 // whose context is drawn, by request and group.
 interface Batch {
-  stage: ViewHost;
   side: Side;
   facts: StepFacts;
   before: Scene;
@@ -94,7 +92,7 @@ function groupItem(
   written: WrittenSlots[],
   share: Room,
 ): GroupItem {
-  const { before, side, stage } = batch,
+  const { before, side } = batch,
     rule = groupOf(before, group),
     last = now.start + now.num - 1;
   const isWritten = written.length > 0;
@@ -106,7 +104,7 @@ function groupItem(
     (slot): TokenItem => ({
       key: slot.position,
       ...slot,
-      text: slot.token === undefined ? "" : stage.text(side, slot.token),
+      text: slot.token === undefined ? "" : side.text(slot.token),
     }),
   );
   const wrong = tokens.filter(({ slot, wanted }) => slot !== wanted);

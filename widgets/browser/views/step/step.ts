@@ -3,12 +3,10 @@
 
 import { element as make, write as say, targetOf } from "../../look/element.ts";
 import { counted, requestName } from "../../model/names.ts";
-import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
-import { arrows } from "../arrows.ts";
-import { Marks } from "../marks.ts";
+import { MarkedView } from "../marks.ts";
 import type { LeftOut } from "../pieces.ts";
 import { keep, moreText } from "../pieces.ts";
 import type { ScheduledShare, StepFacts } from "../step_facts.ts";
@@ -31,15 +29,11 @@ export function create(stage: ViewHost, side: Side) {
   return new Step(stage, side);
 }
 
-class Step {
-  stage: ViewHost;
-  side: Side;
+class Step extends MarkedView {
   queries = new Map<string, number>();
   known = new Map<number, { item: RequestItem; name: string }>();
-  element = make("div", "le-step");
   summary = make("p", "le-step-summary");
-  list = make("div", "le-step-list");
-  marks: Marks;
+  list = make("div", "le-step-list", { role: "list" });
   scene!: Scene;
   facts!: StepFacts;
   start!: number;
@@ -47,11 +41,7 @@ class Step {
   before!: Scene;
 
   constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "The step's batch: tokens, slots, and what attention reads");
-    this.list.setAttribute("role", "list");
+    super(stage, side, "le-step", "The step's batch: tokens, slots, and what attention reads");
     this.element.append(this.summary, legend(), this.list);
     this.element.addEventListener("click", (event) =>
       this.choose(targetOf(event).closest?.<HTMLElement>("[data-position]")),
@@ -61,8 +51,6 @@ class Step {
       (event) => event.key === "Enter" && this.choose(this.element.querySelector<HTMLElement>(".le-at[data-position]")),
       true,
     );
-    this.marks = new Marks(stage, side, this.element);
-    arrows(this.element, stage);
   }
 
   // The query whose context is drawn: the last one, or the one chosen.
@@ -112,7 +100,7 @@ class Step {
           ? say(child, moreText(item.more, "requests"))
           : paintRequest(this.before, child as RequestElement, item),
     );
-    this.marks.again();
+    this.markAgain();
   }
 
   paintSummary(ids: number[]) {
@@ -156,19 +144,11 @@ class Step {
     return item;
   }
 
-  mark(selection: Selection | null) {
-    this.marks.mark(selection);
-  }
-
   csv() {
     const rows: CsvRow[] = [["request", "group", "position", "block", "offset", "slot", "wanted"]];
     for (const slots of this.facts?.slots || [])
       for (const { position, block, offset, slot, wanted } of mappingOf(this.before, slots))
         rows.push([requestName(slots.request), slots.group, position, block, offset, slot, wanted]);
     return rows;
-  }
-
-  destroy() {
-    this.element.remove();
   }
 }

@@ -59,10 +59,7 @@ const groupOfKey = (key: string) => Number(key.slice(0, key.indexOf(":")));
 function paintRule(column: GroupColumn, scene: Scene, group: number, numKeys: number) {
   const { kind, size, window } = groupOf(scene, group),
     numBlocks = blocksOf(scene, group).size;
-  say(
-    column.name,
-    `${groupName(scene.groups, group)} ${scene.groups[group].kind === "state" ? "layers" : "attention"}`,
-  );
+  say(column.name, `${groupName(scene.groups, group)} ${kind === "state" ? "layers" : "attention"}`);
   const rule = [KINDS[kind] || kind, `blocks of ${size}`];
   if (window) rule.push(`window ${window} = ${+(window / size).toFixed(1)} blocks`);
   say(column.rule, rule.join(" · "));
@@ -125,7 +122,7 @@ function paintEntry(cell: HTMLElement, { look, more, isRead }: Entry) {
   if (look) dressBead(cell, look);
   else {
     delete cell.dataset.block;
-    cell.className = "le-groups-none";
+    cell.className = "le-groups-none le-fine";
     cell.replaceChildren(more ? `… ${more.toLocaleString("en")} …` : "⊘");
   }
   cell.classList.toggle("le-groups-unread", Boolean(look) && isRead === false);
@@ -138,35 +135,30 @@ function paintEntry(cell: HTMLElement, { look, more, isRead }: Entry) {
 }
 
 function makeColumn() {
-  const figures = make("div", "le-groups-figures");
-  const column = Object.assign(make("section", "le-groups-column"), {
-    name: make("h4", "le-groups-name"),
-    rule: make("p", "le-groups-rule"),
-    blocks: make("b"),
-    keys: make("b"),
-    share: make("span", "le-groups-share"),
-    rows: make("div"),
-  });
-  const named: [value: HTMLElement, words: string][] = [
-    [column.blocks, "blocks in tables"],
-    [column.keys, "hashes in the map"],
-  ];
-  const parts = named.map(([value, words]) => {
-    const part = make("span", "le-groups-figure");
-    part.append(value, ` ${words}`);
-    return part;
-  });
-  figures.append(...parts, column.share);
-  column.append(column.name, column.rule, figures, column.rows);
-  return column;
+  const [blocks, keys] = [make("b"), make("b")],
+    figure = (value: HTMLElement, words: string) => make("span", "le-groups-figure", {}, value, ` ${words}`),
+    share = make("span", "le-groups-share"),
+    name = make("h4", "le-groups-name"),
+    rule = make("p", "le-groups-rule le-fine"),
+    figures = [figure(blocks, "blocks in tables"), figure(keys, "hashes in the map"), share],
+    rows = make("div"),
+    column = make(
+      "section",
+      "le-groups-column",
+      {},
+      name,
+      rule,
+      make("div", "le-groups-figures le-wrap le-fine", {}, ...figures),
+      rows,
+    );
+  return Object.assign(column, { name, rule, blocks, keys, share, rows });
 }
 
 function makeRow(id: number) {
-  const child = Object.assign(make("div", "le-groups-row"), {
-    ahead: make("span", "le-groups-ahead"),
-    beads: make("span", "le-groups-beads"),
-    range: make("span", "le-groups-range"),
-  });
-  child.append(badge(id), child.ahead, child.beads, child.range);
-  return child;
+  const parts = {
+    ahead: make("span", "le-groups-ahead le-fine"),
+    beads: make("span", "le-groups-beads le-wrap"),
+    range: make("span", "le-groups-range le-fine"),
+  };
+  return Object.assign(make("div", "le-groups-row", {}, badge(id), ...Object.values(parts)), parts);
 }

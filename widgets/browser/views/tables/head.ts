@@ -30,16 +30,16 @@ interface Progress {
 }
 
 export function makeHead(id: number) {
-  const head = Object.assign(make("header", "le-tables-head"), {
-    name: make("span", "le-tables-name"),
+  const parts = {
+    name: make("span", "le-tables-name le-clip"),
     beam: make("span", "le-tables-beam"),
     status: make("b", "le-tables-status"),
     doing: make("span", "le-tables-doing"),
-    facts: make("span", "le-tables-facts"),
+    facts: make("span", "le-tables-facts le-clip"),
     broken: make("span") as BrokenSign,
-  });
+  };
+  const head = Object.assign(make("header", "le-tables-head le-row", {}, badge(id), ...Object.values(parts)), parts);
   head.dataset.request = String(id);
-  head.append(badge(id), head.name, head.beam, head.status, head.doing, head.facts, head.broken);
   return head;
 }
 

@@ -63,68 +63,69 @@ interface Gap extends Keyed {
 export type ShownPlace = TablePlace | Gap | LeftOut;
 export type CellsElement = HTMLElement & { arranged?: string };
 
-export function placesOf(view: TablesView, id: number, group: number, layout: TableLayout): TablePlace[] {
-  const { scene, facts, stage, side } = view,
-    request = scene.request(id),
+export function placesOf(view: TablesView, request: number, group: number, layout: TableLayout): TablePlace[] {
+  const { scene, facts, side } = view,
+    { kind: drawn, hasNumbers } = layout,
+    record = scene.request(request),
     { size, kind } = groupOf(scene, group),
     keepsStates = kind === "state";
-  const table = request.tables[group] || [],
-    isText = layout.kind !== "chips",
-    stateAt = stateOf(request, facts, id, group),
-    shown = request.tokensWithDrafts;
-  return Array.from({ length: numPlaces(scene, facts, id, group) }, (_, index) => {
-    const block = table[index],
-      look = isNull(scene, block) ? null : lookOf(scene, block);
-    const found = look ? undefined : facts.hits.get(id)?.blocks?.[group]?.[index];
-    const was = facts.replaced.get(`${id}:${group}:${index}`),
-      states: string[] = [];
-    const tokens = shown.slice(index * size, (index + 1) * size);
-    for (let i = 0; i < size; i++) states.push(stateAt(index * size + i));
-    const texts =
-      isText && !keepsStates
-        ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token, i) => {
-            const image = request.store.imageAt(index * size + i);
-            if (image) return ` ${imageWord(image)}`;
-            const folded = templateWord(request.store, index * size + i, size, (one) => stage.text(side, one));
-            return folded ?? stage.text(side, token);
-          })
-        : [];
-    for (const [offset, token] of look?.block.strays || [])
-      putStray(view, states, texts, offset, token, tokens[offset]);
+  const table = record.tables[group] || [],
+    stateAt = stateOf(record, facts, request, group),
+    shown = record.tokensWithDrafts,
+    numTexts = keepsStates || drawn === "chips" ? 0 : drawn === "slots" ? size : MAX_TEXTS;
+  const textAt = (position: number) => {
+    const image = record.store.imageAt(position);
+    if (image) return ` ${imageWord(image)}`;
+    return templateWord(record.store, position, size, (one) => side.text(one)) ?? side.text(shown[position]);
+  };
+  return Array.from({ length: numPlaces(scene, facts, request, group) }, (_, index) => {
+    const id = table[index],
+      look = isNull(scene, id) ? null : lookOf(scene, id),
+      found = look ? undefined : facts.hits.get(request)?.blocks?.[group]?.[index],
+      was = facts.replaced.get(`${request}:${group}:${index}`);
+    const first = index * size,
+      numTokens = Math.max(0, Math.min(shown.length - first, size, numTexts)),
+      states = Array.from({ length: size }, (_, i): string => stateAt(first + i)),
+      texts = Array.from({ length: numTokens }, (_, i) => textAt(first + i));
+    // A token in a slot that was written by mistake, or that is not in its slot.
+    for (const [offset, token] of look?.block.strays || []) {
+      if (token !== null && token === shown[first + offset]) continue;
+      states[offset] = token === null ? "hole" : "wrong";
+      while (texts.length < offset) texts.push("");
+      texts[offset] = token === null ? "–" : side.text(token);
+    }
     const runs = runsOf(states),
-      firstSlot = look && layout.hasNumbers && !keepsStates ? block * size : null;
-    const broken = look && violationOf(view.violations, { block, request: id });
-    const signature = JSON.stringify([
-      broken?.event,
-      layout.kind,
-      block,
-      look || request.status,
-      look?.signature,
-      was,
-      found,
-      runs,
-      texts,
-      firstSlot,
-    ]);
-    return {
-      key: `${layout.kind}${index}`,
-      signature,
-      request: id,
-      group,
-      index,
-      id: block,
-      look,
-      was,
-      found,
-      states,
-      runs,
-      texts,
-      size,
-      firstSlot,
-      keepsStates,
-      broken,
-      numPrompt: request.numPrompt,
-    };
+      firstSlot = look && hasNumbers && !keepsStates ? id * size : null,
+      broken = look && violationOf(view.violations, { block: id, request });
+    const facets = [
+        broken?.event,
+        drawn,
+        id,
+        look || record.status,
+        look?.signature,
+        was,
+        found,
+        runs,
+        texts,
+        firstSlot,
+      ],
+      place = {
+        request,
+        group,
+        index,
+        id,
+        look,
+        was,
+        found,
+        states,
+        runs,
+        texts,
+        size,
+        firstSlot,
+        keepsStates,
+        broken,
+      };
+    return { ...place, key: `${drawn}${index}`, signature: JSON.stringify(facets), numPrompt: record.numPrompt };
   });
 }
 
@@ -152,21 +153,6 @@ function withGaps(view: TablesView, places: TablePlace[]): (TablePlace | Gap)[] 
     i = end;
   }
   return shown;
-}
-
-// The token in a slot that was written by mistake, or that is not in its slot.
-function putStray(
-  { stage, side }: TablesView,
-  states: string[],
-  texts: string[],
-  offset: number,
-  token: number | null,
-  expected: number | undefined,
-) {
-  if (token !== null && token === expected) return;
-  states[offset] = token === null ? "hole" : "wrong";
-  while (texts.length < offset) texts.push("");
-  texts[offset] = token === null ? "–" : stage.text(side, token);
 }
 
 export function paintPlace(view: TablesView, cell: HTMLElement, item: ShownPlace, layout: TableLayout) {
@@ -205,7 +191,7 @@ function stateLine({ look, size }: TablePlace) {
 }
 
 function indexOf({ index, size, keepsStates }: TablePlace) {
-  const made = make("span", "le-tables-index", index);
+  const made = make("span", "le-tables-index le-fine", index);
   made.dataset.span = size > 1 ? `${index * size}–${(index + 1) * size - 1}` : `${index}`;
   made.title = keepsStates
     ? `entry ${index} of the request: its states after ${index * size + 1} to ${(index + 1) * size} tokens`
@@ -214,10 +200,12 @@ function indexOf({ index, size, keepsStates }: TablePlace) {
 }
 
 function targetOf(view: TablesView, place: TablePlace, isChip: boolean) {
-  const made = make("span", "le-tables-target");
+  const made = make("span", "le-tables-target le-row");
   if (!isChip) made.append(make("span", "le-tables-arrow", "→"));
   if (place.was !== undefined) made.append(make("s", "", `#${place.was}`));
-  made.append(place.look ? bead(place.look) : make("span", "le-tables-none", noBlockWords(view, place, isChip)));
+  made.append(
+    place.look ? bead(place.look) : make("span", "le-tables-none le-clip", noBlockWords(view, place, isChip)),
+  );
   if (place.broken) made.append(violated(place.broken));
   return made;
 }
@@ -257,10 +245,9 @@ export function arrange(
   if (cells.arranged === arranged) return;
   cells.arranged = arranged;
   cells.className =
-    `le-tables-cells le-tables-${kind}${isLong ? " le-tables-close" : ""}` +
+    `le-tables-cells le-wrap le-tables-${kind}${isLong ? " le-tables-close" : ""}` +
     `${hasNumbers ? " le-tables-with-numbers" : ""}`;
   cells.style.setProperty("--le-columns", String(columns));
-  cells.style.setProperty("--le-lines", String(kind === "slots" ? Math.ceil(size / columns) : 3));
   cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
   cells.style.setProperty(
     "--le-chip",

@@ -7,6 +7,7 @@ import type { Scene } from "../../model/scene.ts";
 import type { StepFacts } from "../step_facts.ts";
 import type { ViewHost } from "../view.ts";
 import { makeHead } from "./head.ts";
+import { makeSaid } from "./said.ts";
 
 const MAX_OPEN = 64;
 
@@ -15,8 +16,6 @@ const MAX_ENDED = 6;
 export type TableRowElement = ReturnType<typeof makeRow>;
 
 export type TableGroupElement = ReturnType<typeof makeGroup>;
-
-export type SaidElement = HTMLElement & { saying?: string };
 
 // Before this step. One that this side does not have is not in its way.
 export function hasEnded({ scene, facts }: { scene: Scene; facts: StepFacts }, id: number) {
@@ -58,37 +57,28 @@ function isQueued({ status, isLoading }: RequestRecord) {
 }
 
 export function makeRow(id: number, fold: HTMLButtonElement) {
-  const row = Object.assign(make("article", "le-tables-row"), {
+  const parts = {
     fold,
     head: makeHead(id),
+    said: makeSaid(),
     strip: make("div", "le-tables-strip"),
     body: make("div", "le-tables-body"),
-    said: make("div", "le-tables-said") as SaidElement,
     brief: make("div", "le-tables-brief"),
-  });
-  row.setAttribute("role", "listitem");
-  row.append(row.fold, row.head, row.said, row.strip, row.body, row.brief);
-  return row;
+  };
+  return Object.assign(make("article", "le-tables-row", { role: "listitem" }, ...Object.values(parts)), parts);
 }
 
 export function makeGroup() {
-  const child = Object.assign(make("section", "le-tables-group"), {
-    label: make("h4", "le-tables-label"),
-    cells: make("div", "le-tables-cells"),
-  });
-  child.append(child.label, child.cells);
-  return child;
+  const parts = { label: make("h4", "le-tables-label"), cells: make("div", "le-tables-cells le-wrap") };
+  return Object.assign(make("section", "le-tables-group", {}, ...Object.values(parts)), parts);
 }
 
 const choices = new WeakMap<ViewHost, Map<number, boolean>>();
 
 export class Folding {
-  stage: ViewHost;
-  byHand: Map<number, boolean>;
+  byHand = choices.get(this.stage) ?? new Map();
 
-  constructor(stage: ViewHost) {
-    this.stage = stage;
-    this.byHand = choices.get(stage) ?? new Map();
+  constructor(readonly stage: ViewHost) {
     choices.set(stage, this.byHand);
   }
 
@@ -99,9 +89,8 @@ export class Folding {
 
   // A small button that turns a request's row.
   toggle(id: number) {
-    const made = make("button", "le-tables-fold");
-    made.type = "button";
-    made.addEventListener("click", () => this.set(id, made.getAttribute("aria-expanded") !== "true"));
+    const made = make("button", "le-tables-fold", { type: "button" });
+    made.addEventListener("click", () => this.set(id, made.ariaExpanded !== "true"));
     return made;
   }
 
@@ -114,8 +103,8 @@ export class Folding {
     const words = isUnfolded ? "fold to one row of blocks" : "unfold: the slots of every block, and their tokens";
     put(made, "textContent", isUnfolded ? "▾" : "▸");
     put(made, "title", words);
-    made.setAttribute("aria-expanded", String(isUnfolded));
-    made.setAttribute("aria-label", words);
+    made.ariaExpanded = String(isUnfolded);
+    made.ariaLabel = words;
   }
 }
 

@@ -1,18 +1,16 @@
 // Block tables: a compact row per request, logical block to physical block; unfolded, with every token's slot and
 // state: found, loaded, computed, in this step, not yet. With several KV-cache groups also by group, side by side.
 
-import { element as make, write as say } from "../../look/element.ts";
+import { button, element as make, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { alarmsAt } from "../../model/alarms.ts";
 import { groupName, joined, requestName } from "../../model/names.ts";
-import type { Selection } from "../../model/payloads.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import type { About } from "../about.ts";
-import { arrows } from "../arrows.ts";
-import { Marks } from "../marks.ts";
+import { MarkedView } from "../marks.ts";
 import type { Keyed, LeftOut } from "../pieces.ts";
 import { groupOf, isNull, keep, keyOf, moreText } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
@@ -23,8 +21,9 @@ import { paintGroups } from "./groups.ts";
 import { paintHead, paintStrip } from "./head.ts";
 import type { TableLayout } from "./places.ts";
 import { arrange, paintPlace, placesOf, shownPlaces } from "./places.ts";
-import type { SaidElement, TableGroupElement, TableRowElement } from "./rows.ts";
+import type { TableGroupElement, TableRowElement } from "./rows.ts";
 import { Folding, hasEnded, isAboutSlots, makeGroup, makeRow, queuePlaces, shownRequests } from "./rows.ts";
+import { SaidLines } from "./said.ts";
 import { legend, numPlaces } from "./token_states.ts";
 
 export const title = "Block tables";
@@ -35,7 +34,6 @@ const MAX_CHIPS_IN_ALL = 640;
 const MAX_FOLDED = 10; // chips of a folded row
 const MAX_SLOTS = 16;
 const MAX_SAID = 80;
-const PARTS = /^(?:\\x[89a-f][0-9a-f])+/;
 
 export function create(stage: ViewHost, side: Side) {
   return new Tables(stage, side);
@@ -50,18 +48,15 @@ interface RowItem extends Keyed {
   id: number;
 }
 
-class Tables {
-  stage: ViewHost;
-  side: Side;
-  element = make("div", "le-tables");
-  top = make("div", "le-tables-top");
-  mode = make("button", "le-button le-tables-mode");
-  list = make("div", "le-tables-list");
+class Tables extends MarkedView {
+  mode = button("", "", () => this.turn(), "le-tables-mode");
+  top = make("div", "le-tables-top", {}, legend(), this.mode);
+  list = make("div", "le-tables-list", { role: "list" });
   groups = make("div", "le-groups");
   isByGroup = false;
   rows = new Map<number, { name: string; blocks: number[]; version: number }>();
-  folding: Folding;
-  marks: Marks;
+  folding = new Folding(this.stage);
+  saidLines = new SaidLines(() => this.stage.theme);
   visible: VisibleRows;
   scene!: Scene;
   facts!: StepFacts;
@@ -73,22 +68,17 @@ class Tables {
   count = 0;
 
   constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "Block tables: logical block to physical block, request by request");
-    this.list.setAttribute("role", "list");
-    this.mode.type = "button";
-    this.mode.addEventListener("click", () => this.turn());
-    this.top.append(legend(), this.mode);
+    super(stage, side, "le-tables", "Block tables: logical block to physical block, request by request");
     this.element.append(this.top, this.list, this.groups);
-    this.folding = new Folding(stage);
-    const covered = () => this.top.offsetHeight,
-      shownPart = (found: HTMLElement) =>
-        found.dataset.request === undefined ? found : (found.closest<HTMLElement>(".le-tables-row") ?? found);
-    this.marks = new Marks(stage, side, this.element, { covered, shownPart, rowOf: (about) => this.rowOf(about) });
-    this.visible = new VisibleRows(this.element, this.list, () => this.marks.late());
-    arrows(this.element, stage);
+    this.visible = new VisibleRows(this.element, this.list, () => this.markLate());
+  }
+
+  override covered() {
+    return this.top.offsetHeight;
+  }
+
+  override shownPart(found: HTMLElement) {
+    return found.dataset.request === undefined ? found : (found.closest<HTMLElement>(".le-tables-row") ?? found);
   }
 
   paint(scene: Scene, changes: Changes, { moment }: PaintMoment) {
@@ -101,7 +91,7 @@ class Tables {
     if (this.paintMode()) {
       const isOpen = (id: number) => !this.isEnded(id);
       paintGroups(this.groups, scene, shown.filter(isOpen), numHidden);
-      return this.marks.again();
+      return this.markAgain();
     }
     this.queuePlaces = queuePlaces(scene);
     this.hasNumbers = isAboutSlots(this.stage);
@@ -119,15 +109,14 @@ class Tables {
     keep<RowItem | LeftOut, HTMLElement>(
       this.list,
       items,
-      (item) =>
-        "more" in item ? make("p", "le-tables-more le-quiet") : makeRow(item.id, this.folding.toggle(item.id)),
+      (item) => ("more" in item ? make("p", "le-tables-more le-quiet") : this.makeRow(item.id)),
       (row, item, place) =>
         "more" in item
           ? say(row, moreText(item.more, "requests"))
           : this.visible.paint(row, () => this.paintRow(row as TableRowElement, item.id, layout), place),
     );
     this.visible.settle();
-    this.marks.again();
+    this.markAgain();
   }
 
   // Returns true if the tables are shown by group. Two sides are compared request by request.
@@ -226,6 +215,12 @@ class Tables {
     return this.count;
   }
 
+  makeRow(id: number) {
+    const row = makeRow(id, this.folding.toggle(id));
+    this.saidLines.watch(row.said);
+    return row;
+  }
+
   paintRow(row: TableRowElement, id: number, layouts: Layouts) {
     const { scene, facts } = this,
       request = scene.requests.get(id),
@@ -251,7 +246,8 @@ class Tables {
       () => makeGroup(),
       (child, { group }) => known.blocks.push(...this.paintGroup(child, id, group, layout)),
     );
-    this.paintSaid(row.said, said, id);
+    const fresh = this.facts.sampled.get(id) ?? [];
+    this.saidLines.paint(row.said, said, joined(fresh.map((token) => this.side.text(token))));
   }
 
   paintGroup(child: TableGroupElement, id: number, group: number, layout: TableLayout) {
@@ -278,32 +274,11 @@ class Tables {
 
   said(request: RequestRecord) {
     const newest = request.tokens.slice(request.numPrompt).slice(-MAX_SAID);
-    return joined(newest.map((token) => this.stage.text(this.side, token)));
-  }
-
-  // A long text is cut at its beginning: what is said last stays in sight. This step's token is set apart.
-  paintSaid(target: SaidElement, said: string, id: number) {
-    const fresh = this.facts.sampled.get(id) || [],
-      tail = endOf(said, joined(fresh.map((token) => this.stage.text(this.side, token))));
-    const isTail = tail && said.endsWith(tail);
-    const saying = JSON.stringify([said, tail]);
-    if (target.saying === saying) return;
-    target.saying = saying;
-    const words = make("span", "le-tables-words"),
-      text = make("bdi", "", isTail ? said.slice(0, said.length - tail.length) : said);
-    if (isTail) text.append(make("mark", "le-tables-fresh", tail));
-    words.append(text);
-    words.title = said;
-    target.classList.toggle("le-is-silent", !said);
-    target.replaceChildren(make("span", "le-quiet", said ? "says" : " "), words);
-  }
-
-  mark(selection: Selection | null) {
-    this.marks.mark(selection);
+    return joined(newest.map((token) => this.side.text(token)));
   }
 
   // Where a block stands once its row is painted.
-  rowOf({ request, block }: About) {
+  override rowOf({ request, block }: About) {
     const { requests } = this.scene;
     return [...this.list.children].find((child) => {
       const id = Number(keyOf(child));
@@ -332,16 +307,9 @@ class Tables {
     return rows;
   }
 
-  destroy() {
+  override destroy() {
     this.visible.close();
-    this.element.remove();
+    this.saidLines.close();
+    super.destroy();
   }
-}
-
-// The end of a text that newest tokens have made. Bytes that complete a character make this character new.
-function endOf(said: string, tail: string) {
-  if (said.endsWith(tail)) return tail;
-  const whole = tail.replace(PARTS, ""),
-    before = [...said.slice(0, said.length - whole.length)];
-  return (before.at(-1) ?? "") + whole;
 }

@@ -5,7 +5,7 @@ import { element as make } from "../../look/element.ts";
 import { joined } from "../../model/names.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
-import { groupOf } from "../pieces.ts";
+import { groupOf, legendOf } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 
 // The slots of a block: the state of each, and the texts of the tokens that are known.
@@ -57,15 +57,11 @@ export function stateOf(request: RequestRecord, facts: StepFacts, id: number, gr
 }
 
 export function legend() {
-  const made = make("div", "le-tables-legend");
-  made.setAttribute("aria-hidden", "true");
-  for (const [state, words, explained] of STATES) {
-    const item = make("span", "le-tables-key");
-    item.title = explained;
-    if (OF_DRAFTS.includes(state)) item.classList.add("le-tables-of-drafts");
-    item.append(make("i", `le-tables-swatch le-tok-${state}`), words);
-    made.append(item);
-  }
+  const made = legendOf(
+    "le-tables-legend le-wrap le-fine",
+    STATES.map(([state, words, title]) => [make("i", `le-tables-swatch le-tok-${state}`), words, title]),
+  );
+  STATES.forEach(([state], i) => made.children[i].classList.toggle("le-tables-of-drafts", OF_DRAFTS.includes(state)));
   return made;
 }
 
@@ -91,9 +87,9 @@ export function slots({ texts, states, index, size, numPrompt, firstSlot }: Slot
       shape = text !== undefined && index * size + i >= numPrompt ? " le-tok-generated" : "";
     const slot = make("span", `le-tok le-tok-${state}${shape}`, text === undefined ? "" : text.trim() || "␣");
     slot.style.setProperty("--le-letters", String(index * size + i >= numPrompt ? GENERATED : lettersOf(text)));
-    if (FAULTS[state]) slot.title = FAULTS[state];
+    if (FAULTS[state])
+      Object.assign(slot, { title: FAULTS[state], ariaLabel: `slot ${(firstSlot ?? 0) + i}: ${FAULTS[state]}` });
     else if (text) slot.title = `${text.trim()} · position ${index * size + i}`;
-    if (FAULTS[state]) slot.setAttribute("aria-label", `slot ${(firstSlot ?? 0) + i}: ${FAULTS[state]}`);
     if (firstSlot !== null) slot.prepend(make("small", "le-tok-slot", firstSlot + i));
     made.append(slot);
   });
@@ -108,12 +104,7 @@ function lettersOf(text: string | undefined) {
 }
 
 export function snippet({ texts, size }: { texts: string[]; size: number }) {
-  const made = make(
-    "div",
-    "le-tables-text",
-    joined(texts).trimStart() + (texts.length && texts.length < size ? "…" : ""),
-  );
-  return made;
+  return make("div", "le-tables-text", joined(texts).trimStart() + (texts.length && texts.length < size ? "…" : ""));
 }
 
 // A bar that knows what it shows.

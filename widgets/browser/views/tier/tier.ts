@@ -4,15 +4,13 @@
 import { element as make, write as say } from "../../look/element.ts";
 import { hueOf } from "../../look/palette.ts";
 import { contentName, counted, groupName, requestName } from "../../model/names.ts";
-import type { Selection } from "../../model/payloads.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes, Traffic } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
-import { arrows } from "../arrows.ts";
-import { Marks } from "../marks.ts";
+import { MarkedView } from "../marks.ts";
 import type { Keyed, LeftOut } from "../pieces.ts";
-import { badge, keep } from "../pieces.ts";
+import { badge, keep, moreText } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
 import type { PaintMoment, ViewHost } from "../view.ts";
@@ -38,7 +36,13 @@ interface HeldItem extends Keyed {
 // Blocks that a load is to fill.
 interface Loading extends Keyed {
   request: number;
-  targets: { block: number; content: number; group: number }[];
+  targets: Target[];
+}
+
+interface Target {
+  block: number;
+  content: number;
+  group: number;
 }
 
 const WAYS: Record<string, string> = {
@@ -47,41 +51,32 @@ const WAYS: Record<string, string> = {
   "↑": "saved in this step",
 };
 
-class TierView {
-  stage: ViewHost;
-  side: Side;
-  element = make("div", "le-tier-view");
-  summary = make("p", "le-tier-summary");
+class TierView extends MarkedView {
+  summary = make("p", "le-tier-summary le-fine");
   loading = make("div", "le-tier-events");
-  held = make("div", "le-tier-held");
+  held = make("div", "le-tier-held le-wrap");
   events = make("div", "le-tier-events");
-  marks: Marks;
   scene!: Scene;
   facts!: StepFacts;
   start!: number;
 
   constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute(
-      "aria-label",
+    super(
+      stage,
+      side,
+      "le-tier-view",
       "External tier: what it holds, what is being loaded, and what was loaded and saved",
     );
+    const key =
+      "● in the pool as well  ○ only here  ⇣ being loaded  ↓ loaded, ↑ saved in this step  pin: kept from eviction";
     this.element.append(
       this.summary,
-      make(
-        "p",
-        "le-tier-legend",
-        "● in the pool as well  ○ only here  ⇣ being loaded  ↓ loaded, ↑ saved in this step  pin: kept from eviction",
-      ),
+      make("p", "le-tier-legend le-fine", key),
       this.held,
       this.loading,
       make("h4", "le-tier-heading", "Back and forth, the newest first"),
       this.events,
     );
-    this.marks = new Marks(stage, side, this.element);
-    arrows(this.element, stage);
   }
 
   paint(scene: Scene, changes: Changes, { moment }: PaintMoment) {
@@ -120,7 +115,7 @@ class TierView {
       () => make("div"),
       (line, { transfer }) => this.paintEvent(line, transfer),
     );
-    this.marks.again();
+    this.markAgain();
   }
 
   paintSummary() {
@@ -167,61 +162,50 @@ class TierView {
   paintHeld(cell: HTMLElement, { key, isInPool, way, pins, content }: HeldItem) {
     const { scene } = this,
       group = Number(key.slice(0, key.indexOf(":")));
-    cell.className =
-      `le-tier-entry${isInPool ? " le-tier-in-pool" : ""}${way ? " le-tier-moved" : ""}` +
-      `${pins ? " le-tier-pinned" : ""}`;
+    cell.className = `le-tier-entry${way ? " le-tier-moved" : ""}${pins ? " le-tier-pinned" : ""}`;
     cell.dataset.hash = key;
     cell.dataset.anchor = `tier:${key}`;
     cell.style.setProperty("--hue", content >= 0 ? hueOf(content) : "transparent");
     const name = content >= 0 ? contentName(content) : `${key.slice(key.indexOf(":") + 1).slice(0, 4)}…`;
-    cell.replaceChildren(make("b", "", name), make("span", "le-tier-where", way || (isInPool ? "●" : "○")));
+    cell.replaceChildren(make("b", "", name), make("span", "le-tier-where le-fine", way || (isInPool ? "●" : "○")));
     if (pins) cell.append(make("span", "le-tier-pins", pins > 1 ? `pin ×${pins}` : "pin"));
-    cell.setAttribute(
-      "aria-label",
+    cell.ariaLabel =
       `${content >= 0 ? "content" : "hash"} ${name}` +
-        `${scene.groups.length > 1 ? ` of the ${groupName(scene.groups, group)} group` : ""}, ` +
-        `${isInPool ? "in the pool as well" : "nowhere else"}` +
-        `${way ? `, ${WAYS[way]}` : ""}${pins ? `, pinned by ${counted(pins, "transfer")}` : ""}`,
-    );
+      `${scene.groups.length > 1 ? ` of the ${groupName(scene.groups, group)} group` : ""}, ` +
+      `${isInPool ? "in the pool as well" : "nowhere else"}` +
+      `${way ? `, ${WAYS[way]}` : ""}${pins ? `, pinned by ${counted(pins, "transfer")}` : ""}`;
   }
 
   paintLoading(line: HTMLElement, { request, targets }: Loading) {
-    const { scene } = this;
-    line.className = "le-tier-line le-tier-now";
+    line.className = "le-tier-line le-row le-fine le-tier-now";
     line.replaceChildren(make("span", "le-tier-way", "⇣ loading for"), badge(request));
+    this.appendTargets(line, targets, "→");
+  }
+
+  appendTargets(line: HTMLElement, targets: Target[], way: string) {
+    const { groups } = this.scene;
     for (const { block, content, group } of targets.slice(0, MAX_TARGETS)) {
-      const made = make("span", "le-tier-transfer");
+      const name = make("b", "", content >= 0 ? contentName(content) : ""),
+        made = make("span", "le-tier-transfer", {}, name, ` ${way} #${block}`);
       made.dataset.block = String(block);
-      made.append(make("b", "", content >= 0 ? contentName(content) : ""), ` → #${block}`);
-      if (scene.groups.length > 1) made.append(make("small", "", ` ${groupName(scene.groups, group)}`));
+      if (groups.length > 1) made.append(make("small", "", ` ${groupName(groups, group)}`));
       line.append(made);
     }
-    if (targets.length > MAX_TARGETS)
-      line.append(make("span", "le-quiet", `… and ${targets.length - MAX_TARGETS} more`));
+    if (targets.length > MAX_TARGETS) line.append(make("span", "le-quiet", moreText(targets.length - MAX_TARGETS)));
   }
 
   paintEvent(line: HTMLElement, { event, request, isLoad, isFailed, transfers }: Traffic) {
     const { scene } = this;
     line.className =
-      `le-tier-line${event >= this.facts.start && this.facts.isStep ? " le-tier-now" : ""}` +
+      `le-tier-line le-row le-fine${event >= this.facts.start && this.facts.isStep ? " le-tier-now" : ""}` +
       `${isFailed ? " le-tier-failed" : ""}`;
     line.dataset.event = String(event);
     const words = isFailed ? "✗ load failed: it will be recomputed" : isLoad ? "↓ loaded for" : "↑ saved of";
     line.replaceChildren(make("span", "le-tier-way", words), badge(request));
-    transfers.slice(0, MAX_TARGETS).forEach(([group, , block, hex]) => {
-      const content = scene.contentOf(`${group}:${hex}`),
-        made = make("span", "le-tier-transfer");
-      made.dataset.block = String(block);
-      made.append(make("b", "", contentName(content)), isLoad ? ` → #${block}` : ` ← #${block}`);
-      if (scene.groups.length > 1) made.append(make("small", "", ` ${groupName(scene.groups, group)}`));
-      line.append(made);
+    const targets = transfers.map(([group, , block, hex]) => {
+      return { group, block, content: scene.contentOf(`${group}:${hex}`) };
     });
-    if (transfers.length > MAX_TARGETS)
-      line.append(make("span", "le-quiet", `… and ${transfers.length - MAX_TARGETS} more`));
-  }
-
-  mark(selection: Selection | null) {
-    this.marks.mark(selection);
+    this.appendTargets(line, targets, isLoad ? "→" : "←");
   }
 
   csv() {
@@ -234,10 +218,6 @@ class TierView {
         this.scene.tier.pins(key),
       ]),
     ];
-  }
-
-  destroy() {
-    this.element.remove();
   }
 }
 

@@ -1,13 +1,12 @@
 // The use of each block over time: a row per block, a band per stretch of its life. Hue shows content, border and hatch
 // show state, letters are owners.
 
-import type { Theme } from "../../look/theme.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import { contentName, requestName } from "../../model/names.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Story } from "../../model/story.ts";
 import { LIFE, LIFE_NAMES, NO_OWNER, SHARED } from "../../model/story.ts";
-import { label } from "../canvas.ts";
+import type { Ink } from "../canvas.ts";
 import type { CsvRow } from "../view.ts";
 import type { Axis } from "./axis.ts";
 import { paintLife } from "./lives.ts";
@@ -15,13 +14,10 @@ import type { Rows } from "./rows.ts";
 import { busiest, IDLE, layRows, paintDensity, placeAt, yOf } from "./rows.ts";
 
 export class Bands {
-  axis: Axis;
   story!: Story;
   rows?: Rows;
 
-  constructor(axis: Axis) {
-    this.axis = axis;
-  }
+  constructor(readonly axis: Axis) {}
 
   lay(story: Story, top: number, height: number) {
     this.story = story;
@@ -39,45 +35,31 @@ export class Bands {
     return isBinned ? `${perRow} blocks a row: the darker, the more of them are in use; stripes: freed, cached` : "";
   }
 
-  paint(context: CanvasRenderingContext2D, scene: Scene, width: number, theme: Theme) {
+  paint(ink: Ink, scene: Scene, width: number) {
     const { rows, story, axis } = this;
     if (!rows) return;
-    this.paintGrid(context, rows, theme, width);
-    if (rows.isBinned) paintDensity(context, story, axis, rows, theme);
-    else for (const block of rows.ids) if (story.bands[block]) this.paintBand(context, rows, scene, block, theme);
-    if (rows.numIdle)
-      label(
-        context,
-        `${rows.numIdle.toLocaleString("en")} of ${story.numBlocks.toLocaleString("en")} blocks were never used`,
-        axis.left + 4,
-        rows.top + rows.numRows * rows.height + IDLE / 2,
-        null,
-        `12px ${theme.ui}`,
-        theme.soft,
-      );
+    this.paintGrid(ink, rows, width);
+    if (rows.isBinned) paintDensity(ink, story, axis, rows);
+    else for (const block of rows.ids) if (story.bands[block]) this.paintBand(ink, rows, scene, block);
+    if (!rows.numIdle) return;
+    const [idle, all] = [rows.numIdle, story.numBlocks].map((count) => count.toLocaleString("en")),
+      words = `${idle} of ${all} blocks were never used`,
+      y = rows.top + rows.numRows * rows.height + IDLE / 2;
+    ink.label(words, axis.left + 4, y, { color: ink.theme.soft });
   }
 
-  paintGrid(context: CanvasRenderingContext2D, rows: Rows, theme: Theme, width: number) {
+  paintGrid(ink: Ink, rows: Rows, width: number) {
     const every = Math.ceil(13 / rows.height),
+      style = { color: ink.theme.soft, align: "right" } as const,
       { left } = this.axis;
     for (let row = 0; row < rows.numRows && rows.ids.length; row += every)
-      label(
-        context,
-        `#${rows.ids[row * rows.perRow]}`,
-        left - 5,
-        rows.top + (row + 0.5) * rows.height,
-        null,
-        `12px ${theme.ui}`,
-        theme.soft,
-        "right",
-      );
-    context.fillStyle = theme.faint;
+      ink.label(`#${rows.ids[row * rows.perRow]}`, left - 5, rows.top + (row + 0.5) * rows.height, style);
     if (rows.height >= 8)
       for (let row = 0; row <= rows.numRows; row++)
-        context.fillRect(left, rows.top + row * rows.height - 0.5, width, 1);
+        ink.fill(left, rows.top + row * rows.height - 0.5, width, 1, ink.theme.faint);
   }
 
-  paintBand(context: CanvasRenderingContext2D, rows: Rows, scene: Scene, block: number, theme: Theme) {
+  paintBand(ink: Ink, rows: Rows, scene: Scene, block: number) {
     const { axis, story } = this,
       band = story.bands[block],
       { height } = rows,
@@ -95,36 +77,33 @@ export class Bands {
         content = key === null ? -1 : scene.contentOf(key);
       const isSame = i > 0 && band.key[i - 1] === band.key[i] && band.life[i - 1] === band.life[i];
       paintLife(
-        context,
+        ink,
         { x, y, w: Math.max(0.8, right - x), h },
         { life: band.life[i], content, isHashed: key !== null, owner: band.owner[i], refs: band.refs[i], isSame },
-        theme,
       );
     }
   }
 
-  ring(context: CanvasRenderingContext2D, block: number, width: number, theme: Theme) {
-    const y = this.rows ? yOf(this.rows, block) : null,
+  ring(ink: Ink, block: number, width: number) {
+    const { context, theme } = ink,
+      y = this.rows ? yOf(this.rows, block) : null,
       { left } = this.axis;
     if (y === null || !this.rows) return;
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
     context.strokeRect(left - 2, y - 0.5, width - left, Math.max(4, this.rows.height));
     const text = `#${block}`,
-      font = `700 12px ${theme.ui}`,
       middle = y + this.rows.height / 2;
-    context.font = font;
-    const w = context.measureText(text).width + 6;
-    context.fillStyle = theme.accent;
-    context.fillRect(left - 4 - w, middle - 7, w, 14);
-    label(context, text, left - 7, middle + 0.5, null, font, theme.paper, "right");
+    ink.font({ weight: 700 });
+    const w = ink.width(text) + 6;
+    ink.fill(left - 4 - w, middle - 7, w, 14, theme.accent);
+    ink.label(text, left - 7, middle + 0.5, { weight: 700, color: theme.paper, align: "right" });
   }
 
-  tag(context: CanvasRenderingContext2D, block: number, theme: Theme) {
+  tag(ink: Ink, block: number) {
     const y = this.rows ? yOf(this.rows, block) : null;
     if (y === null || !this.rows) return;
-    context.fillStyle = theme.accent;
-    context.fillRect(this.axis.left - 3, y, 3, Math.max(2, this.rows.height - 1));
+    ink.fill(this.axis.left - 3, y, 3, Math.max(2, this.rows.height - 1), ink.theme.accent);
   }
 
   // The block whose row is at a place on the canvas; undefined where there is none.

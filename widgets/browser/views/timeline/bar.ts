@@ -1,9 +1,10 @@
 // The line above the timeline: the key to the patterns, the shown moment, and the zoom. Its keys are the view's.
 
-import { element } from "../../look/element.ts";
+import { button, element, takeKey } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
 import type { Side } from "../../model/side.ts";
 import { storyOf } from "../../model/story.ts";
+import { Ink } from "../canvas.ts";
 import type { Rect, ViewHost } from "../view.ts";
 import { moveToMoment } from "../view.ts";
 import type { Board } from "./board.ts";
@@ -12,46 +13,39 @@ import type { Board } from "./board.ts";
 export interface Pattern {
   name: string;
   isOfBlocks?: boolean; // left out where a row has many blocks
-  paint: (context: CanvasRenderingContext2D, rect: Rect, theme: Theme) => void;
+  paint: (ink: Ink, rect: Rect) => void;
 }
 
 export type TimeBar = ReturnType<typeof timeBar>;
 
 export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () => number, patterns: Pattern[]) {
-  const bar = element("div", "le-time-bar"),
-    words = element("span", "le-time-words"),
-    swatches = patterns.map((pattern) => swatch(pattern));
-  const key = element("span", "le-time-key");
-  for (const { item } of swatches) key.append(item);
-  const zoom = element("span", "le-time-zoom");
-  const zoomBy = (direction: number) => board.zoom(direction, moment());
-  zoom.append(
-    button("−", "zoom out (-)", () => zoomBy(-1)),
-    button("+", "zoom in (+), or Ctrl and the wheel; Shift pans", () => zoomBy(1)),
-    button("all", "the whole run (0)", () => zoomBy(0)),
-  );
-  const earlier = button("‹ earlier", "fetch what happened before", () => stage.askOlder());
-  zoom.prepend(earlier);
-  bar.append(key, words, zoom);
+  const words = element("span", "le-time-words le-clip"),
+    swatches = patterns.map((pattern) => swatch(pattern)),
+    key = element("span", "le-time-key le-wrap", {}, ...swatches.map(({ item }) => item));
+  const zoomBy = (direction: number) => board.zoom(direction, moment()),
+    earlier = small("‹ earlier", "fetch what happened before", () => stage.askOlder()),
+    zoom = element(
+      "span",
+      "le-time-zoom",
+      {},
+      earlier,
+      small("−", "zoom out (-)", () => zoomBy(-1)),
+      small("+", "zoom in (+), or Ctrl and the wheel; Shift pans", () => zoomBy(1)),
+      small("all", "the whole run (0)", () => zoomBy(0)),
+    );
   const ended = new AbortController();
   board.canvas.addEventListener("keydown", (event) => onKey(event), { signal: ended.signal });
   let painted: Theme | null = null;
 
   function onKey(event: KeyboardEvent) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const acts: Record<string, () => void> = {
+    takeKey(event, {
       "+": () => zoomBy(1),
       "=": () => zoomBy(1),
       "-": () => zoomBy(-1),
       0: () => zoomBy(0),
       ArrowLeft: () => move(-1, event),
       ArrowRight: () => move(1, event),
-    };
-    const act = acts[event.key];
-    if (!act) return;
-    event.preventDefault();
-    event.stopPropagation();
-    act();
+    });
   }
 
   function move(direction: number, event: KeyboardEvent) {
@@ -69,17 +63,15 @@ export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () =>
 
   function sayWhere(at: number) {
     const { recording } = side,
-      story = storyOf(recording),
-      index = story.stepIndex(at);
-    const where = `${at.toLocaleString()} of ${recording.end.toLocaleString()} events`;
-    if (index < 0) return `before the first step · ${where}`;
-    const end = story.steps.end[index];
-    const step = story.steps.number[index].toLocaleString();
-    return `${end === null || at < end ? "in" : "after"} step ${step} · ${where}`;
+      found = recording.stepAt(at),
+      where = `${at.toLocaleString()} of ${recording.end.toLocaleString()} events`;
+    if (!found) return `before the first step · ${where}`;
+    const { end, step } = found;
+    return `${end === null || at < end ? "in" : "after"} step ${step.toLocaleString()} · ${where}`;
   }
 
   return {
-    element: bar,
+    element: element("div", "le-time-bar le-row le-fine", {}, key, words, zoom),
     words: sayWhere,
     update(at: number) {
       words.textContent = sayWhere(at);
@@ -92,10 +84,8 @@ export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () =>
 }
 
 function swatch({ name, isOfBlocks, paint }: Pattern) {
-  const item = element("span", `le-time-swatch${isOfBlocks ? " le-time-of-blocks" : ""}`),
-    canvas = document.createElement("canvas");
-  canvas.setAttribute("aria-hidden", "true");
-  item.append(canvas, element("span", "", name));
+  const canvas = element("canvas", "", { ariaHidden: "true" }),
+    item = element("span", `le-time-swatch${isOfBlocks ? " le-time-of-blocks" : ""}`, {}, canvas, name);
   return { item, paint: (theme: Theme) => paintSwatch(canvas, paint, theme) };
 }
 
@@ -105,14 +95,9 @@ function paintSwatch(canvas: HTMLCanvasElement, paint: Pattern["paint"], theme: 
   canvas.width = 22 * ratio;
   canvas.height = 12 * ratio;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  paint(context, { x: 1, y: 1, w: 20, h: 10 }, theme);
+  paint(new Ink(context, theme), { x: 1, y: 1, w: 20, h: 10 });
 }
 
-function button(text: string, about: string, act: () => void) {
-  const made = element("button", "le-button le-time-button", text);
-  made.type = "button";
-  made.title = about;
-  made.setAttribute("aria-label", about);
-  made.addEventListener("click", act);
-  return made;
+function small(text: string, title: string, act: () => void) {
+  return Object.assign(button(text, title, act, "le-time-button"), { ariaLabel: title });
 }

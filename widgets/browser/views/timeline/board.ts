@@ -1,46 +1,37 @@
 // A canvas over time: a quiet picture that is drawn when the run or the zoom changes, and a pen that moves over it.
-import type { Theme } from "../../look/theme.ts";
-import { countUpTo } from "../../model/arrays.ts";
+import { lastBefore } from "../../model/arrays.ts";
 import type { Selection } from "../../model/payloads.ts";
-import type { Story } from "../../model/story.ts";
-import { label } from "../canvas.ts";
-import type { Size, Subject } from "../view.ts";
+import type { Recording } from "../../model/recording.ts";
+import type { StepRecord } from "../../model/steps.ts";
+import type { Ink } from "../canvas.ts";
+import { Picture } from "../canvas.ts";
+import type { Subject, ViewHost } from "../view.ts";
 import { Axis } from "./axis.ts";
 
 const ZOOM = 1.6;
 
-export type Paint = (context: CanvasRenderingContext2D, size: Size) => void;
-
 export interface BoardActs {
-  paintAll: Paint; // everything but the moment
-  paintOverlay: Paint; // what moves
+  paintAll: (ink: Ink) => void; // everything but the moment
+  paintOverlay: (ink: Ink) => void; // what moves
   moveTo: (moment: number) => void;
 }
 
 // What a pressed pointer does: it scrubs, or drags the axis.
 type Held = { isScrubbing: true } | { isScrubbing?: undefined; x: number; from: number };
 
-export class Board {
-  canvas = document.createElement("canvas");
-  quiet = document.createElement("canvas");
+export class Board extends Picture {
   axis = new Axis();
-  paintAll: Paint;
-  paintOverlay: Paint;
-  moveTo: (moment: number) => void;
-  size = { width: 0, height: 0, ratio: 1 };
-  isStale = true;
   held!: Held | null;
   wasDragged!: boolean;
   downAt!: number;
 
-  constructor(className: string, label: string, { paintAll, paintOverlay, moveTo }: BoardActs) {
-    this.canvas.className = className;
-    this.canvas.tabIndex = 0;
-    this.canvas.setAttribute("role", "slider");
-    this.canvas.setAttribute("aria-label", label);
-    this.paintAll = paintAll;
-    this.paintOverlay = paintOverlay;
-    this.moveTo = moveTo;
+  constructor(
+    readonly stage: ViewHost,
+    readonly acts: BoardActs,
+  ) {
+    super();
+    Object.assign(this.canvas, { className: "le-timeline-canvas", tabIndex: 0, role: "slider" });
+    this.canvas.ariaLabel = "Timeline: the moment that is shown, in events";
     this.listen();
   }
 
@@ -60,13 +51,13 @@ export class Board {
     this.held =
       event.button === 1 || event.shiftKey ? { x: event.offsetX, from: this.axis.from } : { isScrubbing: true };
     this.canvas.setPointerCapture?.(event.pointerId);
-    if (this.held.isScrubbing && event.offsetX >= this.axis.left) this.moveTo(this.axis.clicked(event.offsetX));
+    if (this.held.isScrubbing && event.offsetX >= this.axis.left) this.acts.moveTo(this.axis.clicked(event.offsetX));
   }
 
   drag(event: PointerEvent) {
     if (!this.held) return;
     this.wasDragged ||= Math.abs(event.offsetX - this.downAt) > 4;
-    if (this.held.isScrubbing) return this.moveTo(this.axis.clicked(event.offsetX));
+    if (this.held.isScrubbing) return this.acts.moveTo(this.axis.clicked(event.offsetX));
     const moved = (event.offsetX - this.held.x) / this.axis.perEvent;
     this.axis.show(this.held.from - moved, this.axis.to - this.axis.from);
     this.refresh();
@@ -101,104 +92,59 @@ export class Board {
       : subject;
   }
 
-  measure() {
-    const { clientWidth: width, clientHeight: height } = this.canvas,
-      ratio = window.devicePixelRatio || 1,
-      old = this.size;
-    if (width === old.width && height === old.height && ratio === old.ratio) return width > 0 && height > 0;
-    this.size = { width, height, ratio };
-    this.isStale = true;
-    for (const canvas of [this.canvas, this.quiet]) {
-      canvas.width = Math.max(1, Math.round(width * ratio));
-      canvas.height = Math.max(1, Math.round(height * ratio));
-    }
-    return width > 0 && height > 0;
-  }
-
   paint() {
     if (!this.measure()) return;
-    const { width, height, ratio } = this.size;
-    this.axis.width = Math.max(1, width - this.axis.left - 6);
-    if (this.isStale) this.paintOn(this.quiet, this.paintAll);
-    this.isStale = false;
-    const context = this.canvas.getContext("2d") as CanvasRenderingContext2D;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    context.drawImage(this.quiet, 0, 0);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.paintOverlay(context, { width, height });
-  }
-
-  paintOn(canvas: HTMLCanvasElement, paint: Paint) {
-    const { width, height, ratio } = this.size,
-      context = canvas.getContext("2d") as CanvasRenderingContext2D;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
-    paint(context, { width, height });
+    this.axis.width = Math.max(1, this.size.width - this.axis.left - 6);
+    this.draw(this.stage.theme, this.acts.paintAll, this.acts.paintOverlay);
   }
 }
 
 // The pen: a line with a grip, where the reader stands.
-export function drawPen(context: CanvasRenderingContext2D, x: number, height: number, theme: Theme, top = 0) {
-  context.fillStyle = theme.paper;
-  context.fillRect(x - 2, top, 4, height - top);
-  context.fillStyle = theme.accent;
-  context.fillRect(x - 1, top, 2, height - top);
-  context.beginPath();
-  context.moveTo(x - 6, top);
-  context.lineTo(x + 6, top);
-  context.lineTo(x + 6, top + 5);
-  context.lineTo(x, top + 11);
-  context.lineTo(x - 6, top + 5);
-  context.closePath();
-  context.fill();
+export function drawPen(ink: Ink, x: number, height: number) {
+  const { accent, paper } = ink.theme;
+  ink.fill(x - 2, 0, 4, height, paper);
+  ink.fill(x - 1, 0, 2, height, accent);
+  ink.polygon(accent, [x - 6, 0], [x + 6, 0], [x + 6, 5], [x, 11], [x - 6, 5]);
 }
 
 // The steps along an axis of moments: which are in sight, and as many of their numbers as there is room for.
 
-// A step in sight: its index, and its edges in pixels.
+// A step in sight, and its edges in pixels.
 export interface ShownStep {
-  i: number;
+  step: StepRecord;
   x: number;
   right: number;
 }
 
-export function shownSteps(story: Story, axis: Axis): ShownStep[] {
-  const { steps } = story,
-    shown: ShownStep[] = [];
+export function shownSteps({ steps, end }: Recording, axis: Axis): ShownStep[] {
+  const shown: ShownStep[] = [];
   let painted = -Infinity;
   for (
-    let i = Math.max(0, countUpTo(steps.start, axis.from) - 1);
-    i < steps.start.length && steps.start[i] < axis.to;
+    let i = Math.max(
+      0,
+      lastBefore(steps, axis.from, ({ start }) => start),
+    );
+    i < steps.length;
     i++
   ) {
-    const x = Math.max(axis.left, axis.x(steps.start[i])),
-      right = Math.min(axis.left + axis.width, axis.x(steps.end[i] ?? story.end));
+    const step = steps[i],
+      x = Math.max(axis.left, axis.x(step.start)),
+      right = Math.min(axis.left + axis.width, axis.x(step.end ?? end));
+    if (step.start >= axis.to) break;
     if (right < painted + 1 || right < axis.left) continue;
     painted = Math.floor(right);
-    shown.push({ i, x, right });
+    shown.push({ step, x, right });
   }
   return shown;
 }
 
-export function labelSteps(
-  context: CanvasRenderingContext2D,
-  story: Story,
-  shown: ShownStep[],
-  y: number,
-  theme: Theme,
-) {
-  const { steps } = story;
+export function labelSteps(ink: Ink, shown: ShownStep[], y: number) {
   let free = -Infinity;
-  for (const { i, x, right } of shown) {
-    const number = steps.number[i].toLocaleString(),
-      isNoted = steps.isRolledBack[i] && right - x > 110,
-      text = `${right - x > 62 ? "step " : ""}${number}${isNoted ? " rolled back" : ""}`;
-    if (
-      x < free ||
-      !label(context, text, x + 4, y, right - x < 22 ? null : right - x - 3, `12px ${theme.ui}`, theme.soft)
-    )
-      continue;
-    free = x + 12 + context.measureText(text).width;
+  for (const { step, x, right } of shown) {
+    const isNoted = step.isRolledBack && right - x > 110,
+      text = `${right - x > 62 ? "step " : ""}${step.step.toLocaleString()}${isNoted ? " rolled back" : ""}`,
+      room = right - x < 22 ? undefined : right - x - 3;
+    if (x < free || !ink.label(text, x + 4, y, { color: ink.theme.soft, room })) continue;
+    free = x + 12 + ink.width(text);
   }
 }

@@ -1,11 +1,10 @@
 // The lanes of requests: which row each one has, and how its states are drawn.
 
-import type { Theme } from "../../look/theme.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import { requestName } from "../../model/names.ts";
 import type { Story, StoryLane } from "../../model/story.ts";
 import { STATE } from "../../model/story.ts";
-import { hatch, label } from "../canvas.ts";
+import type { Ink } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 import type { Axis } from "./axis.ts";
 import type { Pattern } from "./bar.ts";
@@ -17,7 +16,6 @@ const LEAST_LANE = 10,
 type PlacedLane = [lane: StoryLane, row: number, from?: number];
 
 export class Lanes {
-  axis: Axis;
   story!: Story;
   top = 0;
   placed: PlacedLane[] = [];
@@ -25,9 +23,7 @@ export class Lanes {
   isPacked = false; // requests share rows
   numHidden = 0;
 
-  constructor(axis: Axis) {
-    this.axis = axis;
-  }
+  constructor(readonly axis: Axis) {}
 
   // A lane each while they fit; else requests share rows, one after the other, from when they first run, and rows get
   // thinner.
@@ -61,29 +57,21 @@ export class Lanes {
     this.numHidden = Math.max(0, ends.length - numRows);
   }
 
-  paint(context: CanvasRenderingContext2D, width: number, theme: Theme) {
-    const { bottom } = this;
+  paint(ink: Ink, width: number) {
+    const { bottom } = this,
+      { context, theme } = ink;
     context.save();
     context.beginPath();
     context.rect(this.axis.left - 1, this.top - 2, width, bottom - this.top + 4);
     context.clip();
-    for (const [lane, row, from] of this.placed) this.paintLane(context, lane, row, from ?? lane.at[0], theme);
+    for (const [lane, row, from] of this.placed) this.paintLane(ink, lane, row, from ?? lane.at[0]);
     context.restore();
-    if (!this.isPacked) for (const [lane, row] of this.placed) this.paintName(context, lane, row, theme);
+    if (!this.isPacked) for (const [lane, row] of this.placed) this.paintName(ink, lane, row);
     if (this.numHidden)
-      label(
-        context,
-        `and ${this.numHidden} more at a time`,
-        width - 8,
-        bottom - 8,
-        null,
-        `12px ${theme.ui}`,
-        theme.soft,
-        "right",
-      );
+      ink.label(`and ${this.numHidden} more at a time`, width - 8, bottom - 8, { color: theme.soft, align: "right" });
   }
 
-  paintLane(context: CanvasRenderingContext2D, lane: StoryLane, row: number, from: number, theme: Theme) {
+  paintLane(ink: Ink, lane: StoryLane, row: number, from: number) {
     const { axis, height } = this,
       y = this.top + row * height,
       h = Math.max(2, height - (height > 7 ? 3 : 1));
@@ -93,26 +81,17 @@ export class Lanes {
       const x = Math.max(axis.left, axis.x(lane.at[i])),
         right = Math.min(axis.x(lane.at[i + 1] ?? this.story.end), axis.left + axis.width);
       const rect = { x, y, w: Math.max(0.75, right - x), h };
-      paintState(context, rect, lane.state[i], theme);
-      if (this.isPacked && !isNamed && height > 9) isNamed = nameLane(context, lane, i, rect, theme);
+      paintState(ink, rect, lane.state[i]);
+      if (this.isPacked && !isNamed && height > 9) isNamed = nameLane(ink, lane, i, rect);
     }
   }
 
-  paintName(context: CanvasRenderingContext2D, lane: StoryLane, row: number, theme: Theme) {
-    const { height } = this;
-    label(
-      context,
-      requestName(lane.id),
-      this.axis.left - 6,
-      this.top + row * height + (height - 3) / 2 + 0.5,
-      null,
-      `700 12px ${theme.ui}`,
-      theme.ink,
-      "right",
-    );
+  paintName(ink: Ink, lane: StoryLane, row: number) {
+    const y = this.top + row * this.height + (this.height - 3) / 2 + 0.5;
+    ink.label(requestName(lane.id), this.axis.left - 6, y, { weight: 700, align: "right" });
   }
 
-  paintRing(context: CanvasRenderingContext2D, request: number, color: string, dash: number[] = []) {
+  paintRing({ context }: Ink, request: number, color: string, dash: number[] = []) {
     const found = this.placed.find(([lane]) => lane.id === request);
     if (!found) return;
     const { axis } = this,
@@ -160,9 +139,9 @@ function rowFor(ends: number[], lane: StoryLane, from: number, end: number) {
 }
 
 // Its letter, in the first stretch that has room for it.
-function nameLane(context: CanvasRenderingContext2D, lane: StoryLane, i: number, { x, y, w, h }: Rect, theme: Theme) {
+function nameLane(ink: Ink, lane: StoryLane, i: number, { x, y, w, h }: Rect) {
   if (lane.state[i] !== STATE.waiting && lane.state[i] !== STATE.decode) return false;
-  return label(context, requestName(lane.id), x + 3, y + h / 2 + 0.5, w - 4, `700 12px ${theme.ui}`, theme.ink);
+  return ink.label(requestName(lane.id), x + 3, y + h / 2 + 0.5, { weight: 700, room: w - 4 });
 }
 
 // Pale hues, for a state is no alarm; and a pattern each, so that none is known by its hue alone: waiting is hollow,
@@ -173,8 +152,9 @@ const STATE_HUES: Record<number, string> = {
   [STATE.preempted]: "#c9a25a",
 };
 
-function paintState(context: CanvasRenderingContext2D, rect: Rect, state: number, theme: Theme) {
-  const { x, y, w, h } = rect,
+function paintState(ink: Ink, rect: Rect, state: number) {
+  const { context, theme } = ink,
+    { x, y, w, h } = rect,
     hue = STATE_HUES[state];
   context.save();
   context.strokeStyle = context.fillStyle = hue ?? theme.soft;
@@ -186,37 +166,37 @@ function paintState(context: CanvasRenderingContext2D, rect: Rect, state: number
     context.globalAlpha = theme.isDark ? 0.75 : 0.6;
     context.fillRect(x, y, w, h);
   } else if (state === STATE.prefill) {
-    tint(context, rect);
-    hatch(context, rect, hue, 4, 1.6);
-    frame(context, rect);
+    tint(ink, rect);
+    ink.hatch(rect, hue, 4, 1.6);
+    frame(ink, rect);
   } else if (state === STATE.preempted) {
-    tint(context, rect);
-    hatch(context, rect, hue, 6, 1);
-    hatch(context, rect, hue, 6, 1, true);
+    tint(ink, rect);
+    ink.hatch(rect, hue, 6, 1);
+    ink.hatch(rect, hue, 6, 1, true);
     context.setLineDash([3, 2]);
-    frame(context, rect);
+    frame(ink, rect);
   } else {
     if (state === STATE.loading)
       for (let dot = x + 2; dot < x + w - 1; dot += 5) context.fillRect(dot, y + h / 2 - 1, 2, 2);
     context.setLineDash([2, 2]);
-    frame(context, rect);
+    frame(ink, rect);
   }
   context.restore();
 }
 
-function tint(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
+function tint({ context }: Ink, { x, y, w, h }: Rect) {
   context.globalAlpha = 0.28;
   context.fillRect(x, y, w, h);
   context.globalAlpha = 1;
 }
 
-function frame(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
+function frame({ context }: Ink, { x, y, w, h }: Rect) {
   if (w > 3 && h > 3) context.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
 }
 
 export function legend(): Pattern[] {
   return (["waiting", "prefill", "decode", "preempted"] as const).map((name) => ({
     name,
-    paint: (context, rect, theme) => paintState(context, rect, STATE[name], theme),
+    paint: (ink, rect) => paintState(ink, rect, STATE[name]),
   }));
 }

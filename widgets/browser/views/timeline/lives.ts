@@ -1,10 +1,9 @@
 // A stretch of a block's life as a band: hue shows content, border and hatch show state, letters are owners.
 
 import { hueOf, LOST_HUE } from "../../look/palette.ts";
-import type { Theme } from "../../look/theme.ts";
 import { contentName, requestName } from "../../model/names.ts";
 import { LIFE, NO_OWNER, SHARED } from "../../model/story.ts";
-import { hatch, label } from "../canvas.ts";
+import type { Ink } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 import type { Pattern } from "./bar.ts";
 
@@ -20,37 +19,25 @@ interface Life {
 
 // A stretch of a block's life. In use: solid. Not full yet: grey stripes. Freed but cached: pale, dashed. Lost:
 // vermilion hatch.
-export function paintLife(
-  context: CanvasRenderingContext2D,
-  rect: Rect,
-  { life, content, isHashed, owner, refs, isSame }: Life,
-  theme: Theme,
-) {
-  const { x, y, w, h } = rect,
-    isLive = life !== LIFE.cached;
-  context.save();
-  if (isHashed) {
-    context.globalAlpha = (theme.isDark ? 0.62 : 0.55) * (isLive ? 1 : 0.4);
-    context.fillStyle = content >= 0 ? hueOf(content) : theme.soft;
-    context.fillRect(x, y, w, h);
-  } else {
+export function paintLife(ink: Ink, rect: Rect, stretch: Life) {
+  const { context, theme } = ink,
+    { x, y, w, h } = rect,
+    { life, content, isHashed } = stretch,
+    color = content >= 0 ? hueOf(content) : theme.soft;
+  if (isHashed) ink.fill(x, y, w, h, color, (theme.isDark ? 0.62 : 0.55) * (life === LIFE.cached ? 0.4 : 1));
+  else {
     context.globalAlpha = 0.35;
-    hatch(context, rect, theme.ink, 5, 1.4);
+    ink.hatch(rect, theme.ink, 5, 1.4);
+    context.globalAlpha = 1;
   }
-  context.globalAlpha = 1;
-  if (life === LIFE.lost) hatch(context, rect, LOST_HUE, 7, 2.5);
-  if (h > 4) paintEdges(context, rect, { isLive, life, refs }, theme);
-  context.restore();
-  if (h > 9) paintWords(context, rect, { content, owner, refs, life, isLive, isSame }, theme);
+  if (life === LIFE.lost) ink.hatch(rect, LOST_HUE, 7, 2.5);
+  if (h > 4) paintEdges(ink, rect, stretch);
+  if (h > 9) paintWords(ink, rect, stretch);
 }
 
 // Shared blocks have a second line below, as on a map a road with more lanes.
-function paintEdges(
-  context: CanvasRenderingContext2D,
-  { x, y, w, h }: Rect,
-  { isLive, life, refs }: Pick<Life, "life" | "refs"> & { isLive: boolean },
-  theme: Theme,
-) {
+function paintEdges({ context, theme }: Ink, { x, y, w, h }: Rect, { life, refs }: Life) {
+  const isLive = life !== LIFE.cached;
   context.fillStyle = life === LIFE.lost ? LOST_HUE : isLive ? theme.ink : theme.soft;
   const dash = isLive ? w : 4;
   for (let at = x; at < x + w; at += isLive ? w : 7) {
@@ -62,39 +49,26 @@ function paintEdges(
   if (isLive && w > 2) context.fillRect(x, y, 1, h);
 }
 
-function paintWords(
-  context: CanvasRenderingContext2D,
-  { x, y, w, h }: Rect,
-  { content, owner, refs, life, isLive, isSame }: Omit<Life, "isHashed"> & { isLive: boolean },
-  theme: Theme,
-) {
-  const who = owner === SHARED ? `×${refs}` : owner === NO_OWNER ? "" : requestName(owner),
+function paintWords(ink: Ink, { x, y, w, h }: Rect, { content, owner, refs, life, isSame }: Life) {
+  const { theme } = ink,
+    isLive = life !== LIFE.cached,
+    who = owner === SHARED ? `×${refs}` : owner === NO_OWNER ? "" : requestName(owner),
     name = content < 0 || isSame ? "" : contentName(content);
-  const font = `600 12px ${theme.ui}`,
-    color = isLive ? theme.ink : theme.soft;
   const words = [name, isLive ? who : isSame ? "" : "freed"].filter(Boolean).join(" ");
-  context.font = font;
-  const text = [words, name].find((one) => one && context.measureText(one).width <= w - 6);
+  ink.font({ weight: 600 });
+  const text = [words, name].find((one) => one && ink.width(one) <= w - 6);
   if (!text) return;
-  if (life === LIFE.lost) {
-    context.fillStyle = theme.paper;
-    context.fillRect(x + 2, y + 1, context.measureText(text).width + 4, h - 2);
-  }
-  label(context, text, x + 4, y + h / 2 + 0.5, null, font, color);
+  if (life === LIFE.lost) ink.fill(x + 2, y + 1, ink.width(text) + 4, h - 2, theme.paper);
+  ink.label(text, x + 4, y + h / 2 + 0.5, { weight: 600, color: isLive ? theme.ink : theme.soft });
 }
 
 export function legend(): Pattern[] {
-  const life = (name: string, parts: Partial<Life>): Pattern => ({
-    name,
-    isOfBlocks: true,
-    paint: (context, rect, theme) =>
-      paintLife(
-        context,
-        { ...rect, h: rect.h },
-        { life: LIFE.live, content: -1, isHashed: false, owner: NO_OWNER, refs: 1, isSame: true, ...parts },
-        theme,
-      ),
-  });
+  const plain = { life: LIFE.live, content: -1, isHashed: false, owner: NO_OWNER, refs: 1, isSame: true },
+    life = (name: string, parts: Partial<Life>): Pattern => ({
+      name,
+      isOfBlocks: true,
+      paint: (ink, rect) => paintLife(ink, rect, { ...plain, ...parts }),
+    });
   return [
     life("in use, not hashed", {}),
     life("hashed", { isHashed: true, content: 0 }),

@@ -1,10 +1,10 @@
 // The rows of blocks: a row per block while all fit, else several blocks a row, drawn by how many of them are held.
 
-import type { Theme } from "../../look/theme.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import type { Story } from "../../model/story.ts";
 import { LIFE } from "../../model/story.ts";
-import { hatch } from "../canvas.ts";
+import type { Ink } from "../canvas.ts";
+import type { Rect } from "../view.ts";
 import type { Axis } from "./axis.ts";
 
 export const IDLE = 16; // the line that counts the blocks without a row
@@ -66,28 +66,11 @@ export function busiest(rows: Rows, story: Story, first: number, moment: number)
   return row.find((id) => story.bands[id] && story.lifeAt(id, moment).life !== LIFE.free) ?? row[0];
 }
 
-interface DensityRow {
-  held: Int32Array;
-  cached: Int32Array;
-  left: number;
-  offset: number;
-  columns: number;
-  y: number;
-  h: number;
-  perRow: number;
-}
-
 // A row stands for many blocks: the darker, the more of them are held; the striped part is freed and still cached.
-export function paintDensity(
-  context: CanvasRenderingContext2D,
-  story: Story,
-  axis: Axis,
-  { top, places, perRow, numRows, height }: Rows,
-  theme: Theme,
-) {
-  const columns = Math.ceil(axis.width);
-  const held = new Int32Array((columns + 1) * numRows),
-    cached = new Int32Array((columns + 1) * numRows);
+export function paintDensity(ink: Ink, story: Story, axis: Axis, { top, places, perRow, numRows, height }: Rows) {
+  const columns = Math.ceil(axis.width),
+    held = new Int32Array((columns + 1) * numRows),
+    cached = held.slice();
   const columnOf = (moment: number) => Math.max(0, Math.min(columns, Math.floor((moment - axis.from) * axis.perEvent)));
   for (const id in story.bands) {
     const band = story.bands[id],
@@ -99,50 +82,32 @@ export function paintDensity(
       sums[row + columnOf(band.at[i + 1] ?? story.end)] -= 1;
     }
   }
-  for (let row = 0; row < numRows; row++)
-    paintDensityRow(
-      context,
-      {
-        held,
-        cached,
-        left: axis.left,
-        offset: row * (columns + 1),
-        columns,
-        y: top + row * height,
-        h: Math.max(1, height - 0.5),
-        perRow,
-      },
-      theme,
-    );
+  for (let row = 0; row < numRows; row++) {
+    const rect = { x: axis.left, y: top + row * height, w: columns, h: Math.max(1, height - 0.5) },
+      [from, to] = [row * (columns + 1), (row + 1) * (columns + 1)];
+    paintDensityRow(ink, rect, held.subarray(from, to), cached.subarray(from, to), perRow);
+  }
 }
 
-function paintDensityRow(
-  context: CanvasRenderingContext2D,
-  { held, cached, left, offset, columns, y, h, perRow }: DensityRow,
-  theme: Theme,
-) {
+// held, cached: by how many more at each pixel than at the one before.
+function paintDensityRow(ink: Ink, { x, y, w, h }: Rect, held: Int32Array, cached: Int32Array, perRow: number) {
   let numHeld = 0,
     numCached = 0,
     from = 0,
     shown = 0;
   const flush = (to: number) => {
-    if (shown >> 3) {
-      context.globalAlpha = 0.15 + (0.7 * (shown >> 3)) / 8;
-      context.fillStyle = theme.ink;
-      context.fillRect(left + from, y, to - from, h);
-    }
-    context.globalAlpha = 1;
-    if (shown & 7) hatch(context, { x: left + from, y, w: to - from, h }, theme.soft, 10 - (shown & 7), 1);
+    if (shown >> 3) ink.fill(x + from, y, to - from, h, ink.theme.ink, 0.15 + (0.7 * (shown >> 3)) / 8);
+    if (shown & 7) ink.hatch({ x: x + from, y, w: to - from, h }, ink.theme.soft, 10 - (shown & 7), 1);
     from = to;
   };
-  for (let column = 0; column < columns; column++) {
-    numHeld += held[offset + column];
-    numCached += cached[offset + column];
+  for (let column = 0; column < w; column++) {
+    numHeld += held[column];
+    numCached += cached[column];
     const now = (Math.ceil((8 * numHeld) / perRow) << 3) | Math.ceil((6 * numCached) / perRow);
     if (now !== shown) {
       flush(column);
       shown = now;
     }
   }
-  flush(columns);
+  flush(w);
 }

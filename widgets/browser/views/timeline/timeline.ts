@@ -1,8 +1,7 @@
 // The run as a score: steps, a tick per event on the line of its topic, a lane per request, and a band per block. Drag
 // to scrub.
 
-import { element, targetOf, write } from "../../look/element.ts";
-import type { Theme } from "../../look/theme.ts";
+import { element, takeKey, targetOf, write } from "../../look/element.ts";
 import { TOPIC_NAMES } from "../../model/event_rows.ts";
 import { requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
@@ -12,8 +11,8 @@ import type { Side } from "../../model/side.ts";
 import type { Story } from "../../model/story.ts";
 import { STATE_NAMES, storyOf } from "../../model/story.ts";
 import { aboutOf, Mentioned } from "../about.ts";
-import { hatch, label } from "../canvas.ts";
-import type { CsvRow, PaintMoment, Size, Subject, ViewHost } from "../view.ts";
+import type { Ink } from "../canvas.ts";
+import type { CsvRow, PaintMoment, Subject, ViewHost } from "../view.ts";
 import { eventOf, moveToMoment } from "../view.ts";
 import { Bands, rowsOfBlocks } from "./bands.ts";
 import type { TimeBar } from "./bar.ts";
@@ -40,8 +39,6 @@ export function create(stage: ViewHost, side: Side) {
 }
 
 class Timeline {
-  stage: ViewHost;
-  side: Side;
   moment = 0;
   selection: Selection | null = null;
   marked: number[] = [];
@@ -50,7 +47,7 @@ class Timeline {
   element = element("div", "le-timeline");
   board: Board;
   bar: TimeBar;
-  density = element("span", "le-time-density");
+  density = element("span", "le-time-density le-clip");
   scene!: Scene;
   news?: string;
   lanes: Lanes;
@@ -58,19 +55,20 @@ class Timeline {
   redrawTimer = 0;
   drawnAt = 0;
 
-  constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.board = new Board("le-timeline-canvas", "Timeline: the moment that is shown, in events", {
-      paintAll: (context, size) => this.paintAll(context, size),
-      paintOverlay: (context, size) => this.paintOverlay(context, size),
+  constructor(
+    readonly stage: ViewHost,
+    readonly side: Side,
+  ) {
+    this.board = new Board(stage, {
+      paintAll: (ink) => this.paintAll(ink),
+      paintOverlay: (ink) => this.paintOverlay(ink),
       moveTo: (moment) => moveToMoment(stage, side, moment),
     });
     this.lanes = new Lanes(this.board.axis);
     this.bands = new Bands(this.board.axis);
     this.bar = timeBar(stage, side, this.board, () => this.moment, [...laneLegend(), ...lifeLegend()]);
-    this.bar.element.firstElementChild?.after(this.density);
     const { canvas } = this.board;
+    this.bar.element.firstElementChild?.after(this.density);
     canvas.addEventListener("keydown", (event) => this.onKey(event));
     for (const kind of ["focus", "blur"])
       canvas.addEventListener(kind, () => {
@@ -143,28 +141,20 @@ class Timeline {
 
   // -- the quiet part
 
-  paintAll(context: CanvasRenderingContext2D, { width, height }: Size) {
+  paintAll(ink: Ink) {
     const { story } = this,
-      theme = this.stage.theme;
+      { width, height } = this.board.size,
+      style = { color: ink.theme.soft, align: "right" } as const;
     this.drawnAt = performance.now();
     this.lay(story, width, height);
-    this.paintSteps(context, story, theme, height);
-    this.paintTicks(context, story, theme);
+    this.paintSteps(ink, height);
+    this.paintTicks(ink, story);
     if (this.tick > 8)
       TOPIC_NAMES.forEach((name, topic) =>
-        label(
-          context,
-          SHORT[name] ?? name,
-          this.board.axis.left - 6,
-          STEPS + 6 + topic * this.tick,
-          null,
-          `12px ${theme.ui}`,
-          theme.soft,
-          "right",
-        ),
+        ink.label(SHORT[name] ?? name, this.board.axis.left - 6, STEPS + 6 + topic * this.tick, style),
       );
-    this.lanes.paint(context, width, theme);
-    this.bands.paint(context, this.scene, width, theme);
+    this.lanes.paint(ink, width);
+    this.bands.paint(ink, this.scene, width);
     write(this.density, this.bands.meaning);
   }
 
@@ -179,23 +169,21 @@ class Timeline {
     this.bands.lay(story, top, height - top - 2);
   }
 
-  paintSteps(context: CanvasRenderingContext2D, story: Story, theme: Theme, height: number) {
-    const { axis } = this.board,
-      { steps } = story,
-      shown = shownSteps(story, axis);
-    for (const { i, x, right } of shown) {
-      context.fillStyle = theme.faint;
-      if (steps.number[i] % 2 && right - x > 1) context.fillRect(x, 0, right - x, height);
-      context.fillStyle = theme.line;
-      if (right - x > 3) context.fillRect(x, 0, 1, STEPS);
-      if (steps.isRolledBack[i]) hatch(context, { x, y: 0, w: right - x, h: this.lanesTop - 4 }, theme.soft, 5, 1);
+  paintSteps(ink: Ink, height: number) {
+    const { faint, line, soft } = ink.theme,
+      shown = shownSteps(this.side.recording, this.board.axis);
+    for (const { step, x, right } of shown) {
+      if (step.step % 2 && right - x > 1) ink.fill(x, 0, right - x, height, faint);
+      if (right - x > 3) ink.fill(x, 0, 1, STEPS, line);
+      if (step.isRolledBack) ink.hatch({ x, y: 0, w: right - x, h: this.lanesTop - 4 }, soft, 5, 1);
     }
-    labelSteps(context, story, shown, STEPS / 2 + 1, theme);
+    labelSteps(ink, shown, STEPS / 2 + 1);
   }
 
   // A mark per event on its topic's line; where many share a pixel, one.
-  paintTicks(context: CanvasRenderingContext2D, story: Story, theme: Theme) {
-    const { axis } = this.board,
+  paintTicks(ink: Ink, story: Story) {
+    const { theme } = ink,
+      { axis } = this.board,
       first = Math.max(story.start, Math.floor(axis.from)),
       last = Math.min(story.end, Math.ceil(axis.to));
     const { tick } = this,
@@ -208,24 +196,18 @@ class Timeline {
       if (pixel === drawn[topic] && axis.perEvent < 1) continue;
       drawn[topic] = pixel;
       if (x < axis.left) continue;
-      context.fillStyle = topic === 0 ? theme.line : theme.soft;
-      if (topic === 5)
-        flag(
-          context,
-          x + width / 2,
-          STEPS + 3,
-          tick * NUM_TOPICS,
-          ALARMS.has(story.recording.kind(i)) ? theme.alarm : theme.soft,
-        );
-      else context.fillRect(x, STEPS + 3 + topic * tick, width, tick > 8 ? 6 : 3);
+      const isAlarm = topic === 5 && ALARMS.has(story.recording.kind(i)),
+        color = topic === 0 ? theme.line : isAlarm ? theme.alarm : theme.soft;
+      if (topic === 5) flag(ink, x + width / 2, STEPS + 3, tick * NUM_TOPICS, color);
+      else ink.fill(x, STEPS + 3 + topic * tick, width, tick > 8 ? 6 : 3, color);
     }
   }
 
   // -- the pen and the selection
 
-  paintOverlay(context: CanvasRenderingContext2D, { width, height }: Size) {
-    const { axis, canvas } = this.board,
-      { theme } = this.stage;
+  paintOverlay(ink: Ink) {
+    const { axis, canvas, size } = this.board,
+      { context, theme } = ink;
     context.fillStyle = theme.accent;
     let drawn = -1;
     for (const i of this.marked) {
@@ -236,9 +218,9 @@ class Timeline {
     }
     const cursor = document.activeElement === canvas ? this.cursor : null,
       about = cursor?.kind === "block" ? cursor : this.selection?.kind === "block" ? this.selection : null;
-    if (cursor?.kind === "request") this.lanes.paintRing(context, Number(cursor.id), theme.ink, [4, 3]);
-    if (this.selection?.kind === "request") this.lanes.paintRing(context, Number(this.selection.id), theme.accent);
-    this.paintBlocks(context, width, about);
+    if (cursor?.kind === "request") this.lanes.paintRing(ink, Number(cursor.id), theme.ink, [4, 3]);
+    if (this.selection?.kind === "request") this.lanes.paintRing(ink, Number(this.selection.id), theme.accent);
+    this.paintBlocks(ink, size.width, about);
     if (this.selection?.kind === "event") {
       context.strokeStyle = theme.accent;
       context.lineWidth = 2;
@@ -249,18 +231,17 @@ class Timeline {
         this.tick * NUM_TOPICS + 3,
       );
     }
-    if (this.moment >= axis.from && this.moment <= axis.to) drawPen(context, axis.x(this.moment), height, theme);
-    canvas.setAttribute("aria-valuenow", String(this.moment));
-    canvas.setAttribute("aria-valuemin", String(axis.start));
-    canvas.setAttribute("aria-valuemax", String(axis.end));
-    canvas.setAttribute("aria-valuetext", [this.bar.words(this.moment), ...this.wordsOf(cursor ?? about)].join(" · "));
+    if (this.moment >= axis.from && this.moment <= axis.to) drawPen(ink, axis.x(this.moment), size.height);
+    canvas.ariaValueNow = String(this.moment);
+    canvas.ariaValueMin = String(axis.start);
+    canvas.ariaValueMax = String(axis.end);
+    canvas.ariaValueText = [this.bar.words(this.moment), ...this.wordsOf(cursor ?? about)].join(" · ");
   }
 
   // The block that is chosen, or those that the selection names.
-  paintBlocks(context: CanvasRenderingContext2D, width: number, chosen: Selection | null) {
-    const { theme } = this.stage;
-    if (chosen) this.bands.ring(context, Number(chosen.id), width, theme);
-    else for (const block of aboutOf(this.selection, this.side).block) this.bands.tag(context, block, theme);
+  paintBlocks(ink: Ink, width: number, chosen: Selection | null) {
+    if (chosen) this.bands.ring(ink, Number(chosen.id), width);
+    else for (const block of aboutOf(this.selection, this.side).block) this.bands.tag(ink, block);
   }
 
   wordsOf(subject: Selection | null) {
@@ -272,13 +253,8 @@ class Timeline {
   // -- the keyboard: down and up from the events to the lanes, and on to the blocks
 
   onKey(event: KeyboardEvent) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !this.lanes.story) return;
-    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key as "ArrowUp"];
-    if (by) this.moveCursor(by);
-    else if (event.key === "Enter") this.choose();
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+    const move = (by: number) => () => this.moveCursor(by);
+    if (this.lanes.story) takeKey(event, { ArrowUp: move(-1), ArrowDown: move(1), Enter: () => this.choose() });
   }
 
   moveCursor(by: number) {
@@ -342,12 +318,7 @@ class Timeline {
   }
 }
 
-function flag(context: CanvasRenderingContext2D, x: number, y: number, height: number, color: string) {
-  context.fillStyle = color;
-  context.fillRect(x - 0.75, y, 1.5, height);
-  context.beginPath();
-  context.moveTo(x - 4.5, y + height);
-  context.lineTo(x + 4.5, y + height);
-  context.lineTo(x, y + height - 8);
-  context.fill();
+function flag(ink: Ink, x: number, y: number, height: number, color: string) {
+  ink.fill(x - 0.75, y, 1.5, height, color);
+  ink.polygon(color, [x - 4.5, y + height], [x + 4.5, y + height], [x, y + height - 8]);
 }

@@ -1,7 +1,7 @@
 // The method that decided the shown event, and the method that emitted it; an override is shown as a difference from
 // the method that it overrides.
 
-import { element, put, targetOf, write } from "../../look/element.ts";
+import { button, element, put, takeKey, targetOf, write } from "../../look/element.ts";
 import { visible } from "../../model/hidden_text.ts";
 import type { Seam, SeamMethod, Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
@@ -26,36 +26,32 @@ function variantOf(recording: Recording, i: number) {
 }
 
 export class Code {
-  side: Side;
   selection: Selection | null = null;
   shown?: string;
   selected = 0;
   isFullText = false;
   isAtEmitter = false; // the reader follows the lines that emit, from event to event
-  element = element("section", "le-code");
   head = element("p", "le-code-head");
+  fullText = button("whole text", "", () => this.toggleFullText(), "le-code-full");
   reason = element("p", "le-code-reason");
-  methods = element("div", "le-code-methods");
-  sheet = element("pre", "le-code-sheet");
-  fullText = element("button", "le-button le-code-full", "whole text");
+  methods = element("div", "le-code-methods", { role: "tablist", ariaLabel: "Methods that had a say" });
+  sheet = element("pre", "le-code-sheet", { tabIndex: 0, role: "tabpanel" });
+  element = element(
+    "section",
+    "le-code",
+    { ariaLabel: "Code" },
+    element("div", "le-code-top le-row", {}, this.head, this.fullText),
+    this.reason,
+    this.methods,
+    this.sheet,
+  );
   moment!: number;
   seam: Seam | null = null;
   drawn?: Seam | null;
 
-  constructor(side: Side) {
-    this.side = side;
-    this.element.setAttribute("aria-label", "Code");
-    this.methods.setAttribute("role", "tablist");
-    this.methods.setAttribute("aria-label", "Methods that had a say");
+  constructor(readonly side: Side) {
     this.methods.addEventListener("click", (event) => this.click(event));
     this.methods.addEventListener("keydown", (event) => this.onKey(event));
-    this.sheet.tabIndex = 0;
-    this.sheet.setAttribute("role", "tabpanel");
-    this.fullText.type = "button";
-    this.fullText.addEventListener("click", () => this.toggleFullText());
-    const top = element("div", "le-code-top");
-    top.append(this.head, this.fullText);
-    this.element.append(top, this.reason, this.methods, this.sheet);
   }
 
   paint(moment: number) {
@@ -145,7 +141,7 @@ export class Code {
     }
     write(this.reason, method.reason);
     write(this.fullText, this.isFullText ? "difference" : "whole text");
-    this.fullText.setAttribute("aria-pressed", String(this.isFullText));
+    this.fullText.ariaPressed = String(this.isFullText);
     this.sheet.replaceChildren(
       ...(method.base && !this.isFullText ? differenceOf(method, method.base) : textOf(method)),
     );
@@ -163,11 +159,9 @@ export class Code {
   }
 
   tab(method: SeamMethod, i: number) {
-    const made = element("button", "le-code-tab");
-    made.type = "button";
-    made.setAttribute("role", "tab");
-    made.setAttribute("aria-selected", String(i === this.selected));
-    made.tabIndex = i === this.selected ? 0 : -1;
+    const isSelected = i === this.selected,
+      made = element("button", "le-code-tab", { type: "button", role: "tab", tabIndex: isSelected ? 0 : -1 });
+    made.ariaSelected = String(isSelected);
     made.append(element("code", "", nameOf(method)));
     const words = [method.is_custom ? "override" : "", method.is_emitter ? "emits" : ""].filter(Boolean).join(", ");
     if (words) made.append(element("span", "le-code-mark", words));
@@ -181,12 +175,11 @@ export class Code {
   }
 
   onKey(event: KeyboardEvent) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key as "ArrowLeft"];
-    if (!step) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.choose((this.selected + step + this.all.length) % this.all.length);
-    (this.methods.children[this.selected] as HTMLElement).focus();
+    const go = (step: number) => () => {
+      this.choose((this.selected + step + this.all.length) % this.all.length);
+      (this.methods.children[this.selected] as HTMLElement).focus();
+    };
+    takeKey(event, { ArrowRight: go(1), ArrowLeft: go(-1) });
   }
 
   choose(i: number) {
@@ -245,14 +238,14 @@ function litOf({ emits_at }: SeamMethod, line: number | null) {
 }
 
 function caption(text: string, className = "") {
-  return element("span", `le-code-caption ${className}`, text);
+  return element("span", `le-code-caption le-fine ${className}`, text);
 }
 
 function lineOf(sign: string, number: string | number, coloured: PythonPiece[], className: string) {
   const made = element("span", `le-code-line ${className}`),
     words = element("span", "le-code-words");
-  if (className.includes("le-code-lit")) made.setAttribute("aria-current", "true");
-  made.append(element("span", "le-code-number", number), element("span", "le-code-sign", sign), words);
+  if (className.includes("le-code-lit")) made.ariaCurrent = "true";
+  made.append(element("span", "le-code-number le-fine", number), element("span", "le-code-sign", sign), words);
   for (const [text, kind] of coloured) words.append(kind ? element("span", `le-py-${kind}`, text) : text);
   return made;
 }

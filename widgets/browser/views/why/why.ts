@@ -1,7 +1,7 @@
 // The Why? view: the question, the answer, and the chain of events that caused it; each link leads to its moment.
 // Beside them the code that decided the shown event.
 
-import { element, targetOf, write } from "../../look/element.ts";
+import { button, element, takeKey, targetOf, write } from "../../look/element.ts";
 import type { Answer, AnswerLink, AskedSubject, Selection } from "../../model/payloads.ts";
 import type { Side } from "../../model/side.ts";
 import { keep } from "../pieces.ts";
@@ -21,20 +21,18 @@ export function create(stage: ViewHost, side: Side) {
 }
 
 class WhyDrawer {
-  stage: ViewHost;
-  side: Side;
-  selection: Selection | null;
   asked = 0;
   known?: string;
-  element = element("section", "le-why");
-  questions = element("div", "le-why-questions");
+  questions = element("div", "le-why-questions", { role: "group", ariaLabel: "Questions to ask" });
   heading = element("h4", "le-why-question");
-  again = element("button", "le-button le-why-again");
-  answer = element("p", "le-why-answer");
+  again = button("", "", () => this.question && void this.ask(this.question), "le-why-again");
+  answer = element("p", "le-why-answer", { role: "status" });
   names = element("p", "le-why-names"); // what the engine itself calls the requests
   chain = element("ol", "le-why-chain");
-  sheet = element("div", "le-why-sheet");
-  code: Code;
+  sheet = element("div", "le-why-sheet", {}, this.heading, this.again, this.answer, this.names, this.chain);
+  code = new Code(this.side);
+  columns = element("div", "le-why-columns", {}, this.sheet, this.code.element);
+  element = element("section", "le-why", { ariaLabel: "Why?" }, this.questions, this.columns);
   offered?: Question[];
   preferred?: string | null;
   question: Question | null = null; // whose answer can be asked for again
@@ -42,27 +40,16 @@ class WhyDrawer {
   askedIn?: string; // the recording
   patience?: number;
   links!: AnswerLink[] | null;
+  selection = this.stage.selection;
 
-  constructor(stage: ViewHost, side: Side) {
-    this.stage = stage;
-    this.side = side;
-    this.selection = stage.selection;
-    this.element.setAttribute("aria-label", "Why?");
-    this.questions.setAttribute("role", "group");
-    this.questions.setAttribute("aria-label", "Questions to ask");
+  constructor(
+    readonly stage: ViewHost,
+    readonly side: Side,
+  ) {
+    this.again.hidden = true;
     this.questions.addEventListener("click", (event) => this.onQuestion(event));
-    Object.assign(this.again, { type: "button", hidden: true });
-    this.again.addEventListener("click", () => {
-      if (this.question) void this.ask(this.question);
-    });
-    this.answer.setAttribute("role", "status");
     this.chain.addEventListener("click", (event) => this.onLink(event));
     this.element.addEventListener("keydown", (event) => this.onKey(event));
-    this.sheet.append(this.heading, this.again, this.answer, this.names, this.chain);
-    this.code = new Code(side);
-    const columns = element("div", "le-why-columns");
-    columns.append(this.sheet, this.code.element);
-    this.element.append(this.questions, columns);
     this.showNothing();
   }
 
@@ -124,15 +111,9 @@ class WhyDrawer {
         signature: text,
         text,
       })),
-      () => this.chip(),
+      () => element("button", "le-button le-why-ask", { type: "button" }),
       (chip, { text }) => write(chip, text),
     );
-  }
-
-  chip() {
-    const made = element("button", "le-button le-why-ask");
-    made.type = "button";
-    return made;
   }
 
   onQuestion(event: MouseEvent) {
@@ -198,7 +179,7 @@ class WhyDrawer {
 
   wait({ text }: Question) {
     this.show(text, "Asking …", []);
-    this.sheet.setAttribute("aria-busy", "true");
+    this.sheet.ariaBusy = "true";
     this.patience = setTimeout(
       () => write(this.answer, "The kernel is busy with something else: the answer comes when it is free."),
       BUSY_MS,
@@ -225,7 +206,7 @@ class WhyDrawer {
 
   show(question: string, answer: string, links: AnswerLink[], names = "") {
     clearTimeout(this.patience);
-    this.sheet.removeAttribute("aria-busy");
+    this.sheet.ariaBusy = null;
     write(this.heading, question);
     write(this.answer, answer);
     write(this.names, names);
@@ -245,21 +226,19 @@ class WhyDrawer {
   }
 
   item(link: AnswerLink, hasSeam: boolean) {
-    const made = element("li", "le-why-item"),
-      button = element("button", "le-why-link");
-    button.type = "button";
-    button.append(element("span", "le-why-number", link.event_number === null ? "start" : String(link.event_number)));
-    const change = element(
-      "span",
-      "le-why-change",
-      link.change ? (link.change > 0 ? `+${link.change}` : `−${-link.change}`) : "",
-    );
-    button.append(change, element("span", "le-why-sentence", link.sentence));
-    button.title =
-      link.event_number === null
-        ? "show the beginning of the recording"
-        : `show the moment after event ${link.event_number}`;
-    made.append(button);
+    const { change = 0, event_number: number, sentence } = link,
+      button = element(
+        "button",
+        "le-why-link",
+        {
+          type: "button",
+          title: number === null ? "show the beginning of the recording" : `show the moment after event ${number}`,
+        },
+        element("span", "le-why-number le-fine", number === null ? "start" : String(number)),
+        element("span", "le-why-change", change ? (change > 0 ? `+${change}` : `−${-change}`) : ""),
+        element("span", "le-why-sentence", sentence),
+      ),
+      made = element("li", "le-why-item", {}, button);
     if (hasSeam) made.append(seamLine(link));
     return made;
   }
@@ -267,10 +246,8 @@ class WhyDrawer {
   markHere() {
     if (!this.links) return;
     this.links.forEach((link, i) => {
-      const button = this.chain.children[i].firstElementChild as Element,
-        isHere = this.isAboutThis && this.stage.sides[link.side || 0]?.moment === link.moment;
-      if (isHere) button.setAttribute("aria-current", "true");
-      else button.removeAttribute("aria-current");
+      const isHere = this.isAboutThis && this.stage.sides[link.side || 0]?.moment === link.moment;
+      (this.chain.children[i].firstElementChild as Element).ariaCurrent = isHere ? "true" : null;
     });
   }
 
@@ -282,19 +259,16 @@ class WhyDrawer {
   }
 
   onKey(event: KeyboardEvent) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key as "ArrowDown"];
     const buttons = [...this.chain.querySelectorAll<HTMLElement>(".le-why-link")],
-      at = buttons.indexOf(document.activeElement as HTMLElement);
-    if (!step || !buttons.length) return;
-    event.preventDefault();
-    event.stopPropagation();
-    buttons[Math.min(buttons.length - 1, Math.max(0, at + step))].focus();
+      at = buttons.indexOf(document.activeElement as HTMLElement),
+      go = (step: number) => () => buttons[Math.min(buttons.length - 1, Math.max(0, at + step))].focus();
+    if (buttons.length) takeKey(event, { ArrowDown: go(1), ArrowUp: go(-1) });
   }
 }
 
 function seamLine({ seam, reason, place }: AnswerLink) {
-  const line = element("div", "le-why-seam");
-  line.append(element("code", "", seam), element("span", "", reason ? ` ${reason}` : ""));
+  const words = element("span", "", reason ? ` ${reason}` : ""),
+    line = element("div", "le-why-seam le-fine", {}, element("code", "", seam), words);
   if (place) line.append(element("span", "le-why-place", ` ${place}`));
   return line;
 }
