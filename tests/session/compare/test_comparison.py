@@ -244,7 +244,7 @@ def test_a_lab_that_was_stepped_by_itself_waits_for_the_other(pair: Comparison) 
 
 def test_an_error_of_one_side_does_not_hold_up_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = bug("nano-vllm-71")
-    with labengine.compare(*(column.parts for column in scenario.columns), num_blocks=16, block_size=4) as pair:
+    with labengine.compare(*(column.all_parts for column in scenario.columns), num_blocks=16, block_size=4) as pair:
         pair.add(token_ids=range(4), max_tokens=3)
         pair.step()
         with pytest.raises(AssertionError) as raised:

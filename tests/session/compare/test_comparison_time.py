@@ -70,7 +70,7 @@ def test_steps_that_nobody_recorded_are_refused_and_the_view_stays(pair: Compari
 
 def test_a_side_that_took_fewer_steps_is_shown_at_its_end() -> None:
     scenario = bug("nano-vllm-71")
-    with labengine.compare(*(column.parts for column in scenario.columns), num_blocks=16, block_size=4) as pair:
+    with labengine.compare(*(column.all_parts for column in scenario.columns), num_blocks=16, block_size=4) as pair:
         pair.add(token_ids=range(4), max_tokens=3)
         pair.step()
         with pytest.raises(AssertionError):

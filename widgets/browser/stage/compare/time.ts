@@ -4,9 +4,9 @@
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
 import { requestName } from "../../model/names.ts";
+import { Axis } from "../../views/axis.ts";
 import type { Ink } from "../../views/canvas.ts";
 import { Picture } from "../../views/canvas.ts";
-import { Axis } from "../../views/timeline/axis.ts";
 import type { PairStage } from "../stage.ts";
 import { CaptionLanes } from "./time_lanes.ts";
 

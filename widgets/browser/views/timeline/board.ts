@@ -3,10 +3,10 @@ import { lastBefore } from "../../model/arrays.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { StepRecord } from "../../model/steps.ts";
+import { Axis } from "../axis.ts";
 import type { Ink } from "../canvas.ts";
 import { Picture } from "../canvas.ts";
 import type { Subject, ViewHost } from "../view.ts";
-import { Axis } from "./axis.ts";
 
 const ZOOM = 1.6;
 

@@ -4,9 +4,9 @@ import { countUpTo } from "../../model/arrays.ts";
 import { requestName } from "../../model/names.ts";
 import type { Story, StoryLane } from "../../model/story.ts";
 import { STATE } from "../../model/story.ts";
+import type { Axis } from "../axis.ts";
 import type { Ink } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import type { Axis } from "./axis.ts";
 import type { Pattern } from "./bar.ts";
 
 const LEAST_LANE = 10,

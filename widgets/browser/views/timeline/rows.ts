@@ -3,9 +3,9 @@
 import { countUpTo } from "../../model/arrays.ts";
 import type { Story } from "../../model/story.ts";
 import { LIFE } from "../../model/story.ts";
+import type { Axis } from "../axis.ts";
 import type { Ink } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import type { Axis } from "./axis.ts";
 
 export const IDLE = 16; // the line that counts the blocks without a row
 const LEAST_ROW = 4;
