@@ -290,6 +290,10 @@ class SamplingKeywords(TypedDict, total=False):
     skip_reading_prefix_cache: bool
 
 
+CUTS = ("temperature", "top_k", "top_p")
+"""The fields of SamplingParams that change how likely a token is to be drawn."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How one request picks its tokens and when it stops.
@@ -328,7 +332,7 @@ class SamplingParams:
             self._refuse_sampling()
 
     def _refuse_sampling(self) -> None:
-        for name in ("temperature", "top_k", "top_p", "seed"):
+        for name in (*CUTS, "seed"):
             if getattr(self, name) is not None and (name != "temperature" or self.temperature):
                 raise ConfigError(
                     f"beams={self.beams} searches for the likeliest text, nothing is drawn: leave {name} out"

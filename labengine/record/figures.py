@@ -1,4 +1,4 @@
-"""The figures of a run, counted once for charts, costs and `lab.stats()`: what its events add up to.
+"""The figures of a run, counted once for scenarios, comparisons, searches and `lab.stats()`: what its events add up to.
 
 Blocks in use are no sum: they are those that are not in the free queue, as the fold has it (`Fold.num_used_blocks`).
 """

@@ -33,6 +33,7 @@ for overlap in (True, False):
 """Two mixed steps, with the graphs between layers, and decodes. In a process of its own: all of torch is stood in."""
 
 
+@pytest.mark.journey
 def test_a_step_is_launched_before_the_tokens_of_the_one_before_are_read(tiny_llama: Path) -> None:
     """With overlap, and not without; the last two decodes."""
     path = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")])

@@ -71,6 +71,7 @@ def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str, nam
     return passed
 
 
+@pytest.mark.journey
 @pytest.mark.timeout(900)
 def test_interpreted(project_root: Path) -> None:
     passed = run_cases(project_root, *CASES, *GRAPHS, interpreted=True, only="not sweep", names=SAMPLE)

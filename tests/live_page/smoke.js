@@ -34,7 +34,7 @@ def peak_and_after(num_tokens, block_size, num_copies):
     while True:
         pass
 checked = str(looping.check(peak_and_after))
-finding = str(labengine.find(labengine.bug("nano-vllm-71").column("PR 71").parts, "nano-vllm", seconds=5, workers=1))
+finding = str(labengine.find(labengine.bug("nano-vllm-71").column("PR 71").all_parts, "nano-vllm", seconds=5, workers=1))
 try:
     labengine.ModelRunner
     runner = ""

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from checkout import ROOT
 from tools.site import live_page as site
 from waiting import PATIENCE
 
 
+@pytest.mark.journey
 def test_a_lab_steps_runs_and_answers(tmp_path: Path) -> None:
     site.copy_pyodide(tmp_path / "pyodide")
     site.write_packages(tmp_path / "labengine.zip")
@@ -24,6 +27,6 @@ def test_a_lab_steps_runs_and_answers(tmp_path: Path) -> None:
     assert found["why"].startswith("Why is #0 free?") and "Scheduler." in found["why"], "with the method that decided"
     assert found["runner"].startswith("labengine.ModelRunner needs torch, ")
     assert "does not end" in found["checked"]
-    assert found["finding"].startswith("nano-vllm-2025-07 + PR 71 breaks a rule (slot)")
+    assert found["finding"].startswith("nano-vllm-2025-07 + AppendsWhenFull breaks a rule (slot)")
     figures = {name: found[name] for name in ("platform", "used", "finished", "violations", "verdict")}
     assert figures == {"platform": "emscripten", "used": 5, "finished": 2, "violations": 0, "verdict": True}

@@ -129,7 +129,7 @@ def test_a_bug_is_patched_back_and_is_clean(notebook: Notebook) -> None:
     assert "as it was: " in printed and "(slot" in printed
     assert "with your num_missing_blocks: no violation" in printed
     comparison = opened(notebook)
-    assert isinstance(comparison.left, Lab) and comparison.left.parts.name == "nano-vllm-2025-07 + PR 71"
+    assert isinstance(comparison.left, Lab) and comparison.left.parts.name == "nano-vllm-2025-07 + AppendsWhenFull"
     assert [snapshot.step for snapshot in comparison.snapshots] == [3, 3]
     assert len(notebook.value("%lab step")) == 2, "and it goes on from there"
 

@@ -65,6 +65,7 @@ print("search", labengine.find("labengine", seconds=1, max_workloads=1, workers=
 """
 
 
+@pytest.mark.journey
 def test_a_simulated_lab_does_everything(tmp_path: Path) -> None:
     printed = run_without_extras("-c", f"folder = {str(tmp_path)!r}\n{SIMULATED}")
     assert "search ('rule', 'raises'" in printed

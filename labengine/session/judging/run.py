@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labengine.config import ConfigError, SamplingParams, shown
+from labengine.config import CUTS, ConfigError, SamplingParams, shown
 from labengine.core.step_plan import UNSAMPLED
 from labengine.engine.sources import model_path
 from labengine.record.violation import Violation
@@ -112,7 +112,7 @@ def _refuse_other_model(one: JudgedRun, other: JudgedRun) -> None:
 
 def _other_sampling(one: JudgedRun, other: JudgedRun) -> str | None:
     """Return the first setting that differs; a seed counts where tokens are drawn."""
-    for name in ("temperature", "top_k", "top_p"):
+    for name in CUTS:
         values = getattr(one.sampling, name), getattr(other.sampling, name)
         if values[0] != values[1]:
             return f"{name} {values[0]} and {values[1]}"
