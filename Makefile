@@ -6,7 +6,7 @@
 #   TESTS=tests/session      what make test and make test-all run: files or folders, by default all
 #   CHOICE="not sweep and not journey"  which tests make test and make costs choose, by their marks
 #   WORKERS=3                processes that the tests are spread over; by default one more than there are cores
-#   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
+#   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt again
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   SITE=/path/to/folder     where make site writes
 #   SITE_FLAGS=--without-model  a site whose page has the simulated model only
@@ -43,10 +43,10 @@ MADE_IN := $(shell cat $(STAMP) 2>/dev/null)
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 export CHROMIUM
-# Where the machine forbids bytecode files, each kernel and each test process compiles torch and JupyterLab anew.
+# Where the machine forbids bytecode files, each kernel and each test process compiles torch and JupyterLab again.
 export PYTHONDONTWRITEBYTECODE :=
 
-# An environment works only in the folder it was made in: a copied or moved one is made anew.
+# An environment works only in the folder it was made in: a copied or moved one is made again.
 ifneq ($(MADE_IN),$(CURDIR))
 $(shell rm -f $(STAMP))
 CLEAR := $(if $(MADE_IN),--clear)
@@ -61,20 +61,20 @@ help:
 	@echo "  make model    fetch and convert the default model    (about a minute, once)"
 	@echo "  make models   the hybrid model too, Gemma-3-270M     (another minute; the tests need it)"
 	@echo "  make browser  make sure that Chromium is there       (needed by the tests only)"
-	@echo "  make test     all tests, in a real browser too       (a quarter of an hour on two cores)"
+	@echo "  make test     cheap tests and journeys, in a real browser too  (seven minutes on two cores)"
 	@echo "                make test TESTS=tests/session runs a part"
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
-	@echo "  make costs    tests/costs.txt anew: what each test costs, and so which are too dear for make test (TESTS=... a part)"
-	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
+	@echo "  make costs    update tests/costs.txt: what each test costs, and so which are too dear for make test (TESTS=... a part)"
+	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made again (a minute)"
 	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes; the first time 200 MB)"
 	@echo "  make slides   slides.html: the lecturers' slides, one file that opens from disk (docs/lecturers.md)"
 	@echo "  make wheels   dist/: wheels with kernels for Linux, macOS and Windows, one for all else, tried without a compiler (minutes)"
 	@echo "  make gpu-cache  .gpu/: Triton's kernels compiled for an H100, without one; with a Python 3.12 (many minutes, 3 GB)"
-	@echo "  make runs     the runs of notebooks with weights, which the site shows, recorded anew (a minute)"
+	@echo "  make runs     the runs of notebooks with weights, which the site shows, recorded again (a minute)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
-	@echo "  make bundle   the browser half bundled anew, after a change in widgets/browser; make watch: after each change"
-	@echo "  make lock     constraints.txt made anew, for all platforms and Pythons"
+	@echo "  make bundle   bundle the browser half again, after a change in widgets/browser; make watch: after each change"
+	@echo "  make lock     update constraints.txt, for all platforms and Pythons"
 	@echo "  make clean    remove caches and test artefacts, keep .venv"
 
 setup: $(STAMP)
