@@ -256,6 +256,9 @@ def test_the_ring_of_a_merged_block_is_not_cut_by_its_line() -> None:
     show_view(check, "tables", [*begin(), *merging_step()])
 
 
+CUT_AT_A_WORD = "[...document.querySelectorAll('.le-tables-words')].every((one) => one.textContent.startsWith('… '))"
+"""True once the lines have heard how wide they are: a frame later than they are painted."""
+
 FREE_BESIDE_WORDS = """(words) => words.map((one) => {
   const facts = document.createRange();
   facts.selectNodeContents(one.closest(".le-tables-row").querySelector(".le-tables-facts"));
@@ -268,6 +271,7 @@ FREE_BESIDE_WORDS = """(words) => words.map((one) => {
 def test_what_a_request_says_has_the_room_beside_its_numbers() -> None:
     def check(mounted: MountedView) -> None:
         mounted.at(mounted.end)
+        mounted.page.wait_for_function(CUT_AT_A_WORD)
         places = mounted.page.eval_on_selector_all(".le-tables-words", FREE_BESIDE_WORDS)
         for said, shown, free in places:
             assert shown.startswith("… ") and f" {said}".endswith(shown[1:]), "cut between two words"
