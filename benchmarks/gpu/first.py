@@ -19,7 +19,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-rsf"
 NEEDS_THE_CARD = ("auto", "memory", "larger_gpu")
 """Words in the names of test_cuda.py's tests that take most of the memory, or measure it."""
 HYBRID = "hybrid_model"
-MEMCHECK = "padding or few_tiles or mixed_steps or only_the_plans or rotate_and_write"
+MEMCHECK = "padding or few_tiles or mixed_steps or only_the_plans or rotate_and_write or cut_rows or top_k_up_to"
 """Some tests of every kernel: under memcheck each takes ten times as long."""
 SHARE_SIDE_BY_SIDE = 0.7
 """Of the budget; what is left belongs to the stages that need the card alone."""
@@ -45,6 +45,7 @@ def side_by_side(brought: Brought) -> list[Stage]:
     return [
         Stage("kernels: attention", tests(*cases("attention"), workers=5), 200),
         Stage("kernels: ops", tests(*cases("ops"), workers=2), 200),
+        Stage("kernels: sampler", tests(*cases("sampler"), workers=4), 200),
         Stage("kernels: models", tests(*cases("model", "ops_models")), 200),
         Stage("sampler", tests("tests/engine/test_sampler.py", "-m", "gpu"), 120),
         Stage("labs and graphs", tests(*labs, "-m", "gpu", "-k", sharing, workers=4), 240, fa3),
@@ -54,7 +55,7 @@ def side_by_side(brought: Brought) -> list[Stage]:
         Stage(
             "memcheck",
             (sanitizer or "", "--tool", "memcheck", "--error-exitcode", "9",
-             *tests(*cases("attention", "ops"), "-m", "not sweep", "-k", MEMCHECK)),
+             *tests(*cases("attention", "ops", "sampler"), "-m", "not sweep", "-k", MEMCHECK)),
             150,
             # Each tensor in an allocation of its own: a read behind its end is seen.
             {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},

@@ -15,6 +15,7 @@ import torch
 from standin_driver import GPUS, compiling
 from torch.nn.functional import silu
 
+from labengine.engine import triton_sampler
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.triton import TritonAttention, try_kernels
 from labengine.engine.modules import OffsetRMSNorm, RMSNorm
@@ -36,6 +37,7 @@ class Sizes:
     heads: Heads
     hidden: int
     intermediate: int
+    vocabulary: int
     norm: type[RMSNorm] = RMSNorm
     has_head_norms: bool = False
     activation: Activation = silu
@@ -54,28 +56,32 @@ class Sizes:
 
 
 GEMMA = {"norm": OffsetRMSNorm, "has_head_norms": True, "activation": gelu_tanh}
-TINY = ((6, 2, 16), 48, 80)
+TINY = ((6, 2, 16), 48, 80, 101)
 MODELS = (
-    Sizes((16, 8, 128), 1024, 3072, has_head_norms=True, dtypes=HALF, block_sizes=(16, 256)),  # Qwen3-0.6B
-    Sizes((9, 3, 64), 576, 1536, block_sizes=(4, 16, 256)),  # SmolLM2-135M
-    Sizes((4, 1, 256), 640, 2048, **GEMMA, block_sizes=(16, 256), windows=(512, None)),  # Gemma-3-270M
+    Sizes((16, 8, 128), 1024, 3072, 151_936, has_head_norms=True, dtypes=HALF, block_sizes=(16, 256)),  # Qwen3-0.6B
+    Sizes((9, 3, 64), 576, 1536, 49_152, block_sizes=(4, 16, 256)),  # SmolLM2-135M
+    Sizes((4, 1, 256), 640, 2048, 262_144, **GEMMA, block_sizes=(16, 256), windows=(512, None)),  # Gemma-3-270M
     Sizes(*TINY),
     Sizes(*TINY, has_head_norms=True),
     Sizes(*TINY, **GEMMA, windows=(8, None)),
-    Sizes((4, 2, 16), 64, 128, has_head_norms=True, block_sizes=(1, 16)),  # device_checks.py
+    Sizes((4, 2, 16), 64, 128, 1003, has_head_norms=True, block_sizes=(1, 16)),  # device_checks.py
 )
 FIGURES: tuple[tuple[Heads, int | None], ...] = (((32, 8, 128), None), ((4, 1, 256), 512))
 """Heads and windows that attention.py has beside these models'."""
 
 
 def launch_all() -> None:
-    """Launch attention and ops of each model, and the figures' attention."""
+    """Launch attention and ops of each model, the figures' attention, and each vocabulary's sampling."""
     for attention, ops in (pair for model in MODELS for pair in model.settings()):
         try_kernels(TritonAttention(attention, GPUS[H100]))
         take_trial_layer(TritonOps(), ops)
     for heads, window in FIGURES:
         setting = AttentionSetting(CPU, torch.bfloat16, *heads, (16,), (window,))
         try_kernels(TritonAttention(setting, GPUS[H100]))
+    for size in {triton_sampler.LARGE_VOCABULARY, *(model.vocabulary for model in MODELS)}:
+        logits, draws = torch.empty(2, size), torch.zeros(4, 2, dtype=torch.float64)
+        triton_sampler.sample(logits, None)
+        triton_sampler.sample(logits, draws, cuts=True)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from labengine.config import ConfigError
 from labengine.core.beams import Likeliest
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionBackend
+from labengine.engine.batch_sampling import BatchSampling
 from labengine.engine.device import ComingBack, choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
@@ -30,7 +31,7 @@ from labengine.engine.kv_tensors import KVTensors, bytes_of_a_state
 from labengine.engine.model import PagedModel
 from labengine.engine.model_files.config_file import load_config
 from labengine.engine.pool import PoolPlan
-from labengine.engine.sampler import likeliest_tokens, read, sample, sample_on_device
+from labengine.engine.sampler import asks_the_host, likeliest_tokens, read, sample, sample_on_device, sampling_line
 from labengine.engine.step_limits import StepLimits, checked_model_len
 from labengine.engine.step_tensors import NewTokens, StepStaging, StepTensors
 from labengine.engine.torch_import import load_torch
@@ -57,6 +58,7 @@ class SampledEarly:
 
     plan: StepPlan
     logits: Tensor
+    batch: BatchSampling
     tokens: Tensor
     coming: ComingBack
 
@@ -89,6 +91,8 @@ class ModelRunner:
         self._forward = forward
         self._weights, self._pool, self._limits = weights, pool, limits
         self._reasons = {**reasons, "kv_pool": pool.reason}
+        if kv.device.type == "cuda":
+            self._reasons["sampling"] = sampling_line(kv.device)
         self._staging = (
             choose_staging(forward, pool.groups, kv.device)
             if type(self).step_tensors is ModelRunner.step_tensors
@@ -98,6 +102,7 @@ class ModelRunner:
         """Of the newest step that `forward` has returned."""
         self._launched: SampledEarly | None = None
         """Of the step behind it, which `forward` has not been asked for yet."""
+        self._batch = BatchSampling((), self.vocab_size)
         weights.join(self)
 
     @classmethod
@@ -323,12 +328,15 @@ class ModelRunner:
         """Launch the step behind `before`, whose tokens `sample` has not returned yet: they stay on the device.
 
         plan: UNSAMPLED where it has tokens of `before`. `forward` of this plan returns its logits then.
-        Returns False, with nothing launched, where the host has to know the tokens.
+        Returns False, with nothing launched, where the host has to know the tokens, or to read the logits of `before`
+        again.
         """
         sampled = self._sampled
         if sampled is None or sampled.plan is not before or type(self).step_tensors is not ModelRunner.step_tensors:
             return False
-        if not plan.sampling:
+        if not plan.sampling or sampled.batch.has_top_p:
+            return False
+        if asks_the_host(self._sampling_of(plan), sampled.logits):
             return False
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             new = NewTokens(before, sampled.tokens[0])
@@ -348,7 +356,7 @@ class ModelRunner:
         early, self._sampled = self._sampled, None
         with interrupts_allowed(), self._device_made_current(), AdviceWhenFull(self.kv_tensors):
             if early is not None and early.plan is plan and early.logits is logits:
-                return read(early.coming.awaited(), plan.rows)
+                return read(early.coming.awaited(), plan.rows, logits)
             return sample(logits, plan.rows, self._forward.argmax(logits))
 
     @torch.inference_mode()
@@ -361,15 +369,23 @@ class ModelRunner:
     def _sampled_early(self, plan: StepPlan, logits: Tensor) -> SampledEarly | None:
         """Launch the sampling behind the forward pass: while the host schedules the next step, the device is not idle.
 
-        None where `forward` or `sample` is overridden, and may change the logits.
+        None where `forward` or `sample` is overridden, and may change the logits; and where sampling needs the host.
         """
         kind = type(self)
         if not plan.sampling:
             return None
         if (kind.forward, kind.sample) != (ModelRunner.forward, ModelRunner.sample):
             return None
-        tokens = sample_on_device(logits, plan.rows, self._forward.argmax(logits))
-        return SampledEarly(plan, logits, tokens, ComingBack(tokens))
+        batch = self._sampling_of(plan)
+        if asks_the_host(batch, logits):
+            return None
+        tokens = sample_on_device(logits, plan.rows, self._forward.argmax(logits), batch)
+        return SampledEarly(plan, logits, batch, tokens, ComingBack(tokens))
+
+    def _sampling_of(self, plan: StepPlan) -> BatchSampling:
+        if not self._batch.serves(plan.rows):
+            self._batch = BatchSampling(plan.rows, self.vocab_size)
+        return self._batch
 
     def torch_modules(self) -> PagedModel:
         """Return the model as modules that compute; see Weights.torch_modules."""

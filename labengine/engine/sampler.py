@@ -6,14 +6,18 @@ computed on the logits' device, for all rows at once, and the tokens are copied 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labengine.config import SamplingParams
 from labengine.core.beams import Likeliest
 from labengine.core.step_plan import ScheduledRequest
+from labengine.engine import triton_sampler
+from labengine.engine.batch_sampling import BatchSampling, cuts
 from labengine.engine.device import sent
 from labengine.engine.splitmix import uniform
 
@@ -27,41 +31,54 @@ def sample(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor 
 
     argmax: a result of greedy_on_device for these logits, if there is one.
     """
-    return read(sample_on_device(logits, requests, argmax), requests) if requests else []
+    return read(sample_on_device(logits, requests, argmax), requests, logits) if requests else []
 
 
-def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor | None = None) -> Tensor:
+def sample_on_device(
+    logits: Tensor,
+    requests: Sequence[ScheduledRequest],
+    argmax: Tensor | None = None,
+    batch: BatchSampling | None = None,
+) -> Tensor:
     """Return the tokens, and under them whether their logits are finite: int [2, rows] on the device.
 
-    The host does not wait for a GPU.
+    The host does not wait, unless asks_the_host says so. batch: that of these requests, if there is one.
     """
-    cut, uncut = _drawn_rows(requests, logits.shape[1])
-    if argmax is None and len(cut) + len(uncut) == len(requests):
+    batch = batch or BatchSampling(requests, logits.shape[1])
+    cut, uncut = batch.cut, batch.uncut
+    if argmax is None and uses_kernels(logits):
+        numbers = batch.draws(requests)
+        draws = None if numbers is None else _to_device(numbers, torch.float64, logits.device)
+        sampled = triton_sampler.sample(logits, draws, cuts=bool(batch.few))
+        cut, uncut = batch.many, []
+    elif argmax is None and len(cut) + len(uncut) == len(requests):
         sampled = _are_finite(logits).repeat(2, 1)  # all tokens are drawn below
     elif argmax is None:
         sampled = greedy_on_device(logits)
     else:
         sampled = argmax.to(torch.int64, copy=True) if cut or uncut else argmax
-    for rows in (*_batches(cut, logits), *_batches(uncut, logits)):
+    for rows in _batches((cut, uncut), logits):
         index = _to_device(rows, torch.int64, logits.device)
         selected = logits if len(rows) == len(logits) else logits[index]
         sampled[0, index] = draw(selected, [requests[row] for row in rows])
     return sampled
 
 
-def _drawn_rows(requests: Sequence[ScheduledRequest], vocab_size: int) -> tuple[list[int], list[int]]:
-    """Return the rows with a temperature: those that top-k or top-p cut, and the others."""
-    cut: list[int] = []
-    uncut: list[int] = []
-    for row, request in enumerate(requests):
-        if request.sampling.temperature > 0:
-            (cut if cuts(request.sampling, vocab_size) else uncut).append(row)
-    return cut, uncut
+def uses_kernels(logits: Tensor) -> bool:
+    """Return True where Triton's kernels take the argmax, and draw; all but rows with a very large top-k."""
+    is_suitable = logits.is_cuda and logits.dtype == torch.float32 and logits.stride(1) == 1
+    return is_suitable and triton_sampler.refusal(logits.device) is None
 
 
-def cuts(sampling: SamplingParams, vocab_size: int) -> bool:
-    """Return True if top-k or top-p leaves tokens out."""
-    return (sampling.top_k or vocab_size) < vocab_size or (sampling.top_p or 1.0) < 1.0
+def asks_the_host(batch: BatchSampling, logits: Tensor) -> bool:
+    """Return True if sample_on_device has to wait for the device: torch draws a row with top-p without top-k."""
+    return batch.has_top_p_alone and not uses_kernels(logits)
+
+
+def sampling_line(device: torch.device) -> str:
+    """Return how tokens are sampled on a GPU, with the reason. The first call on a device tries the kernels."""
+    refusal = triton_sampler.refusal(device)
+    return "triton (our own kernels)" if refusal is None else f"torch (op by op; not triton: {refusal})"
 
 
 def greedy_on_device(logits: Tensor) -> Tensor:
@@ -74,8 +91,11 @@ def _are_finite(logits: Tensor) -> Tensor:
     return logits.amax(dim=-1).isfinite().long()
 
 
-def read(sampled: Tensor, requests: Sequence[ScheduledRequest]) -> list[int]:
-    """Wait for a result of sample_on_device. Raises FloatingPointError for NaN or infinity."""
+def read(sampled: Tensor, requests: Sequence[ScheduledRequest], logits: Tensor) -> list[int]:
+    """Wait for a result of sample_on_device for these logits. Raises FloatingPointError for NaN or infinity.
+
+    Rows for which top-p needs more tokens than the kernels have put in order are drawn here.
+    """
     tokens, is_finite = sampled.tolist()
     broken = [str(request.request_id) for request, finite in zip(requests, is_finite, strict=True) if not finite]
     if broken:
@@ -83,6 +103,12 @@ def read(sampled: Tensor, requests: Sequence[ScheduledRequest]) -> list[int]:
             f"logits of request {', '.join(broken)} hold NaN or infinity: the KV it read, or the weights, are broken "
             "(with float16, try bfloat16 or float32)"
         )
+    more = [row for row, state in enumerate(is_finite) if state == triton_sampler.MORE]
+    for rows in _batches((more,), logits):
+        index = _to_device(rows, torch.int64, logits.device)
+        drawn = draw(logits[index], [requests[row] for row in rows]).tolist()
+        for row, token in zip(rows, drawn, strict=True):
+            tokens[row] = token
     return list(tokens)
 
 
@@ -129,8 +155,7 @@ def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[Samplin
     if num_ids == vocab_size:
         weights = _weights(shifted, temperatures)
         totals = weights.sum(dim=-1, keepdim=True)
-        if not shifted.is_cuda:  # a GPU's host would have to wait for the number: all tokens are put in order there
-            num_ids = _num_needed(weights, totals, top_k, top_p)
+        num_ids = _num_needed(weights, totals, top_k, top_p)
     ids = _in_order(shifted, num_ids)
     ranks = torch.arange(num_ids, device=ids.device)
     kept = _weights(shifted.gather(1, ids), temperatures).masked_fill_(ranks >= top_k, 0.0)
@@ -153,7 +178,7 @@ def _weights(shifted: Tensor, temperatures: Tensor) -> Tensor:
 
 
 def _num_needed(weights: Tensor, totals: Tensor, top_k: Tensor, top_p: Tensor) -> int:
-    """Return how many of the likeliest tokens a row may need, if not all rows have a top-k.
+    """Return how many of the likeliest tokens a row may need, if not all rows have a top-k: the host waits for it.
 
     Tokens below a threshold add up to less than 1 - p, so that no row needs them to reach p.
     """
@@ -175,12 +200,13 @@ def _in_order(values: Tensor, n: int) -> Tensor:
     return last - (keys.topk(n, dim=-1).values & 0xFFFFFFFF)
 
 
-def _batches(rows: list[int], logits: Tensor) -> Iterator[list[int]]:
+def _batches(kinds: Iterable[list[int]], logits: Tensor) -> Iterator[list[int]]:
     """Yield batches of rows of one kind."""
     size = max(1, MAX_CELLS[logits.device.type] // logits.shape[1])
-    return (rows[start : start + size] for start in range(0, len(rows), size))
+    for rows in kinds:
+        yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _to_device(values: Sequence[object], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _to_device(values: Sequence[object] | NDArray[np.float64], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Copy values to the device without waiting for it."""
     return sent(torch.tensor(values, dtype=dtype, device="cpu"), device)

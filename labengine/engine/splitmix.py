@@ -1,4 +1,4 @@
-"""A random number without state, by splitmix64."""
+"""A random number without state, by splitmix64. For a batch at once: random_numbers.py."""
 
 from __future__ import annotations
 

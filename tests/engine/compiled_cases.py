@@ -1,6 +1,6 @@
 """A pytest plugin: kernels that cases launch are compiled for a GPU that need not be here, and are not run.
 
-    PYTHONPATH=tests python -m pytest -p engine.compiled_cases tests/engine/triton_ops_cases.py
+    PYTHONPATH=tests python -m pytest -p engine.compiled_cases tests/engine/triton_sampler_cases.py
 
 Nothing is computed, so whatever a case finds wrong says nothing: it fails only where a kernel does not compile. The
 run fails as well if it launches none of some kernel: labengine's, and those of the case files.
@@ -20,6 +20,7 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from checkout import ROOT
+from labengine.engine import sampler_cut_kernels, sampler_kernels, triton_sampler
 from labengine.engine.attention import triton_kernels
 from labengine.engine.attention.triton import TritonAttention
 from labengine.engine.ops import triton_kernels as ops_kernels
@@ -29,8 +30,8 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 
 from standin_driver import StandinDriver
 
-LABENGINES = (triton_kernels, ops_kernels)
-COMPARISONS = {"largest_error": 0.0, "largest_difference": 0.0, "agrees": True}
+LABENGINES = (triton_kernels, ops_kernels, sampler_kernels, sampler_cut_kernels)
+COMPARISONS = {"largest_error": 0.0, "largest_difference": 0.0, "agrees": True, "are_drawn": True}
 """Functions of the case files, and what they return where all is well: a case goes on to its later launches."""
 OLDEST_WITH_BFLOAT16 = 80
 
@@ -51,6 +52,7 @@ class CompiledCases:
         JITFunction.run = lambda kernel, *args, **options: self._compile(kernel, *args, **options)
         for backend in (TritonAttention, TritonOps):
             backend.refusal = backend.unsupported = lambda *_: None  # type: ignore[attr-defined, method-assign]
+        triton_sampler.refusal = lambda device: None
         torch.equal = torch.allclose = lambda *_, **__: True  # type: ignore[assignment]
         torch.testing.assert_close = lambda *_, **__: None
         # What no kernel fills is the same in each run, so that each run launches the same.

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 from standin_driver import GPUS, Launches, compiling, without_device
 
 from labengine.config import GroupSpec
+from labengine.engine import triton_sampler
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.triton import TritonAttention
 from labengine.engine.attention.triton_tiles import Gpu
@@ -65,6 +66,7 @@ def kernels_of(module: object) -> set[str]:
 
 MODELS = {"qwen3": (16, 8, 128), "smollm2": (9, 3, 64), "gemma3": (4, 1, 256)}
 """Query heads, KV heads and their dimension."""
+VOCABULARY = 151_936
 BLOCK_SIZES = (16, 256)
 """Blocks that are smaller than a tile's keys, whose slots are looked up key by key, and larger ones."""
 FULL = GroupSpec(16)
@@ -131,6 +133,13 @@ def fuse(dtype: torch.dtype, num_tokens: int = 3) -> None:
     triton_ops.gated(torch.zeros(num_tokens, 6144, dtype=dtype), "gelu_tanh")
 
 
+def sample(num_rows: int = 2) -> None:
+    """Greedy rows, and drawn ones with a cut."""
+    logits, draws = torch.empty(num_rows, VOCABULARY), torch.zeros(4, num_rows, dtype=torch.float64)
+    triton_sampler.sample(logits, None)
+    triton_sampler.sample(logits, draws, cuts=True)
+
+
 def attention_launches(capability: int, model: str, dtype: torch.dtype, block_size: int = 16) -> Launches:
     """Compile attention's kernels for a model."""
     with compiling(capability) as launches:
@@ -142,4 +151,11 @@ def ops_launches(capability: int, dtype: torch.dtype) -> Launches:
     """Compile the fused ops."""
     with compiling(capability) as launches:
         fuse(dtype)
+    return launches
+
+
+def sampler_launches(capability: int) -> Launches:
+    """Compile the sampler's kernels."""
+    with compiling(capability) as launches:
+        sample()
     return launches

@@ -201,26 +201,30 @@ def _attributes(marks: Marks) -> Iterator[tuple[Any, str, Any]]:
 
 def _labengines(marks: Marks) -> Iterator[tuple[Any, str, Any]]:
     """Yield what is stood in of labengine: its name for the product, and what kernels that do not run would sample."""
-    from labengine.engine import model_runner, modules
+    from labengine.engine import modules, triton_sampler
 
-    sample = model_runner.sample_on_device
+    sample = triton_sampler.sample
 
-    def sampled(logits: Tensor, *arguments: Any) -> Tensor:
-        tokens = sample(logits, *arguments)
+    def sampled(logits: Tensor, draws: Tensor | None, *, cuts: bool = False) -> Tensor:
+        tokens = sample(logits, draws, cuts=cuts)
         tokens[0].fill_(marks.token)
         tokens[1].fill_(1)
         return tokens
 
     yield modules, "linear", _linear
-    yield model_runner, "sample_on_device", sampled
+    yield triton_sampler, "sample", sampled
 
 
 @contextmanager
 def cuda_replaced() -> Iterator[Marks]:
     """Stand in CUDA, and yield the marks of what is launched and read meanwhile."""
+    from labengine.engine import triton_sampler
+
     marks = Marks()
     with ExitStack() as patched:
         patched.enter_context(without_device())
+        triton_sampler._trial.cache_clear()
         for owner, name, value in [*_labengines(marks), *_attributes(marks)]:
             patched.enter_context(patch.object(owner, name, value))
         yield marks
+    triton_sampler._trial.cache_clear()

@@ -257,6 +257,13 @@ def test_after_a_launch_for_nothing_steps_are_launched_when_they_are_due(tiny_ll
     assert pair.launched[True] == 4
 
 
+def test_a_row_with_top_p_is_read_before_the_next_launch(tiny_llama: Path) -> None:
+    """Its logits may be needed once more."""
+    pair = Pair(tiny_llama)
+    decoding(pair, temperature=0.9, top_k=9, top_p=0.5)
+    assert pair.launched[True] == 0
+
+
 class Overriding(Launching):
     def step_tensors(self, plan: StepPlan) -> StepTensors:
         assert all(token is not UNSAMPLED for part in plan.scheduled for token in part.token_ids)

@@ -158,7 +158,7 @@ GREEDY, WARM = SamplingParams(), SamplingParams(temperature=1.0)
 
 
 def test_sampling_is_launched_by_the_forward_pass(tiny_llama: Path, launched: list[int]) -> None:
-    plan = a_plan(GREEDY, WARM, SamplingParams(temperature=2.0, top_p=0.5))
+    plan = a_plan(GREEDY, WARM, SamplingParams(temperature=2.0, top_k=5))
     plain, early = loaded(ModelRunner, tiny_llama), loaded(Asynchronous, tiny_llama)
     expected = plain.sample(plan, plain.forward(plan))
     launched.clear()
@@ -166,6 +166,16 @@ def test_sampling_is_launched_by_the_forward_pass(tiny_llama: Path, launched: li
     assert launched == [3]
     assert early.sample(plan, logits) == expected and launched == [3]
     assert early.sample(plan, logits) == expected and launched == [3, 3], "once more: they are not kept"
+
+
+def test_sampling_that_asks_the_host_is_not_launched_early(tiny_llama: Path, launched: list[int]) -> None:
+    """It would wait for the forward pass while nothing is scheduled."""
+    runner = loaded(Asynchronous, tiny_llama)
+    plan = a_plan(GREEDY, SamplingParams(temperature=1.0, top_p=0.5))
+    logits = runner.forward(plan)
+    assert launched == [] and len(runner.sample(plan, logits)) == 2 and launched == [2]
+    runner.forward(a_plan(SamplingParams(temperature=1.0, top_p=0.5, top_k=4)))
+    assert launched == [2, 1]
 
 
 @pytest.mark.parametrize("kind", [ForbidsAToken, TakesTheLeast])

@@ -14,8 +14,10 @@ from engine.plan_builder import Dealer
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler
+from labengine.engine.random_numbers import mixed_seeds, uniforms
 from labengine.engine.sampler import pick, sample
 from labengine.engine.splitmix import uniform
+from near_draws import are_drawn, laid_out
 from torch_ops import TorchOps
 
 PROBABILITIES = (0.05, 0.4, 0.1, 0.25, 0.2)
@@ -196,19 +198,42 @@ def test_ops_of_a_batch(settings: tuple[SamplingParams, ...], num_ops: int, read
         assert ops.names.count("argmax") == (GREEDY in settings)
 
 
+@pytest.mark.parametrize("sampling", [WARM, TOP_K, SamplingParams(temperature=0.7, top_k=9, top_p=0.8)])
+def test_a_token_is_near_its_number_alone(sampling: SamplingParams) -> None:
+    """What other tests take for a draw that rounding may explain: no neighbour of the drawn token is one."""
+    logits = torch.randn(1, 60, generator=torch.Generator().manual_seed(8))
+    for seed in range(10):
+        requests = [request(sampling, seed)]
+        drawn = sample(logits, requests)
+        ids, weights = laid_out(logits[0], sampling)
+        ends = weights.cumsum(0) / weights.sum()
+        assert (ends - uniform(seed, 1)).abs().min() > 1e-4, "no number is near a border"
+        assert [token for token in range(60) if are_drawn([token], logits, requests)] == drawn
+        (place,) = (ids == drawn[0]).nonzero()[0].tolist()
+        at_the_border = float(ends[place]) - uniform(seed, 1)
+        if place + 1 < len(ids) and weights[place + 1] > 0:
+            assert are_drawn(ids[[place + 1]].tolist(), logits, requests, at_the_border * 1.01)
+
+
 @pytest.mark.gpu
-def test_the_gpu_draws_the_same_and_the_host_does_not_wait() -> None:
+@pytest.mark.parametrize("by", ["kernels", "torch"])
+def test_the_gpu_draws_the_same_and_the_host_does_not_wait(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.randn(24, 5000, generator=torch.Generator().manual_seed(2)) * 4
-    cuts = [{}, {"top_k": 40}, {"top_p": 0.9}]
-    requests = [request(SamplingParams(temperature=row % 4 / 2, **cuts[row % 3]), row) for row in range(24)]
+    settings = [SamplingParams(temperature=row % 3 / 2, top_k=40 if row % 2 else None) for row in range(24)]
+    requests = [request(setting, row) for row, setting in enumerate(settings)]
     on_gpu = logits.cuda()
+    # Asked before: the trial launch waits for the device, and a trial that fails would leave all of it to torch.
+    assert sampler.uses_kernels(on_gpu)
+    if by == "torch":
+        monkeypatch.setattr(sampler, "uses_kernels", lambda logits: False)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
         sampled = sampler.sample_on_device(on_gpu, requests)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert sampler.read(sampled, requests) == sample(logits, requests)
+    tokens = sampler.read(sampled, requests, on_gpu)
+    assert tokens == sample(logits, requests) if by == "torch" else are_drawn(tokens, logits, requests)
 
 
 def test_a_draw_depends_on_seed_position_and_logits_alone() -> None:
@@ -235,6 +260,14 @@ def test_the_stream_of_a_seed_never_changes() -> None:
     """Saved runs rest on it."""
     numbers = [uniform(seed, position) for seed, position in ((0, 0), (0, 1), (1, 0), (42, 1000))]
     assert numbers == [0.6524484863740322, 0.1663964394676608, 0.36818951565166946, 0.4575300288382993]
+
+
+def test_uniform_numbers_of_a_batch_are_those_of_its_rows() -> None:
+    random = Random(0)
+    seeds = [0, -1, 2**64 - 1, 2**70 + 3, *(random.getrandbits(64) for _ in range(200))]
+    positions = [random.randrange(2**31) for _ in seeds]
+    one_by_one = [uniform(*pair) for pair in zip(seeds, positions, strict=True)]
+    assert uniforms(mixed_seeds(seeds), positions).tolist() == one_by_one
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

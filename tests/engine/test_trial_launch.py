@@ -15,7 +15,7 @@ import torch
 from engine.ops_settings import SMALL
 from engine.plan_builder import Dealer, plan_of
 from labengine.core.step_plan import StepPlan
-from labengine.engine import backend_choice
+from labengine.engine import backend_choice, triton_sampler
 from labengine.engine.attention import AttentionBackend, AttentionSetting, flash_attn
 from labengine.engine.attention import triton as triton_attention
 from labengine.engine.attention.torch_gather import TorchGather
@@ -36,9 +36,11 @@ if not sys.platform.startswith("linux"):
     pytest.skip("Triton is made for Linux", allow_module_level=True)
 
 from engine.compiled_launches import GPUS, MODELS, attend, half_precision, spec_of, specializing
+from labengine.engine import sampler_cut_kernels, sampler_kernels
 from labengine.engine.attention import triton_kernels
 from labengine.engine.ops import triton_ops
 
+SAMPLERS = (sampler_kernels, sampler_cut_kernels)
 CPU = torch.device("cpu")
 SMALL_GPU = Gpu((8, 0), 1)
 
@@ -219,6 +221,22 @@ def test_ops_that_are_too_large_for_the_gpu_are_refused(
     ops, line = choose_ops(large)
     assert ops.name == "torch" and line.endswith(f"; not triton: {REASON})")
     assert type(choose_ops(SMALL)[0]) is TritonOps
+
+
+@pytest.mark.parametrize("kernel", ["weigh_kernel", "choose_kernel", "collect_kernel", "cut_kernel"])
+def test_a_sampler_that_is_too_large_for_the_gpu_is_refused(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trial has a large vocabulary: as many chunks as Gemma's."""
+    modules = {module: [name for name in vars(module) if name.endswith("_kernel")] for module in SAMPLERS}
+    for module, names in modules.items():
+        for name in names:
+            monkeypatch.setattr(module, name, Kernel(getattr(module, name)))
+    triton_sampler._trial.cache_clear()
+    assert triton_sampler._trial(CPU) is None
+    triton_sampler._trial.cache_clear()
+    (module,) = (module for module, names in modules.items() if kernel in names)
+    replace_kernel(monkeypatch, module, kernel, lambda arguments: arguments["PADDED"] == 128)
+    assert triton_sampler._trial(CPU) == REASON
+    triton_sampler._trial.cache_clear()
 
 
 def test_flash_attn_writes_by_torch_where_triton_cannot(monkeypatch: pytest.MonkeyPatch) -> None:

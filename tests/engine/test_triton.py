@@ -26,6 +26,7 @@ from engine.needs_triton import needs_triton
 from engine.ops_settings import SMALL
 from engine.plan_builder import Dealer, plan_of
 from labengine.config import GroupSpec
+from labengine.engine import triton_sampler
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention import triton as triton_attention
 from labengine.engine.attention.flash_attn import FlashStep, torch_store
@@ -34,17 +35,18 @@ from labengine.engine.attention.triton import TritonAttention, TritonStep, take_
 from labengine.engine.backend_choice import choose_ops
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.ops import triton as triton_ops
+from labengine.engine.sampler import sampling_line
 from labengine.engine.step_tensors import step_tensors
 from labengine.engine.trial_launch import launch_refusal
 
 needs_triton()
 
 CPU = torch.device("cpu")
-CASES = ("attention", "ops", "ops_models", "model")
+CASES = ("attention", "ops", "ops_models", "model", "sampler")
 GRAPHS = ("graphs", "pieces")
 """Where there is a GPU, test_cuda.py has real graphs."""
 
-BACKENDS_WITH_TRIALS = (triton_attention, triton_ops)
+BACKENDS_WITH_TRIALS = (triton_attention, triton_ops, triton_sampler)
 
 SAMPLE = (
     "not (triton_graphs_cases or triton_pieces_cases) or (gemma3 and (writes_nowhere or chunks_and_decodes_by_pieces))"
@@ -129,6 +131,7 @@ def test_a_machine_that_cannot_launch_is_refused(monkeypatch: pytest.MonkeyPatch
     here = replace(setting(), device=torch.device("cuda:7"))
     assert TritonAttention.refusal(here) == reason
     assert choose_ops(replace(SMALL, device=here.device))[1].endswith(f"; not triton: {reason})")
+    assert sampling_line(here.device) == f"torch (op by op; not triton: {reason})"
     for module in BACKENDS_WITH_TRIALS:
         module._trial.cache_clear()
 

@@ -37,6 +37,8 @@ from engine.compiled_launches import (
     half_precision,
     kernels_of,
     ops_launches,
+    sample,
+    sampler_launches,
     specializing,
 )
 from engine.ptxas_report import report_of
@@ -53,6 +55,11 @@ A_FEW_BYTES = 64
 """Spilled by a thread's stores and loads: ptxas trades as much for one more program per SM. A tile spills hundreds."""
 MOST_SPILLED, LEAST_DECODES = (A_FEW_BYTES, 3) if TRITON >= (3, 7) else (160, 2)
 """Per thread, and per SM. Triton 3.2 gives heads of 256 more registers: 132 bytes on sm_80, 2 programs on sm_90."""
+MOST_IN_FLOAT64 = {"survey_kernel": 0, "weigh_kernel": 8, "choose_kernel": 220, "collect_kernel": 4, "cut_kernel": 340}
+"""Instructions of a thread, which has 16 logits. A T4 and a 4090 take 32 and 64 times as long for each as in float32.
+
+choose_kernel adds up one chunk of a row, and cut_kernel weighs a row's candidates.
+"""
 EACH_ONCE = {(75, "smollm2"), (80, "qwen3"), (89, "smollm2"), (90, "gemma3")}
 """Each GPU once, and each model."""
 
@@ -116,6 +123,25 @@ def test_fused_ops(capability: int, tmp_path: Path) -> None:
     assert launches.keys() == kernels_of(ops_kernels)
 
 
+@pytest.mark.parametrize(("capability",), sampled(product(capabilities()), {(75,), (90,)}))
+def test_sampler(capability: int, tmp_path: Path) -> None:
+    """Logits are loaded 16 bytes at a time, weighed and added without float64, in registers."""
+    compiled = {name: [launch.compiled for launch in found] for name, found in sampler_launches(capability).items()}
+    assert {name: len(found) for name, found in compiled.items()} == {
+        "survey_kernel": 2, "weigh_kernel": 1, "choose_kernel": 2, "collect_kernel": 1, "cut_kernel": 1,
+    }  # fmt: skip
+    for name in ("survey_kernel", "weigh_kernel", "collect_kernel"):
+        for kernel in compiled[name]:
+            assert re.search(r"ld\.global\S*\.v4", kernel.asm["ptx"])
+    for name, most in MOST_IN_FLOAT64.items():
+        found = [re.findall(r"^.*\.f64\b.*;", kernel.asm["ptx"], re.MULTILINE) for kernel in compiled[name]]
+        assert bool(most) <= max(map(len, found)) <= most, name
+    for name, kernel in ((name, kernel) for name, found in compiled.items() for kernel in found):
+        report = report_of(kernel, capability, tmp_path)
+        least = 256 if name == "cut_kernel" else 512  # it reads a few KiB once
+        assert report.spilled <= A_FEW_BYTES and report.threads * report.programs_per_sm >= least, report
+
+
 def attend_on(num_sms: int) -> Callable[[int], None]:
     """Return steps of a long context and some short ones, on a GPU of that size."""
     gpu, heads = Gpu((9, 0), num_sms), MODELS["smollm2"]
@@ -123,6 +149,7 @@ def attend_on(num_sms: int) -> Callable[[int], None]:
 
 
 OF_SOME_SIZE: dict[str, Callable[[int], None]] = {
+    "sampler": sample,
     "ops": lambda size: fuse(torch.bfloat16, size),
     "attention, whole keys": attend_on(1),
     "attention, 2 to 16 spans": attend_on(13_000),

@@ -24,7 +24,7 @@ def files_for_a_gpu(root: Path) -> list[Path]:
 def test_calls_match_signatures(project_root: Path) -> None:
     files = files_for_a_gpu(project_root)
     names = {path.name for path in files}
-    assert names >= {"test_cuda.py", "test_sampler.py", "test_overlap.py", "triton_ops_cases.py", "engines.py"}
+    assert names >= {"test_cuda.py", "test_sampler.py", "test_overlap.py", "triton_sampler_cases.py", "engines.py"}
     options = ["--explicit-package-bases", "--implicit-reexport", "--cache-dir", ".mypy_cache/on_a_gpu"]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(str(project_root / path) for path in PATHS)}
     child = subprocess.run(

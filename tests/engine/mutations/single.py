@@ -221,6 +221,7 @@ AHEAD = changes(
 LAUNCHED = changes(
     "model_runner.py",
     "test_launch_ahead.py",
+    ("a step is launched ahead over logits that top-p may need", " or sampled.batch.has_top_p:", ":"),
     (
         "a step_tensors of one's own gets placeholders",
         " or type(self).step_tensors is not ModelRunner.step_tensors:",
