@@ -65,7 +65,7 @@ help:
 	@echo "                make test TESTS=tests/session runs a part"
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
-	@echo "  make costs    update tests/costs.txt: what each test costs, and so which are too dear for make test (TESTS=... a part)"
+	@echo "  make costs    update tests/costs.txt: what each test costs, and so which are too expensive for make test (TESTS=... a part)"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made again (a minute)"
 	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes; the first time 200 MB)"
 	@echo "  make slides   slides.html: the lecturers' slides, one file that opens from disk (docs/lecturers.md)"

@@ -146,11 +146,11 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The browser tests go last: playwright keeps an event loop on the main thread from the first of them on.
 
-    A test that is too dear for every change is a sweep, unless it is a journey; all are when they are measured.
+    A test that is too expensive for every change is a sweep, unless it is a journey; all are when they are measured.
     """
-    dear = {} if config.getoption("--costs") else recorded()
+    expensive = {} if config.getoption("--costs") else recorded()
     for item in items:
-        if item.nodeid in dear and not item.get_closest_marker("journey"):
+        if item.nodeid in expensive and not item.get_closest_marker("journey"):
             item.add_marker(pytest.mark.sweep)
     browser = Path(__file__).parent / "browser"
     for item in items:

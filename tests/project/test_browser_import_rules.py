@@ -26,7 +26,7 @@
     stage/compare  look, model, views, stage
     widget.ts      everything
 
-Only `views/index.ts` knows the views by name. Type imports count. Biome holds that no imports form a circle.
+Only `views/index.ts` knows the views by name. Type imports count. Biome holds that no imports of values form a circle.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def runner_of(model_dir: Path, attention: str | None, dtype: str, block_size: in
     )
 
 
-@pytest.mark.parametrize(("family", "block_size"), zip(FAMILIES, (1, 4, 5, 256), strict=True))
+@pytest.mark.parametrize(("family", "block_size"), [*zip(FAMILIES, (1, 4, 5, 256), strict=True)])
 def test_float32(family: str, block_size: int, tiny_model: Callable[..., Path], tiny_gemma: Path) -> None:
     model_dir = model_of(family, tiny_model, tiny_gemma)
     native = logits_of(runner_of(model_dir, "cpu", "float32", block_size))

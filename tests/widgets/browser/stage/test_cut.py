@@ -90,14 +90,14 @@ def check_run(run: Run) -> None:
     BROWSER.run(run_in)
 
 
-@pytest.mark.parametrize("path", filter(has_weights, notebooks()), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*filter(has_weights, notebooks())], ids=lambda path: path.stem)
 def test_no_sentence_of_a_recorded_notebook_is_cut(path: Path) -> None:
     """The recordings behind the site's pages open, too."""
     check_run(loaded(kept_path(path)))
 
 
 @pytest.mark.sweep  # runs the notebook
-@pytest.mark.parametrize("path", filterfalse(has_weights, notebooks()), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*filterfalse(has_weights, notebooks())], ids=lambda path: path.stem)
 def test_no_sentence_of_a_notebook_that_is_run_is_cut(path: Path) -> None:
     check_run(executed(path))
 

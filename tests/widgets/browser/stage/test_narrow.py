@@ -31,7 +31,10 @@ OUTSIDE = """() => [...document.querySelectorAll(".le-pair-score > span")].filte
 ).map((one) => one.textContent)"""
 RIGHT = "() => document.querySelector('.labengine').getBoundingClientRect().right - 1"
 PARTS = ".labengine .le-head > *, .labengine .le-scrub > *, .labengine .le-controls .le-button, .labengine .le-panel"
-PAIR_PARTS = ".labengine .le-compare-head > *, .labengine .le-guide > *, .labengine .le-pair-score > span"
+PAIR_PARTS = (
+    ".labengine .le-compare-title, .labengine .le-compare-head :is(button, select),"
+    " .labengine .le-guide > *, .labengine .le-pair-score > span"
+)
 CLIPPED = """() => [...document.querySelectorAll(".le-tables .le-selected")].filter((one) => {
   const { left, right } = one.getBoundingClientRect(), list = one.closest(".le-tables").getBoundingClientRect();
   const { outlineOffset, outlineWidth } = getComputedStyle(one);
