@@ -1,4 +1,4 @@
-"""What each test costs in processor seconds, its child processes included, and which are too expensive for every change.
+"""What each test costs in processor seconds, with its child processes, and which are too expensive for every change.
 
 `make costs` measures, and writes `tests/costs.txt`: each test above LIMIT, and in a line per file what its others cost
 together. A test above LIMIT is a sweep, unless it is one of the journeys.
@@ -87,7 +87,7 @@ class Costs:
 
 
 def recorded() -> dict[str, float]:
-    """Return what tests/costs.txt has of the files that there are: seconds by expensive test, or by file for all others."""
+    """Return what tests/costs.txt says of existing files: seconds by expensive test, or by file for all others."""
     rows = [line.split(maxsplit=1) for line in FILE.read_text(encoding="utf-8").splitlines()]
     return {name: float(seconds) for seconds, name in rows if (ROOT / file_of(name)).exists()}
 
