@@ -1,9 +1,9 @@
-"""What find() finds of the scenarios, told only the broken parts: kind, operations, states and seconds of each.
+"""Results of find() on the scenarios' broken parts: kind, operations, states and seconds of each.
 
     python benchmarks/finder_scenarios.py [--seconds 60] [ID ...]
 
-Scenarios that go wrong below the plan have nothing that could be searched, and are left out. "by hand" is the number of
-operations of the scenario's own workload: inputs and steps.
+Scenarios that go wrong below the plan cannot be searched, and are left out. "by hand" is the number of operations
+(inputs and steps) of the scenario's own workload.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTINGS = ("watermark", "long_prefill_token_threshold", "retention_interval", "
 
 
 def searched(scenario: Scenario, seconds: float) -> str:
-    """Return a line of a table."""
+    """Return a row of the table."""
     broken, fixed = scenario.columns[:2]
     settings: dict[str, Any] = {name: value for name, value in scenario.settings.items() if name in SETTINGS}
     external = None if broken.tier is fixed.tier else broken.tier

@@ -1,8 +1,8 @@
-"""What this machine can do at best: memory read bandwidth, multiplications in fp32 and bf16.
+"""This machine's limits: memory read bandwidth, and multiplications in fp32 and bf16.
 
-Reading: all threads through 512 MiB, more than a cache keeps, each in 1, 4 or 8 streams. Multiplying: numbers that stay
-in registers, by a C loop compiled on the spot ($CC, by default cc): the ceiling of the processor; and torch's matmul of
-2048 x 2048 beside it: what a good library makes of it. Each figure is the best of some tries.
+Reading: all threads read 512 MiB, more than a cache keeps, each in 1, 4 or 8 streams. Multiplying: a C loop, compiled
+on the spot ($CC, by default cc), multiplies numbers in registers, which is the processor's ceiling; torch's matmul of
+2048 x 2048 shows a good library's speed. Each figure is the best of several tries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 NUM_BYTES = 512 * 2**20
 STREAMS = (1, 4, 8)
 MAX_SECONDS = 2
-"""Of one product."""
+"""Maximum seconds of one product."""
 NAMES = {
     "read": "memory read, GB/s",
     "bf16": "bf16 in registers, GFLOP/s",
@@ -37,7 +37,7 @@ Figures = dict[str, float]
 
 
 class Limits:
-    """Measures, once per round, in this process; keeps its memory between rounds."""
+    """Measures the limits once per round, in this process; keeps its memory between rounds."""
 
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -47,7 +47,7 @@ class Limits:
         self._loops = _compiled_loops()
 
     def measure(self, tries: int = 7) -> Figures:
-        """GB/s and GFLOP/s."""
+        """Return GB/s and GFLOP/s."""
         seconds = min(self._fastest(lambda: self.read(streams), tries) for streams in STREAMS)  # noqa: B023
         found = {"read": NUM_BYTES / seconds / 1e9}
         found["fp32_matmul"] = self._matmul(torch.float32, tries)
@@ -57,13 +57,13 @@ class Limits:
         return found
 
     def read(self, streams: int) -> None:
-        """Read NUM_BYTES with all threads, each in so many streams."""
+        """Read NUM_BYTES with all threads, each in that many streams."""
         part = NUM_BYTES // self._threads
         start = self._memory.data_ptr()
         self._together(lambda number: self._loops.read_memory(start + number * part, part, streams))
 
     def _in_registers(self, loop: str, tries: int) -> float:
-        """GFLOP/s; 0.0 without such an instruction."""
+        """Return GFLOP/s; 0.0 without such an instruction."""
         flops = getattr(self._loops, f"flops_per_round_{loop}")()
         if not flops:
             return 0.0
@@ -73,7 +73,7 @@ class Limits:
         return float(flops * rounds * self._threads / seconds / 1e9)
 
     def _matmul(self, dtype: torch.dtype, tries: int) -> float:
-        """GFLOP/s. A small product alone where a large one would take seconds: bf16 on a processor without it."""
+        """Return GFLOP/s, by a small product if a large one takes seconds, like bf16 on a processor without it."""
         found = 0.0
         for size in (256, 2048):
             if size == 256 or 2 * size**3 / 1e9 < found * MAX_SECONDS:
@@ -85,7 +85,7 @@ class Limits:
         list(self._pool.map(work, range(self._threads)))
 
     def _fastest(self, work: Callable[[], object], tries: int) -> float:
-        """Seconds of the fastest run, after one to warm up."""
+        """Return the seconds of the fastest run, after a warm-up."""
         work()
         seconds = []
         for _ in range(tries):
@@ -96,7 +96,7 @@ class Limits:
 
 
 def _large_memory() -> torch.Tensor:
-    """int64 words that have been written to, in huge pages where the system gives them."""
+    """Return int64 words that have been written to, in huge pages if the system has them."""
     memory = mmap.mmap(-1, NUM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -105,7 +105,7 @@ def _large_memory() -> torch.Tensor:
 
 @cache
 def _compiled_loops() -> ctypes.CDLL:
-    """limits.c for this processor."""
+    """Compile limits.c for this processor."""
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "limits.so"
         flags = ["-O3", "-march=native", "-ffp-contract=fast", "-funroll-loops", "-shared", "-fPIC"]

@@ -1,4 +1,4 @@
-"""What a figure was taken on, and how quiet it was there."""
+"""The machine of a measurement, and how quiet it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from time import perf_counter, process_time
 
 
 def facts(threads: int) -> dict[str, str | int]:
-    """Kind of machine, versions, date: what stands above a table."""
+    """Return the facts above a table: kind of machine, versions, date."""
     return {
         "date": date.today().isoformat(),
         "processor": _processor(),
@@ -27,7 +27,7 @@ def facts(threads: int) -> dict[str, str | int]:
 
 
 def headline(reported: dict[str, str | int]) -> str:
-    """The same in one line."""
+    """Return the facts in one line."""
     return (
         f"{reported['date']}, {reported['processor']}, {reported['cores']} cores, {reported['threads']} threads, "
         f"Python {reported['python']}, torch {reported['torch']}"
@@ -36,14 +36,14 @@ def headline(reported: dict[str, str | int]) -> str:
 
 @dataclass(slots=True)
 class Noise:
-    """Which share of all cores others took meanwhile, 0 to 1; None where the system does not tell."""
+    """The share of all cores that other programs took, 0 to 1; None if the system does not report it."""
 
     share: float | None = None
 
 
 @contextmanager
 def listening_for_noise() -> Iterator[Noise]:
-    """Measures what other processes, and other guests of the host, took of the cores inside the block."""
+    """Measure the share of the cores taken inside the block by other processes and other guests of the host."""
     noise, before, own, started = Noise(), _busy_seconds(), process_time(), perf_counter()
     yield noise
     after, wall = _busy_seconds(), perf_counter() - started
@@ -53,7 +53,7 @@ def listening_for_noise() -> Iterator[Noise]:
 
 
 def _busy_seconds() -> float | None:
-    """Seconds that all cores together were busy or stolen, since the start."""
+    """Return the seconds since the start in which cores were busy or stolen, summed over all cores."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             ticks = [int(field) for field in file.readline().split()[1:9]]
@@ -74,7 +74,7 @@ def _processor() -> str:
         (flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags), platform.machine()
     )
     held = os.environ.get("LABENGINE_CPU")
-    held_to = f", held to {held}" if held else ""
+    held_to = f", limited to {held}" if held else ""
     return f"{models[0] if models else platform.machine()} ({fastest}{held_to})"
 
 

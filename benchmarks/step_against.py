@@ -1,11 +1,11 @@
-"""A decode step of this checkout beside another one's, as ratios: what a change costs those who do not use it.
+"""Compare a decode step of this checkout with another checkout's, to see what a change costs users who do not use it.
 
     python benchmarks/step_against.py CHECKOUT [--batch 1 16 256] [--rounds 24] [--threads 2]
 
-Two processes, one for each checkout, with equal labs on equal prompts; they take turns of a dozen steps, and a ratio is
-ours / theirs within a turn. "bookkeeping" is thread CPU time on the simulated model, "real" are seconds of SmolLM2 in
-bf16. A column's rows show what recording and checks cost that checkout. Printed are the quietest turns, and the median
-of the turns' ratios with their middle half.
+Two processes, one for each checkout, have equal labs on equal prompts. They take turns of a dozen steps; a ratio is
+ours / theirs within a turn. "bookkeeping" is thread CPU time on the simulated model, "real" is seconds of SmolLM2 in
+bf16. A column's rows show what recording and checks cost that checkout. The table has the quietest turns, and the
+median of the turns' ratios with their middle half.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 OURS = Path(__file__).resolve().parent.parent
 PROMPT, CHUNK, SKIPPED = 32, 12, 2
 KINDS = {"silent": (False, False), "recorded": (True, False), "recorded and checked": (True, True)}
-"""By name: Lab's arguments record and check."""
+"""Lab's arguments record and check, by name."""
 MODELS = {"bookkeeping": "simulated", "real": "smollm2"}
 
 
 @contextmanager
 def decoding(model: str, batch: int, num_steps: int, kind: str) -> Iterator[Any]:
-    """A lab whose requests all decode, as in a run."""
-    from labengine import Lab  # of the checkout that `work` has put first
+    """Yield a lab whose requests all decode, as in a run."""
+    from labengine import Lab  # from the checkout that `work` has put first
 
     record, check = KINDS[kind]
     blocks = batch * (-(-(PROMPT + num_steps + 8) // 16) + 1)
@@ -49,7 +49,7 @@ def decoding(model: str, batch: int, num_steps: int, kind: str) -> Iterator[Any]
 
 
 def chunk_median(lab: Any, clock: Callable[[], float]) -> float:
-    """Seconds of a step: the median of CHUNK steps, the first SKIPPED left out."""
+    """Return the seconds of a step: the median of CHUNK steps, without the first SKIPPED."""
     seconds = []
     for _ in range(CHUNK):
         started = clock()
@@ -59,7 +59,7 @@ def chunk_median(lab: Any, clock: Callable[[], float]) -> float:
 
 
 def work(checkout: str, threads: int) -> None:
-    """Answer what `Checkout` asks: open labs, or take a turn with one of them."""
+    """Answer orders of `Checkout`: open labs, or take a turn with one of them."""
     sys.path[:0] = [checkout, f"{checkout}/widgets"]
     import torch
 
@@ -79,7 +79,7 @@ def work(checkout: str, threads: int) -> None:
 
 
 class Checkout:
-    """A process that has the labs of a checkout."""
+    """A process with the labs of a checkout."""
 
     def __init__(self, checkout: Path, threads: int) -> None:
         command = [sys.executable, __file__, str(checkout), "--threads", str(threads), "--work"]
@@ -91,7 +91,7 @@ class Checkout:
         print(json.dumps(asked), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
-            raise RuntimeError("the process of a checkout has ended: its error is printed above")
+            raise RuntimeError("the process of a checkout has ended; its error is printed above")
         return answer
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Checkout:
 
 
 def row(figure: str, batch: int, kind: str, ours: list[float], theirs: list[float]) -> str:
-    """One line of the table."""
+    """Return a row of the table."""
     ratios = sorted(one / other for one, other in zip(ours, theirs, strict=True))
     quarter = len(ratios) // 4
     quietest = f"{min(ours) * 1e6:,.0f} | {min(theirs) * 1e6:,.0f} | {min(ours) / min(theirs):.2f}"

@@ -1,16 +1,16 @@
-"""What the tap costs vLLM: a whole engine with a model on a CPU, with and without the tap in turns; and a keyframe.
+"""Measure the tap's cost for vLLM: a whole engine with a model on a CPU, with and without the tap; and a keyframe.
 
     PATH_TO_VLLM/bin/python benchmarks/tap_cost.py --model DIR [--requests 16 256] [--rounds 24] [--blocks 10000 100000]
 
-Runs in an environment with vLLM 0.32, in one process. All requests decode together. A round is one window of steps for
-each way, in an order that moves on from round to round; the first steps of a window, with a keyframe, are left out. A
-sample is a window's median against the untapped window of its round. Times of the engine's thread: the wall clock of
-EngineCore's step, and the processor time of schedule and update; the engine's waits for the writer's thread are not in
-the latter. The ways to a file and to a viewer have a thread that writes, and the viewer a process that reads and
-forgets. Intervals are of a bootstrap of the median, 95 %.
+It runs in an environment with vLLM 0.32, in one process. All requests decode together. A round is one window of steps
+for each way, in an order that rotates from round to round; the first steps of a window, with a keyframe, are left out.
+A sample is a window's median relative to the untapped window of its round. Times are of the engine's thread: the wall
+clock of EngineCore's step, and the processor time of schedule and update, without waits for the writer's thread. The
+ways to a file and to a viewer have a thread that writes, and the viewer a process that reads and discards. Intervals
+are 95 % bootstrap intervals of the median.
 
-A keyframe is of a pool whose blocks are cached, without a model: the copy is made on the engine's thread, rows and JSON
-on the writer's.
+A keyframe is of a pool with cached blocks, without a model: the copy is made on the engine's thread, rows and JSON on
+the writer's.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ with socket.socket(socket.AF_UNIX) as connection:
 """
 
 Samples = dict[str, list[dict[str, float]]]
-"""By way and round: `step` (wall clock) and `scheduler` (processor time), seconds of a step, median of a window."""
+"""Median seconds of a step in a window, by way and round: `step` (wall clock) and `scheduler` (processor time)."""
 
 
 def engine_samples(model: str, num_requests: int, folder: Path, num_rounds: int) -> Samples:
-    """Decode with the tap of each way in turns."""
+    """Decode with each way's tap in turns."""
     num_decoded = num_rounds * len(WAYS) * (WINDOW + SKIPPED) + 64
     length = PROMPT + num_decoded
     llm = LLM(
@@ -114,7 +114,7 @@ def _window(core: Any, way: str, folder: Path) -> dict[str, float]:
 
 @contextmanager
 def _tapped(scheduler: Any, way: str, folder: Path) -> Iterator[Callable[[], bool]]:
-    """Attach a tap, and a viewer where the way has one. Yields whether events flow, after a first step."""
+    """Attach a tap, and the way's viewer if it has one. Yields a function that tells if events flow, after a step."""
     if way not in ADDRESSES:
         yield lambda: True
         return
@@ -125,7 +125,7 @@ def _tapped(scheduler: Any, way: str, folder: Path) -> Iterator[Callable[[], boo
         viewer = subprocess.Popen([sys.executable, "-S", "-c", READER, str(socket)])
     yield lambda: viewer is None or tap.recorder.is_listening
     if not tap.is_attached:
-        raise RuntimeError("the tap detached; its log says why")
+        raise RuntimeError("the tap detached; see its log for the reason")
     tap.close()
     if viewer is not None:
         viewer.wait()
@@ -166,7 +166,7 @@ def interval(samples: list[float]) -> tuple[float, float]:
 
 
 def engine_rows(model: str, num_requests: int, folder: Path, num_rounds: int) -> list[dict[str, Any]]:
-    """Return one row for each way to tap a whole engine; its ratios are to the untapped windows of the same rounds."""
+    """Return one row per way to tap a whole engine, with ratios to the untapped windows of the same rounds."""
     samples = engine_samples(model, num_requests, folder, num_rounds)
     untapped = samples[WAYS[0]]
     step, scheduler = (median(one[name] for one in untapped) for name in ("step", "scheduler"))
@@ -185,7 +185,7 @@ def engine_rows(model: str, num_requests: int, folder: Path, num_rounds: int) ->
 
 
 def take_step(scheduler: Any) -> None:
-    """Take a step without a model; every request that has all its tokens samples one."""
+    """Take a step without a model; every request with all its tokens computed samples one."""
     plan = scheduler.schedule()
     names = list(plan.num_scheduled_tokens)
     requests = [scheduler.requests[name] for name in names]
@@ -201,7 +201,7 @@ def take_step(scheduler: Any) -> None:
 
 
 def keyframe_times(num_blocks: int, times: int = 7) -> dict[str, Any]:
-    """Return the median milliseconds that a keyframe takes the engine, and then its encoder; and its bytes."""
+    """Return the median milliseconds of a keyframe in the engine and in its encoder, and its bytes."""
     size, num_requests = 16, num_blocks // 128
     prompts = [[(k * 7 + j * 13) % 50_000 for j in range(126 * size)] for k in range(num_requests)]
     vllm = upstream.Run(
@@ -219,7 +219,7 @@ def keyframe_times(num_blocks: int, times: int = 7) -> dict[str, Any]:
     engine, recorder = Engine.of(vllm.scheduler), Recorder(TokenIds())
     took, parts, encoding, num_bytes = [], [], [], 0
     gc.collect()
-    gc.freeze()  # as vLLM's EngineCore does before its first step
+    gc.freeze()  # like vLLM's EngineCore before its first step
     for _ in range(times):
         began = thread_time()
         state = Keyframe(engine, recorder)

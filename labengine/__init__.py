@@ -127,7 +127,7 @@ _HOMES = {
 nor transformers."""
 
 _NEED_TORCH = frozenset({"ModelRunner", "StaticRunner", "StaticStep", "StaticTorch"})
-"""Names whose modules import torch, which only load_torch imports safely: what a runner of one's own is made of."""
+"""Names for a custom runner. Their modules import torch, which only load_torch imports safely."""
 
 _CALLED_BY_IPYTHON = frozenset({"load_ipython_extension", "unload_ipython_extension"})
 
@@ -151,5 +151,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return what the Tab key offers: public names, without those that docs/engine.md alone is about."""
+    """Return the names that Tab completion offers: all public names but those that only docs/engine.md describes."""
     return sorted(_HOMES.keys() - _NEED_TORCH - _CALLED_BY_IPYTHON | {"__version__"})

@@ -1,4 +1,4 @@
-"""labengine, or python -m labengine: one sub-command for each thing that one does; --help lists them."""
+"""labengine, or python -m labengine: one sub-command per task; --help lists them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from contextlib import redirect_stdout
 from errno import EIO, EPIPE
 from typing import TextIO
 
-from labengine import terminal as _terminal  # noqa: F401  (importing it fills the table of commands)
+from labengine import terminal as _terminal  # noqa: F401  (the import fills the table of commands)
 from labengine.commands import TERMINAL
 from labengine.config import ConfigError
 from labengine.record.wording import visible
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return the exit status: the command's own, 2 for a ConfigError, 141 if nobody reads its output."""
+    """Run a command; return its exit status, 2 for a ConfigError, or 141 if the reader of its output has gone."""
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int | None] = TERMINAL[options.command].run
     out = sys.stdout
@@ -31,36 +31,36 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"labengine: {visible(str(error))}", file=sys.stderr)
         return 2
-    except OSError as error:  # as in `labengine doctor run.lab | head`, or in a terminal that was closed
-        if error.errno not in (EPIPE, EIO) or not _is_closed(out):  # another file's
+    except OSError as error:  # as in `labengine doctor run.lab | head`, or after the terminal was closed
+        if error.errno not in (EPIPE, EIO) or not _is_closed(out):  # the error concerns another file
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes it once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # Python flushes it once more when it exits
         return 128 + 13
 
 
 def _is_closed(stream: TextIO) -> bool:
-    """Return True for a pipe whose reader has gone, as `head` goes after its lines, and for a closed terminal."""
+    """Return True for a closed terminal, and for a pipe whose reader has gone, such as `head` after its last line."""
     try:
         asked = select.poll()
         asked.register(stream.fileno(), select.POLLOUT)
         return any(found & (select.POLLERR | select.POLLHUP) for _, found in asked.poll(0))
-    except (AttributeError, OSError, ValueError):  # no terminal or pipe, or a system that cannot tell
+    except (AttributeError, OSError, ValueError):  # not a terminal or pipe, or the system cannot tell
         return False
 
 
 class _VisibleText(io.TextIOBase):
-    """A terminal or a pipe to which files' texts come without control and direction characters."""
+    """A terminal or pipe; text from files reaches it without control and direction characters."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def write(self, text: str) -> int:
-        """Write the text with signs for what is hidden."""
+        """Write the text, with hidden characters made visible."""
         self._out.write(visible(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush what it writes to."""
+        """Flush the underlying stream."""
         self._out.flush()
 
     def isatty(self) -> bool:

@@ -1,6 +1,6 @@
-"""The table of commands, those of the terminal (labengine NAME ...) and those of %lab: arguments, help, function.
+"""The tables of commands, for the terminal (labengine NAME ...) and for %lab: arguments, help, function.
 
-Parsers, --help and completion follow from it. A function's docstring is the help on its command.
+Parsers, --help and completion follow from them. A function's docstring is the help on its command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument as argparse takes it, and the values that completion offers for it."""
+    """One argument for argparse, and the values that completion offers for it."""
 
     name: str
     settings: dict[str, Any]
@@ -32,7 +32,7 @@ Completes = Callable[[Sequence[str]], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: what it takes, and the function that runs it."""
+    """One command: its arguments, and the function that runs it."""
 
     name: str
     run: Callable[..., Any]
@@ -63,7 +63,7 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 def terminal_command(*arguments: Argument, name: str = "") -> Callable[[Run], Run]:
-    """Register a function of the parsed options as a command of the terminal, under its own name or `name`."""
+    """Register a function of the parsed options as a terminal command, under the function's name or `name`."""
 
     def register(run: Run) -> Run:
         text = name or run.__name__
@@ -76,7 +76,7 @@ def terminal_command(*arguments: Argument, name: str = "") -> Callable[[Run], Ru
 def command(
     *arguments: Argument, name: str = "", call: str = "", completes: Completes | None = None
 ) -> Callable[[Run], Run]:
-    """Register a function as a command of %lab, under its own name or `name`; it gets the arguments by keyword."""
+    """Register a function as a %lab command, under its own name or `name`; it gets the arguments by keyword."""
 
     def register(run: Run) -> Run:
         text = name or run.__name__
@@ -86,7 +86,7 @@ def command(
     return register
 
 
-# -- arguments of several commands -------------------------------------------------------------------------------------
+# -- arguments that several commands share -----------------------------------------------------------------------------
 
 JSON = argument("--json", action="store_true", help="print the result as JSON")
 HTML = argument("--html", metavar="OUT", help="write one HTML page with the run, to scrub offline")

@@ -1,4 +1,4 @@
-"""A user's settings: the shape of the pool, of a step, and of one request's sampling. Validated at construction."""
+"""A user's settings for the pool, a step, and one request's sampling. They are validated at construction."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import Any, Literal, TypedDict, get_args
 
 GroupKind = Literal["full", "sliding_window", "state"]
 Drafter = Literal["lookup", "draft_model", "eagle", "mtp"]
-"""What guesses, by what vLLM keeps for it in the pool: nothing; KV of a second model; KV of a head on the model's own
-hidden states, which also needs the last block of a hit computed again."""
+"""Kinds of drafters, by what vLLM keeps for them in the pool: nothing for "lookup"; the KV of a second model; or the KV
+of a head on the model's hidden states, which also needs the last block of a hit recomputed."""
 
 
 class ConfigError(ValueError):
-    """A setting that cannot work; the message names it, the reason, and what to do instead."""
+    """Raised for a setting that cannot work; the message gives the setting, the reason, and what to do instead."""
 
 
 MAX_PRIORITY = 2**31 - 1
 """Bounds the priorities of requests, on both sides of 0."""
 
 MAX_NUM_BLOCKS = 10_000_000
-"""Guards against a typing error that would take all memory: the core spends some hundred bytes on a block."""
+"""Guards against a typing error that would take all memory: the core spends a few hundred bytes per block."""
 
 
 def shown(value: object) -> str:
     """Return the value's repr for a message, cut in the middle when it is longer than 200 characters."""
-    if isinstance(value, (list, tuple)) and len(value) > 200:  # a user's answer may have millions of items
+    if isinstance(value, (list, tuple)) and len(value) > 200:  # a user's value may have millions of items
         return f"{repr(value[:100])[:120]}...{repr(value[-100:])[-40:]}"
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:120]}...{text[-40:]}"
@@ -78,7 +78,7 @@ def as_int(number: Any) -> int | None:
     """Return one integer of Python, numpy or torch as an int; None for anything else. Any: users pass anything."""
     try:
         return index(number) if is_single_int(number) else None
-    except TypeError:  # numpy and torch give every number an __index__, and refuse to use it for a fraction
+    except TypeError:  # numpy and torch give every number an __index__, which raises for a fraction
         return None
 
 
@@ -118,14 +118,14 @@ def checked_call(name: str, value: object, *arguments: str) -> None:
         signature(value).bind(*arguments)
     except TypeError as error:
         raise ConfigError(f"{name} must be {takes}, and {shown(value)} is not: {error}") from None
-    except ValueError:  # a function in C that does not tell its arguments
+    except ValueError:  # some functions in C have no signature
         pass
 
 
 def checked_path(name: str, value: object) -> Path:
     """Return the path.
 
-    Raises ConfigError for another type, and for a path that no file can have: too long, or with a NUL.
+    Raises ConfigError for another type, and for an impossible path: too long, or with a NUL.
     """
     if not isinstance(value, (str, os.PathLike)) or isinstance(os.fspath(value), bytes):
         raise ConfigError(f"{name} must be a path, as a text or a pathlib.Path, got {shown(value)}")
@@ -147,33 +147,33 @@ def _make_int(record: object, name: str, minimum: int, maximum: int | None = Non
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """One KV-cache group: layers that keep their KV in blocks of one size, with one rule for what may be dropped.
+    """One KV-cache group: layers with one block size and one rule for dropping blocks.
 
-    A block of a "state" group (Mamba, linear attention) holds one state of all its layers: that after some number of
-    tokens. Its block_size only says at which tokens a state may be cached: with
-    that of the longest request, a request has one block for life, and nothing is hit (vLLM's mode "none").
+    A block of a "state" group (Mamba, linear attention) holds one state of all its layers, the one after some number of
+    tokens. Its block_size only decides after which tokens a state may be cached. If it is the length of the longest
+    request, each request keeps one block all its life and never has a hit (vLLM's mode "none").
     """
 
     block_size: int
     kind: GroupKind = "full"
     window: int | None = None
     checkpoint_alignment: int | None = None
-    """Of states: how many tokens behind its start a chunk can leave a state inside it, as multiples of this number.
-    None: the layers leave only the state at a chunk's end. Edition vllm has such states computed, and registers them.
-    (vLLM: MambaSpec.prefill_checkpoint_alignment.)"""
+    """For state groups: a chunk can also leave a state after any multiple of this many of its tokens. With None the
+    layers leave only the state at a chunk's end. Edition vllm has these states computed, and registers them.
+    vLLM: MambaSpec.prefill_checkpoint_alignment."""
 
     def __post_init__(self) -> None:
         _make_int(self, "block_size", 1)
         if self.kind not in ("full", "sliding_window", "state"):
             raise ConfigError(f"group kind must be 'full', 'sliding_window' or 'state', got {shown(self.kind)}")
         if (self.kind == "sliding_window") != (self.window is not None):
-            raise ConfigError("a sliding_window group needs a window, a full or state group has none")
+            raise ConfigError("a sliding_window group needs a window; a full or state group must not have one")
         if self.window is not None:
             _make_int(self, "window", 1)
         if self.checkpoint_alignment is not None:
             _make_int(self, "checkpoint_alignment", 1)
             if self.kind != "state":
-                raise ConfigError("only a state group has a checkpoint_alignment: others keep the KV of each token")
+                raise ConfigError("checkpoint_alignment is for state groups only: others keep the KV of each token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ class EngineConfig:
 
     num_blocks: physical blocks in the pool, shared by all groups.
     groups: at least one KV-cache group.
-    max_num_seqs: requests per step or running at once (the edition says which).
-    max_num_batched_tokens: tokens computed per step at most.
+    max_num_seqs: maximum number of requests per step or running at once, depending on the edition.
+    max_num_batched_tokens: maximum number of tokens computed per step.
     """
 
     num_blocks: int = 256
@@ -191,30 +191,30 @@ class EngineConfig:
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 2048
     seed: int = 0
-    """Base of the sampling seeds: a request without a seed of its own derives it from this one and its id."""
+    """Base of the sampling seeds: a request without a seed derives one from this and its id."""
     eos_token_ids: frozenset[int] = frozenset()
     hash_block_size: int = 0
-    """Tokens per link of the hash chain; every group's block size is a multiple of it. 0: the smallest of them."""
+    """Tokens per link of the hash chain; every group's block size is a multiple of it. 0: the smallest block size."""
     watermark: float = 0.0
-    """The share of the pool that admitting a request has to leave free while another one runs."""
+    """The share of the pool that must stay free when a request is admitted while another one runs."""
     long_prefill_token_threshold: int = 0
-    """Tokens of one prompt per step at most while several requests are there; 0 means no limit."""
+    """Maximum number of one prompt's tokens per step while there are several requests; 0 for no limit."""
     retention_interval: int | None = None
-    """Which blocks of a sliding window are cached: None all that a hit could use, 0 only those before a prompt's end,
-    n those before every n-th token too. (vLLM: prefix_cache_retention_interval.)"""
+    """Which blocks of a sliding window are cached. None: all that a hit could use. 0: only those before a prompt's end.
+    n: also those before every n-th token. vLLM: prefix_cache_retention_interval."""
     num_drafts: int = 0
-    """Tokens guessed by a proposer that a step judges per request, at most; 0 without speculation."""
+    """Maximum number of a proposer's tokens that a step judges per request; 0 without speculation."""
     drafter: Drafter = "lookup"
-    """What guesses them. Only edition vllm keeps room in the pool for it; labengine's drafters bring their own.
+    """The kind of drafter. Only edition vllm keeps room in the pool for it; labengine's drafters have separate memory.
 
-    "mtp" stands for several modules, one for each draft; a single module that guesses all of them is an "eagle"."""
+    "mtp" means several modules, one per draft; a single module that guesses all drafts is an "eagle"."""
     eagle_groups: tuple[int, ...] = ()
-    """Groups in which edition vllm drops the last block of a hit where the drafter is "eagle" or "mtp": those of the
-    drafter's own layers. () for all."""
+    """Groups of the drafter's own layers: in these, edition vllm drops the last block of a hit if the drafter is
+    "eagle" or "mtp". () for all groups."""
     max_model_len: int = 0
-    """Positions of a request at most, which bounds vLLM's room for drafts; 0 for no limit."""
+    """Maximum number of positions of a request, which bounds vLLM's room for drafts; 0 for no limit."""
     keep_finished: int | None = None
-    """Finished requests that are kept, the newest ones (>= 0); None keeps all."""
+    """Number of newest finished requests to keep (>= 0); None keeps all."""
 
     def __post_init__(self) -> None:
         _make_int(self, "num_blocks", 1, MAX_NUM_BLOCKS)
@@ -246,14 +246,12 @@ class EngineConfig:
 
     @property
     def scheduler_block_size(self) -> int:
-        """A hit ends at a multiple of this many tokens: there, every group has a whole block."""
+        """A hit ends at a multiple of this many tokens, where every group has a whole block."""
         return lcm(*(group.block_size for group in self.groups))
 
     @property
     def drops_hit_blocks(self) -> bool:
-        """True where hits of edition vllm end one block early, because the drafter needs the hidden states of its
-        tokens.
-        """
+        """True if hits of edition vllm end one block early: the drafter needs the hidden states of its tokens."""
         return self.num_drafts > 0 and self.drafter in ("eagle", "mtp")
 
     def _check_block_sizes(self) -> None:
@@ -310,10 +308,10 @@ class SamplingParams:
     seed: int | None = None
     ignore_eos: bool = False
     beams: int = 1
-    """Beams of a beam search, which keeps the likeliest continuations; with 1 there is none."""
+    """Number of beams of a beam search, which keeps the likeliest continuations; 1 for no beam search."""
     skip_reading_prefix_cache: bool = False
-    """True: no prefix is looked up, here and in the external tier; what the request computes is cached as always.
-    Source: vLLM's SamplingParams, which sets it where the log-probabilities of the prompt are asked for."""
+    """True: look up no prefix, neither here nor in the external tier. The blocks that the request computes are cached
+    as usual. Source: vLLM's SamplingParams, which sets it where the log-probabilities of the prompt are asked for."""
 
     def __post_init__(self) -> None:
         _make_int(self, "max_tokens", 1)
@@ -335,5 +333,5 @@ class SamplingParams:
         for name in (*CUTS, "seed"):
             if getattr(self, name) is not None and (name != "temperature" or self.temperature):
                 raise ConfigError(
-                    f"beams={self.beams} searches for the likeliest text, nothing is drawn: leave {name} out"
+                    f"beams={self.beams} searches for the likeliest text and samples nothing: leave {name} out"
                 )

@@ -11,7 +11,7 @@ TERMS: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text
 
 
 def meaning(term: str) -> str | None:
-    """Return the sentence of a term, whatever its case; None for an unknown one."""
+    """Return the sentence of a term, in any case; None for an unknown term."""
     return next((f"{name}: {text}" for name, text in TERMS.items() if name.lower() == term.lower()), None)
 
 

@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 
 from labengine.commands import LAB
 from labengine.glossary import glossary, meaning
-from labengine.magics import commands as _commands  # noqa: F401  (importing them fills the table of commands)
+from labengine.magics import commands as _commands  # noqa: F401  (the import fills the table of commands)
 from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.stepping import add_text
@@ -41,18 +41,18 @@ _GUIDE = """Step a real LLM engine in this notebook and watch every KV block mov
     %lab why block 0                                         ask the recording which events led to its state, and why
     %lab rewind 1                                            take the engine itself back to its state after step 1
     %lab break BlockEvicted                                  stop at the next event of this kind
-    %lab run --wait                                          the engine continues, and stops there
+    %lab run --wait                                          continue, and stop there
     %lab save run.lab                                        save the recording; %lab open run.lab shows it anywhere
     %lab bug nano-vllm-219                                   a reproduced bug report: broken and fixed side by side
     %lab seam touch                                          a method of the core in a cell: edit and run it
 
-The variable `lab` is the lab: lab.step(), lab.kv(0, layer=3), lab.fork(1). A labengine.Lab that you make and call `lab`
+The lab is the variable `lab`: lab.step(), lab.kv(0, layer=3), lab.fork(1). A labengine.Lab that you make and call `lab`
 works too. Put a longer prompt into a cell below %%prompt --max-tokens 32 --copies 2.
 
 %lab bug and %%lab patch do not change `lab`: their engines are called `comparison` (with --column, `bug_lab`), and the
 commands act on them until %lab close. A lab that is closed, by %lab close or by another %lab start, keeps its
-recording: its pictures stay, and show(), view(), goto() and why() still work, but it cannot be stepped.
-If one of your parts breaks a rule, %lab step and %lab run say so (%lab start --check stop ends runs there). If it
+recording: its pictures stay, and show(), view(), goto() and why() still work, but it cannot take steps.
+If one of your parts breaks a rule, %lab step and %lab run report it (%lab start --check stop ends runs there). If it
 raises, the step is rolled back, and %lab goto crash shows the moment before. %lab why event N names the method that
 decided.
 %lab view pool tables --at 2 is a fixed picture of the end of step 2; --at 2:5 shows event 5 of that step.
@@ -102,7 +102,7 @@ class LabMagics(Magics):
 
 
 def _help(subject: str) -> str:
-    """Return the help on a command or a term of the glossary; the list of commands where nothing is asked for."""
+    """Return the help on a command or a glossary term; without a subject, the list of commands."""
     if not subject:
         return listing()
     text = None if subject in LAB else meaning(subject)
@@ -154,5 +154,5 @@ _STEP_REPORT = ("labengine.engine.step_report", "StepReport")
 
 
 def _print_report(current: CurrentLab, report: Any, printer: Any, cycle: bool) -> None:
-    """Print a step in a line; what a dashboard plays at this moment is not told before it."""
+    """Print a step in one line, without the details that a dashboard is still playing."""
     printer.text(played_line(report) if current.is_played(report) else report_line(report))

@@ -16,28 +16,28 @@ from labengine.session.saved.observed import tally_of
 
 
 def break_off(lab: Lab, reached: Phase, reason: str = "KeyboardInterrupt") -> None:
-    """Take a step of a lab up to a phase, and take it back; the content of the slots it wrote to is invalid afterwards.
+    """Take a step of a lab up to a phase, and roll it back; the slots it wrote to are invalid afterwards.
 
     reached: "schedule" (blocks may have been loaded), "forward" (the forward pass failed) or "sample" (it was done).
-    reason: the name of the error that ends the step. ConfigError for another phase, and for what is no name.
+    reason: the name of the error that ends the step. Raises ConfigError for another phase and for an invalid name.
     """
     broken_steps.break_off(lab.session.stepper, reached, reason)
 
 
 def break_off_at(lab: Lab, kind: str, number: int = 1, reason: str = "KeyboardInterrupt") -> None:
-    """Take a step of a lab up to its event of a kind, the first or a later one, and take it back.
+    """Take a step of a lab up to its `number`-th event of a kind, and roll it back.
 
-    reason: "KeyboardInterrupt", or the name of an error, which counts as raised by a part. Without such an event the
-    step is taken. ConfigError for a kind at which no step can end.
+    reason: "KeyboardInterrupt", or the name of an error, which counts as raised by a part. A step without such an event
+    is taken completely. Raises ConfigError for a kind at which no step can end.
     """
     broken_steps.break_off_at(lab.session.stepper, kind, number, reason)
 
 
 def decisions(lab: Lab) -> Sequence[str]:
-    """Return a recorded lab's decisions in order: hits, tokens to compute, merges, and ends, a sentence each."""
+    """Return a recorded lab's decisions in order (hits, tokens to compute, merges, ends), one sentence each."""
     return tally_of(lab).decisions
 
 
 def cost(lab: Lab) -> Cost:
-    """Return what a recorded run has cost: tokens found in the cache, tokens computed, and the peak of used blocks."""
+    """Return the cost of a recorded run: tokens found in the cache, tokens computed, and peak number of used blocks."""
     return tally_of(lab).cost(lab.stats().peak_used_blocks)

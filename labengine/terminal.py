@@ -1,4 +1,4 @@
-"""The commands of the terminal; --help has their docstrings. What a command needs is imported when it runs."""
+"""The terminal commands; --help shows their docstrings. A command imports its modules when it runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from labengine.config import ConfigError
 from labengine.system.regular_file import read_regular
 
 _MOST_VIOLATIONS = 20
-"""Violations printed per trace at most; they tend to be alike."""
+"""Maximum number of violations printed per trace; they tend to be alike."""
 
 _OWN_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""How paths begin that a shell gives for its pipes: they are waited for, as standard input is."""
+"""Prefixes of the paths that a shell gives for its pipes: they are waited for, like standard input."""
 
 
 @terminal_command(argument("--model", default="smollm2", help="a model name or a directory of safetensors"))
@@ -162,7 +162,7 @@ def open(options: Namespace) -> None:
     argument(
         "--page",
         action="store_true",
-        help="serve a page on 127.0.0.1 until Ctrl-C, in which all views follow; its address, which has a secret, is "
+        help="serve a page on 127.0.0.1 until Ctrl-C, with all views, live; its address, which contains a secret, is "
         "printed; several ranks stand side by side",
     ),
     argument("--port", type=int, default=0, metavar="N", help="the port for --page (default: a free one)"),
@@ -183,7 +183,7 @@ def attach(options: Namespace) -> None:
     from labengine.vllm.stream.attach_command import attach_command
 
     if is_kv_place(options.place):
-        raise ConfigError(f"{options.place} is of KV events: labengine attach-kv {options.place}")
+        raise ConfigError(f"{options.place} holds KV events: use labengine attach-kv {options.place}")
     attach_command(options, _say)
 
 
@@ -205,7 +205,7 @@ def attach_kv(options: Namespace) -> None:
 
 
 def _say(text: str) -> None:
-    """Print at once: in a service's log the address of a page must not wait for its end."""
+    """Print without buffering: a service's log must have the address of a page while the service runs."""
     print(text, flush=True)
 
 
@@ -221,7 +221,7 @@ def _say(text: str) -> None:
 def conform(options: Namespace) -> int:
     """Compare a recording of vLLM's scheduler with edition vllm; see docs/vllm.md.
 
-    Exit status 0: it conforms. 1: it differs. 2: it cannot be judged to its end.
+    Exit status 0: it conforms. 1: it differs. 2: it cannot be judged to the end.
     """
     from labengine.core.editions import RECORDED_EDITIONS
     from labengine.finder.find_command import object_named

@@ -1,4 +1,4 @@
-"""A TOML file of words that stands beside code: read once, and a wrong name in it is refused with its line."""
+"""A TOML file of texts beside the code: read once; a wrong name in it is an error that gives its line."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class WordsFile:
     tables: Mapping[str, Mapping[str, Any]]
 
     def refuse(self, word: str, message: str) -> NoReturn:
-        """Raise ConfigError with the line in which the word stands."""
+        """Raise ConfigError with the line of the word."""
         lines = self.text.splitlines()
         number = next((n for n, line in enumerate(lines, 1) if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line)), 1)
         raise ConfigError(f"{self.path.name}, line {number}: {message}")
 
     def refuse_unknown(self, words: Iterable[str], known: Collection[str], what: str) -> None:
-        """Raise ConfigError for the first word that is not known, with the nearest that is."""
+        """Raise ConfigError for the first unknown word, with the nearest known one."""
         for word in words:
             if word not in known:
                 near = get_close_matches(word, known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(sorted(known))}."
-                self.refuse(word, f"there is no {what} {word!r}.{hint}")
+                hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(sorted(known))}."
+                self.refuse(word, f"unknown {what} {word!r}.{hint}")
 
 
 @cache
 def words_file(path: Path) -> WordsFile | None:
-    """Return the file; None where there is none. Raises ConfigError, with its name, for text that is no TOML."""
+    """Return the file, or None if it does not exist. Raises ConfigError, with its name, for invalid TOML."""
     if not path.is_file():
         return None
     text = path.read_text(encoding="utf-8")

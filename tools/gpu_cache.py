@@ -1,8 +1,8 @@
-"""Packs Triton's cache for a machine with an H100 that has none: `python -m tools.gpu_cache`, or `make gpu-cache`.
+"""Pack a Triton cache for another machine with an H100: `python -m tools.gpu_cache`, or `make gpu-cache`.
 
-Kernels are compiled here, without a device, by that machine's own Python, torch and Triton: in an environment that is
-made for it and deleted, or in the one that GPU_VENV names, which is made if it is not there, and stays. The archive
-holds the folder `lab_triton_cache`, to be unpacked into the machine's temporary folder and named by TRITON_CACHE_DIR.
+Kernels are compiled here, without a device, by the versions of Python, torch and Triton on that machine, in a temporary
+environment, or in the one named by GPU_VENV, which is created if missing, and kept. The archive holds the folder
+`lab_triton_cache`; unpack it into the machine's temporary folder, and name it in TRITON_CACHE_DIR.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 ARCHIVE = ROOT / ".gpu" / "triton_cache.tar.xz"
 PYTHON = "3.12"
 PINNED = {"torch": "2.11.0", "triton": "3.6.0", "transformers": "5.17.0"}
-"""What the machine has. Triton's keys hold a digest of its own library, which is built for one Python."""
+"""The machine's versions. Triton's keys include a digest of its library, which is built for one Python."""
 FOR_THE_CASES = (
     "hypothesis",
     "jinja2",
@@ -35,13 +35,13 @@ FOR_THE_CASES = (
 )
 FOLDER = "lab_triton_cache"
 THERE = Path(tempfile.gettempdir()) / FOLDER
-"""Where the cache will lie: Triton keeps the complete paths of a kernel's files."""
+"""The cache's final folder, as Triton stores the complete paths of a kernel's files."""
 GROUP = "__grp__"
-"""How the names of files begin that hold such paths."""
+"""Prefix of the names of files with such paths."""
 
 
 def main() -> int:
-    """Compile, pack, and compile once more with the packed cache. Returns 1 if that compiles anything."""
+    """Compile, pack, and compile again with the packed cache. Return 1 if that compiles anything."""
     with TemporaryDirectory(prefix="labengine-gpu-cache-") as place:
         python = environment(Path(place) / "venv")
         compiled, unpacked = Path(place) / "compiled", Path(place) / "unpacked"
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def environment(fallback: Path) -> Path:
-    """Return the Python of an environment with what the machine has: GPU_VENV's, or a new one's."""
+    """Return the Python of an environment with the machine's versions: GPU_VENV's, or a new one's."""
     folder = Path(os.environ.get("GPU_VENV") or fallback)
     python = folder / "bin" / "python"
     if not python.exists():
@@ -84,9 +84,9 @@ def python_of_the_machine() -> str:
         if found.stdout.strip() == PYTHON:
             return candidate
     raise SystemExit(
-        f"gpu-cache: there is no Python {PYTHON}, the GPU machine's: its Triton takes no kernels of another Python's.\n"
+        f"gpu-cache: no Python {PYTHON}, the GPU machine's version; its Triton accepts only kernels made with it.\n"
         f"Install it (with venv and pip), and name it: make gpu-cache PYTHON312=/path/to/python{PYTHON}; "
-        f"or name an environment that has {', '.join(f'{name} {version}' for name, version in PINNED.items())}: "
+        f"or name an environment with {', '.join(f'{name} {version}' for name, version in PINNED.items())}: "
         "make gpu-cache GPU_VENV=/path/to/environment"
     )
 
@@ -95,7 +95,7 @@ VERSION = "import sys; print('{}.{}'.format(*sys.version_info))"
 
 
 def candidates() -> Iterator[str]:
-    """Yield what may be a Python of the machine's version."""
+    """Yield possible paths of a Python with the machine's version."""
     if named := os.environ.get("PYTHON312"):
         yield named
     else:
@@ -105,21 +105,21 @@ def candidates() -> Iterator[str]:
 
 
 def require_versions(python: Path) -> None:
-    """Exit if an environment has other versions than the machine."""
+    """Exit if an environment's versions differ from the machine's."""
     ask = f"{VERSION}; from importlib.metadata import version; print(*map(version, {[*PINNED]}))"
     found = subprocess.run([python, "-c", ask], capture_output=True, text=True)
     wanted = [PYTHON, *PINNED.values()]
     if found.stdout.split() != wanted:
         has = ", ".join(found.stdout.split()) or found.stderr.strip().splitlines()[-1]
         names = ", ".join(("Python", *PINNED))
-        raise SystemExit(f"gpu-cache: {python} has to have {names} in {', '.join(wanted)}; it has {has}")
+        raise SystemExit(f"gpu-cache: {python} needs {names} in {', '.join(wanted)}, but has {has}")
 
 
 # -- compiling and packing ---------------------------------------------------------------------------------------------
 
 
 def compile_all(python: Path, cache: Path) -> None:
-    """Compile into a cache what Triton's cases, known models and the figures launch."""
+    """Compile all kernels of Triton's cases, known models and the figures into a cache."""
     paths = os.pathsep.join(str(ROOT / folder) for folder in ("", "widgets", "vllm_tap", "tests"))
     settings = {"TRITON_CACHE_DIR": str(cache), "TRITON_INTERPRET": "0", "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     cases = sorted(ROOT.glob("tests/engine/triton_*_cases.py"))
@@ -137,7 +137,7 @@ def cubins(folder: Path) -> list[Path]:
 
 
 def pack(cache: Path, archive: Path) -> None:
-    """Pack what a launch reads, the kernels and what is known of them, with paths as they will be."""
+    """Pack the files that a launch reads, kernels and metadata, with their final paths."""
     archive.parent.mkdir(exist_ok=True)
     with TemporaryDirectory(prefix="labengine-gpu-cache-") as place, tarfile.open(archive, "w:xz", preset=6) as packed:
         for kernel in cubins(cache):
@@ -149,7 +149,7 @@ def pack(cache: Path, archive: Path) -> None:
 
 
 def moved(group: Path) -> bytes:
-    """Return a group's file with the paths of the kernel and its metadata as they will be."""
+    """Return a group's file with the final paths of the kernel and its metadata."""
     content = json.loads(group.read_text())
     folder = THERE / group.parent.name
     kept = [name for name in content["child_paths"] if name.endswith((".cubin", ".json"))]
@@ -157,7 +157,7 @@ def moved(group: Path) -> bytes:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack into a folder, with paths as they are there."""
+    """Unpack into a folder, with paths adapted to it."""
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     for group in folder.rglob(f"{GROUP}*"):

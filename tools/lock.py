@@ -1,4 +1,4 @@
-"""Makes constraints.txt anew: one set of pins for every platform and Python. Arguments go to uv (--upgrade)."""
+"""Rewrite constraints.txt: one set of pins for every platform and Python. Arguments go to uv (--upgrade)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADER = """\
 
 
 def main(arguments: list[str]) -> None:
-    """Resolve against the public index and the pins there are, and write the pins that matter."""
+    """Resolve against the public index and the current pins, and write the pins that matter."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "--no-config", "--universal", "--python-version=3.11"]
     command += ["pyproject.toml", *(f"--extra={extra}" for extra in EXTRAS)]
     command += ["--quiet", "--no-header", "--no-annotate", f"--output-file={LOCK}", *arguments]
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
 
 
 def matters(pin: str) -> bool:
-    """False for CUDA's libraries, and for a platform or Python that has no torch."""
+    """Return False for CUDA's libraries, and for a platform or Python without torch."""
     return re.search(r"^(nvidia|cuda)-|sys_platform == 'emscripten'|>= '3\.15'", pin) is None
 
 

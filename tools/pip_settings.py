@@ -1,4 +1,4 @@
-"""pip's own settings (its files and its PIP_ variables), as flags and variables of uv, which does not read them."""
+"""pip's settings (its files and PIP_ variables) as flags and variables for uv, which does not read them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ VARIABLES = {
     "timeout": "UV_HTTP_TIMEOUT",
     "default-timeout": "UV_HTTP_TIMEOUT",
 }
-SCOPES = ("global", "install", ":env:")  # pip lets a later one win
+SCOPES = ("global", "install", ":env:")  # later ones take precedence in pip
 
 
 def read() -> dict[str, str]:
-    """Return pip's settings for `pip install`, by name without the leading dashes; values are as pip lists them."""
+    """Return pip's settings for `pip install`, by name without the leading dashes, with values in pip's form."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     return parse(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -45,7 +45,7 @@ def parse(listing: str) -> dict[str, str]:
 
 
 def flags(settings: dict[str, str]) -> list[str]:
-    """Return the flags of `uv pip install` that mean the same; a setting with several values gives several flags."""
+    """Return the equivalent flags of `uv pip install`; a setting with several values gives several flags."""
     values = [
         word
         for name, flag in FLAGS.items()
@@ -53,7 +53,7 @@ def flags(settings: dict[str, str]) -> list[str]:
         for word in (flag, str(Path(value).expanduser()) if value.startswith("~") else value)
     ]
     switches = [flag for name, flag in SWITCHES.items() if settings.get(name, "").lower() in ("1", "true", "yes", "on")]
-    # pip takes the best version of all indexes; uv by itself looks no further than the first that has the package.
+    # pip takes the best version of all indexes; uv by default stops at the first index with the package.
     return [*values, *switches, "--index-strategy=unsafe-best-match"]
 
 

@@ -1,4 +1,4 @@
-"""The lecturers' slides: docs/slides.md as one HTML file, with its pictures in it.
+"""The lecturers' slides: docs/slides.md as one HTML file that contains its pictures.
 
 In a clone, `make slides`; in an environment with labengine's lab extra, python -m tools.slides OUT.html
 """
@@ -54,7 +54,7 @@ show((parseInt(location.hash.slice(1)) || 1) - 1);
 
 
 def slides_page() -> str:
-    """Return the slides as HTML; nothing in it is fetched from elsewhere."""
+    """Return the slides as HTML that fetches nothing."""
     texts = re.split(r"^---$", SOURCE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     to_html = mistune.create_markdown(plugins=["table"])
     slides = "".join(f"<section>{_with_pictures(str(to_html(text)))}</section>" for text in texts)
@@ -66,7 +66,7 @@ def slides_page() -> str:
 
 
 def _with_pictures(html: str) -> str:
-    """Put each picture's bytes in place of its path."""
+    """Replace each picture's path by its bytes."""
     return re.sub(r'src="([^"]+)"', lambda found: f'src="{_data_of(SOURCE.parent / found[1])}"', html)
 
 
@@ -75,7 +75,7 @@ def _data_of(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page into the file that is named; return the exit status."""
+    """Write the page into the named file; return the exit status."""
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2

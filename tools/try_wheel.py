@@ -1,4 +1,4 @@
-"""Tries a wheel of this machine: with each set of instructions its tokens are those of this source install.
+"""Test this machine's wheel: with each instruction set its tokens must equal those of this source install.
 
 It is installed into an empty environment that sees this one's packages, but neither labengine nor a compiler.
 """
@@ -33,7 +33,7 @@ WHEELS = "from labengine's wheel"
 
 
 def differences(tools: Path, wheel: Path, scratch: Path) -> Iterator[str]:
-    """Yield a sentence for each set with which the wheel's kernels are not used, or compute other tokens.
+    """Yield a sentence for each set with which the wheel's kernels are not used, or compute different tokens.
 
     tools: a Python with pip. Prints a line for each set that agrees.
     """
@@ -43,7 +43,7 @@ def differences(tools: Path, wheel: Path, scratch: Path) -> Iterator[str]:
         if isa.machine != machine():
             continue
         if lacking := isa.lacking():
-            print(f"{isa.name}: not tried, this processor lacks {', '.join(lacking)}")
+            print(f"{isa.name}: not tested, as it needs {', '.join(lacking)}")
             continue
         here = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         _, compiled, expected = generated(Path(sys.executable), model, isa.name, os.environ["PATH"], here)
@@ -51,27 +51,27 @@ def differences(tools: Path, wheel: Path, scratch: Path) -> Iterator[str]:
         if not place.startswith(str(scratch)) or not forward.endswith(f"{isa.name} {WHEELS}"):
             yield f"{isa.name}: the wheel's kernels were not used, but {place}: {forward}"
         elif tokens != expected:
-            yield f"{isa.name}: the wheel computes other tokens than what is {compiled.split(isa.name)[-1].strip()}"
+            yield f"{isa.name}: the wheel's tokens differ from those of kernels {compiled.split(isa.name)[-1].strip()}"
         else:
             count = sum(len(request) for requests in tokens for request in requests)
             print(f"{isa.name}: the same {count} tokens, fp32 and bf16")
 
 
 def environment(tools: Path, wheel: Path, folder: Path) -> Path:
-    """Make an environment with the wheel, for which this one's packages follow on the path. Returns its Python."""
+    """Make an environment with the wheel, and this environment's packages after it on the path. Return its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
     command = [str(tools), "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*command, str(wheel)], check=True)
     (packages,) = (folder / "lib").glob("python*/site-packages")
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))  # a path alone: its own .pth files are not read
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))  # a path only; its .pth files are not read
     return python
 
 
 def generated(
     python: Path, model: str, isa: str, path: str, variables: dict[str, str]
 ) -> tuple[str, str, list[list[list[int]]]]:
-    """Return labengine's place, what it says of its forward pass, and tokens of each request in both dtypes."""
+    """Return labengine's path, its description of the forward pass, and each request's tokens in both dtypes."""
     environment = {**os.environ, "PATH": path, VARIABLE: isa, **variables}
     environment.pop("CC", None)
     run = subprocess.run(

@@ -1,7 +1,7 @@
-"""Look up what the bug pages say of lines in other engines: python -m tools.upstream_facts vllm=WHEELS/{version} ...
+"""Check the bug pages' quotations from other engines: python -m tools.upstream_facts vllm=WHEELS/{version} ...
 
-Each argument is NAME=PLACE: the folder that an unpacked wheel of {version} is in, or a clone, whose files are read at
-the commit. Run by hand where these are; nothing of them is kept. Exits with 1 if a line is not what a page says.
+Each argument is NAME=PLACE: the folder of an unpacked wheel of {version}, or a clone, whose files are read at the
+commit. Run it by hand where these are; none of their content is kept. The exit status is 1 if a quotation is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from labengine.scenarios.report import CodePassage
 
 
 def passages() -> Iterator[tuple[str, CodePassage]]:
-    """Yield a scenario's id and a line of upstream's code that it quotes, for all of them."""
+    """Yield each line of upstream code that a scenario quotes, with the scenario's id."""
     for id in SCENARIOS:
         for passage in bug(id).conclusion.passages:
             if isinstance(passage, CodePassage):
@@ -25,7 +25,7 @@ def passages() -> Iterator[tuple[str, CodePassage]]:
 
 
 def found(passage: CodePassage, places: Mapping[str, str]) -> str:
-    """Return 'as told', 'not there: ...', or 'not looked up' where the version is at no place."""
+    """Return 'as told', 'not there: ...', or 'not looked up' if no place has the version."""
     text = _text(passage, places)
     if text is None:
         return "not looked up"
@@ -52,7 +52,7 @@ def _text(passage: CodePassage, places: Mapping[str, str]) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what does not hold, and how many lines were looked up."""
+    """Print wrong quotations, and the number of lines looked up."""
     places = dict(one.split("=", 1) for one in arguments)
     counts: Counter[str] = Counter()
     for id, passage in passages():

@@ -1,7 +1,7 @@
-"""Builds the wheels, and tries the one of this machine: `python -m tools.wheels [FOLDER]`, or `make wheels`.
+"""Build the wheels, and test this machine's: `python -m tools.wheels [FOLDER]`, or `make wheels`.
 
-The wheel of a platform brings the kernels for each set of instructions, compiled here for all platforms by Zig's cross
-compiler, a package on PyPI. Its wheel, and hatchling, go into an environment of their own.
+A platform's wheel brings the kernels for each instruction set, compiled here for all platforms by Zig's cross compiler,
+a package on PyPI. Its wheel and hatchling go into a separate environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.try_wheel import differences
 
 ZIG = "ziglang==0.17.1"
 TOOLS = (ZIG, "hatchling==1.33.0", "wheel==0.47.0")
-"""What builds wheels; nothing else of the project needs it."""
+"""Packages that build wheels; nothing else in the project needs them."""
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 X86 = {
@@ -30,12 +30,12 @@ X86 = {
     "x86-64-v4-bf16": "x86_64_v4+avx512bf16",
 }
 ARM = {"aarch64": "generic", "aarch64-bf16": "generic+v8_2a+bf16"}
-"""Zig's names of processors, for each set of instructions."""
+"""Zig's processor names by instruction set."""
 
 
 @dataclass(frozen=True)
 class Platform:
-    """A platform with a wheel of its own. tag: pip's; target: Zig's; processors: Zig's for each set of instructions."""
+    """A platform with its own wheel. tag: pip's; target: Zig's; processors: Zig's by instruction set."""
 
     tag: str
     target: str
@@ -51,7 +51,7 @@ PLATFORMS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Build all wheels into a folder, list them, and try this machine's. Returns 1 if it computes other tokens."""
+    """Build all wheels into a folder, list them, and test this machine's. Return 1 if its tokens differ."""
     folder = Path(arguments[0]) if arguments else DIST
     with TemporaryDirectory(prefix="labengine-wheels-") as place:
         python = environment(Path(place) / "tools")
@@ -60,12 +60,12 @@ def main(arguments: list[str]) -> int:
             print(f"{wheel.stat().st_size / 1e6:6.2f} MB  {wheel.name}", flush=True)
         ours = [wheel for wheel in wheels if sys.platform == "linux" and wheel.stem.endswith(f"linux_2_28_{machine()}")]
         failures = [failure for wheel in ours for failure in differences(python, wheel, Path(place))]
-    print("\n".join(failures) or f"tried: {', '.join(wheel.name for wheel in ours) or 'none'}")
+    print("\n".join(failures) or f"tested: {', '.join(wheel.name for wheel in ours) or 'none'}")
     return bool(failures)
 
 
 def environment(folder: Path, tools: Iterable[str] = TOOLS) -> Path:
-    """Make a virtual environment with the tools, under pip's own settings. Returns its Python."""
+    """Make a virtual environment with the tools, by pip's settings. Return its Python."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", *tools], check=True)
@@ -73,9 +73,9 @@ def environment(folder: Path, tools: Iterable[str] = TOOLS) -> Path:
 
 
 def build(python: Path, folder: Path, scratch: Path) -> Iterator[Path]:
-    """Build the wheel for any platform, and from it one for each platform. Yields their paths.
+    """Build the wheel for any platform, and from it one for each platform; yield their paths.
 
-    The plain one is for pages (Pyodide), for a source install's own compiler, and for all other platforms.
+    The plain wheel is for pages (Pyodide), for installs that compile the kernels, and for all other platforms.
     """
     command = [str(python), "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -87,7 +87,7 @@ def build(python: Path, folder: Path, scratch: Path) -> Iterator[Path]:
 
 
 def compiled(python: Path, platform: Platform, instruction_set: str, scratch: Path) -> bytes:
-    """Return the kernels for a set of instructions of another platform."""
+    """Return the kernels for an instruction set of another platform."""
     out = scratch / "kernels.so"
     command = [*compiler(python, platform, instruction_set), str(SOURCES / "labengine.c"), "-o", str(out), "-lm"]
     subprocess.run(command, check=True)
@@ -95,13 +95,13 @@ def compiled(python: Path, platform: Platform, instruction_set: str, scratch: Pa
 
 
 def compiler(python: Path, platform: Platform, instruction_set: str) -> list[str]:
-    """Return the compiler's command, with the flags for a set of instructions of another platform."""
+    """Return the compiler's command, with the flags for an instruction set of another platform."""
     flags = [*FLAGS, "-s", "-target", platform.target, f"-mcpu={platform.processors[instruction_set]}"]
     return [str(python), "-m", "ziglang", "cc", *flags]
 
 
 def with_images(python: Path, plain: Path, platform: Platform, images: dict[str, bytes], scratch: Path) -> Path:
-    """Write the wheel of a platform: the plain one's files, its tag, and an image for each set of instructions."""
+    """Write a platform's wheel: the plain wheel's files, the platform's tag, and an image per instruction set."""
     unpacked = scratch / platform.tag
     with ZipFile(plain) as archive:
         archive.extractall(unpacked)

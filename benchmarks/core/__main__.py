@@ -1,10 +1,10 @@
-"""The core beside its peers: one table of microseconds and ratios.
+"""Compare the core with its peers: one table of microseconds and ratios.
 
     python benchmarks/core [--rounds 3] [--vllm PYTHON] [--nano CHECKOUT] [--edition labengine]
 
-PYTHON: an interpreter that has vLLM 0.32 (default: LABENGINE_VLLM_PYTHON). CHECKOUT: nano-vLLM at bb823b3 (default:
-LABENGINE_NANO_VLLM). Each implementation runs in a process of its own, in turns; the figures are medians of the rounds,
-the ratios ours / theirs, so that below 1 we are faster. A peer that is absent is left out, and said so.
+PYTHON: an interpreter with vLLM 0.32 (default: LABENGINE_VLLM_PYTHON). CHECKOUT: nano-vLLM at bb823b3 (default:
+LABENGINE_NANO_VLLM). Each implementation runs in a separate process, in turns. The figures are medians of the rounds,
+and the ratios are ours / theirs, so below 1 we are faster. A missing peer is left out, with a note.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rows = dict[str, float]
 
 
 def measured(python: str, implementation: str, **environment: str) -> tuple[str, Rows]:
-    """One process, one implementation."""
+    """Measure one implementation in one process."""
     command = [python, CASES, implementation]
     done = subprocess.run(
         command,
@@ -36,12 +36,12 @@ def measured(python: str, implementation: str, **environment: str) -> tuple[str,
 
 
 def medians(rounds: list[Rows]) -> Rows:
-    """Case by case."""
+    """Return the median of each case."""
     return {case: median(rows[case] for rows in rounds) for case in rounds[0]}
 
 
 def table(ours: tuple[str, Rows], peers: list[tuple[str, Rows]]) -> str:
-    """Markdown: our microseconds, theirs, and the ratio."""
+    """Return a Markdown table of our microseconds, theirs, and the ratio."""
     names = [name for name, _ in peers]
     lines = [
         f"| microseconds | {ours[0]} | " + "".join(f"{name} | ratio | " for name in names),
@@ -71,7 +71,7 @@ def main() -> None:
     if selected.nano:
         runs["nano"] = (sys.executable, {"LABENGINE_NANO_VLLM": selected.nano})
     for absent in {"vllm", "nano"} - set(runs):
-        print(f"{absent}: not given, left out (--{absent})")
+        print(f"{absent}: left out; name it with --{absent}")
     names: dict[str, str] = {}
     rounds: dict[str, list[Rows]] = {implementation: [] for implementation in runs}
     for _ in range(selected.rounds):

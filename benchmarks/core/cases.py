@@ -1,9 +1,9 @@
-"""What a scheduler's core does all day, timed: the same cases for every implementation.
+"""Timed operations of a scheduler's core: the same cases for every implementation.
 
     python benchmarks/core/cases.py ours|vllm|nano [--repetitions 5]
 
-prints {case: microseconds}. Thread CPU time, the minimum of the repetitions, garbage collection off while timing; short
-operations are looped inside the timed region. Run by an interpreter that has the implementation; needs nothing else.
+prints {case: microseconds}: thread CPU time, the minimum of the repetitions, with garbage collection off while timing;
+short operations are looped inside the timed region. The interpreter needs only the implementation.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Rows = dict[str, float]
 
 
 def spent(run: Callable[..., object], *arguments: object) -> float:
-    """Microseconds of one run."""
+    """Return the microseconds of one run."""
     started = thread_time_ns()
     run(*arguments)
     return (thread_time_ns() - started) / 1e3
 
 
 def pool_cases(core: Any, repetitions: int) -> Rows:
-    """Taking and freeing blocks that hold nothing."""
+    """Time taking and freeing empty blocks."""
     many, pairs = 20_000, 5_000
     pool = core.pool(many + 1)
     held: list[Any] = []
@@ -55,7 +55,7 @@ def pool_cases(core: Any, repetitions: int) -> Rows:
 
 
 def prompt_cases(core: Any, repetitions: int, windows: tuple[int, ...], reported: str) -> Rows:
-    """Prompts of 4,096 tokens: hashing, looking up, admitting, freeing."""
+    """Time prompts of 4,096 tokens: hashing, looking up, admitting, freeing."""
     manager = core.manager(4096 * (1 + len(windows)), BLOCK_SIZE, windows)
     first = core.request(manager, PROMPT)
     core.admit(manager, first)
@@ -79,7 +79,7 @@ def prompt_cases(core: Any, repetitions: int, windows: tuple[int, ...], reported
 
 
 def _evicting(core: Any, repetitions: int, windows: tuple[int, ...]) -> Rows:
-    """A pool that holds little more than one prompt: every block taken is one that was cached."""
+    """Time a pool with little more room than one prompt, so that every block taken was cached before."""
     manager = core.manager(1 + 300 * (1 + len(windows)), BLOCK_SIZE, windows)
     admit, free = [], []
     for number in range(2 * repetitions + 1):
@@ -90,7 +90,7 @@ def _evicting(core: Any, repetitions: int, windows: tuple[int, ...]) -> Rows:
 
 
 def decode_cases(core: Any, repetitions: int, windows: tuple[int, ...], reported: str) -> Rows:
-    """Bookkeeping of one decoded token of one request, among 256 of about 1,024 tokens."""
+    """Time the bookkeeping of one decoded token of one request, among 256 requests of about 1,024 tokens."""
     manager = core.manager(40_000 * (1 + len(windows)), BLOCK_SIZE, windows)
     requests = [core.request(manager, [number, *PROMPT[1:1024]]) for number in range(256)]
     for request in requests:
@@ -107,7 +107,7 @@ def decode_cases(core: Any, repetitions: int, windows: tuple[int, ...], reported
 
 
 def scheduler_cases(core: Any, repetitions: int) -> Rows:
-    """schedule + update of a decode step. The median of many steps: most open no block, some do."""
+    """Time schedule + update of a decode step: the median of many steps, of which some open a block."""
     rows = {}
     for num_requests in (16, 256):
         scheduler = core.scheduler(num_requests, 128, 1 + num_requests * 40, BLOCK_SIZE)
@@ -141,7 +141,7 @@ def _repeated(run: Callable[[], object], times: int, repetitions: int) -> float:
 
 
 def all_cases(core: Any, repetitions: int) -> Rows:
-    """Every case, in the order of the table. Garbage is collected between groups of cases, not while one is timed."""
+    """Return all cases in the order of the table. Garbage is collected between groups of cases only."""
     gc.disable()
     rows = pool_cases(core, repetitions)
     gc.collect()
@@ -154,7 +154,7 @@ def all_cases(core: Any, repetitions: int) -> Rows:
 
 
 def main() -> None:
-    """One implementation's figures as JSON."""
+    """Print one implementation's figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("implementation")
     parser.add_argument("--repetitions", type=int, default=5)

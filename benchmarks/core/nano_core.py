@@ -1,4 +1,4 @@
-"""nano-vLLM's core (bb823b3), for cases.py: a checkout named by LABENGINE_NANO_VLLM. It hashes while it looks up."""
+"""nano-vLLM's core (bb823b3) for cases.py, from the checkout in LABENGINE_NANO_VLLM. It hashes while it looks up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labengine.config import SamplingParams
 
 ROOT = Path(os.environ["LABENGINE_NANO_VLLM"])
 
-for name in ("nanovllm", "nanovllm.engine"):  # bare packages: upstream's own import torch
+for name in ("nanovllm", "nanovllm.engine"):  # bare packages, as upstream's packages import torch
     package = ModuleType(name)
     package.__path__ = [str(ROOT.joinpath(*name.split(".")))]
     sys.modules[name] = package
@@ -33,7 +33,7 @@ SAMPLING = SamplingParams(max_tokens=100_000, ignore_eos=True)
 
 
 class Core:
-    """One group of full attention; no hash is kept with the request."""
+    """One group with full attention; requests do not keep hashes."""
 
     name = "nano-vLLM bb823b3"
     can_look_up, has_windows = True, False

@@ -1,4 +1,4 @@
-"""labengine's core, for cases.py; LABENGINE_EDITION says which. Nobody listens."""
+"""labengine's core for cases.py, without listeners; LABENGINE_EDITION selects the edition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLING = SamplingParams(max_tokens=100_000, ignore_eos=True)
 
 
 class Core:
-    """As an engine uses it: the undo journal records everything, and is emptied at the end of each step."""
+    """The core as an engine uses it: the undo journal records everything, and is emptied at the end of each step."""
 
     can_look_up = has_windows = True
 

@@ -1,4 +1,4 @@
-"""vLLM's core (0.32), for cases.py: run by an interpreter that has vLLM; no model, no GPU."""
+"""vLLM's core (0.32) for cases.py. It needs an interpreter with vLLM, but neither a model nor a GPU."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The engine on a CPU beside its peers and beside the machine's limits: SmolLM2-135M, one command.
+"""Compare the engine on a CPU with its peers and with the machine's limits, by SmolLM2-135M.
 
     python benchmarks/engine [--rounds 5] [--vllm PYTHON] [--out FILE] [--quick]
 
-PYTHON: an interpreter that has vLLM's CPU build (default: LABENGINE_VLLM_PYTHON); without it vLLM is left out, and that
-is said. transformers is ours already.
+PYTHON: an interpreter with vLLM's CPU build (default: LABENGINE_VLLM_PYTHON); without it vLLM is left out, with a note.
+transformers is already in our environment.
 
-Every engine lives in a process of its own with the same weights (bf16),
-the same number of threads and the same random prompts, greedy, to the last token. They are asked in turns, case by
-case and round by round, so that noise hits all alike; the first engine of a round is another one each time. Printed are
-medians, in brackets the lowest and highest round; ratios are taken within a round. In each round the machine's limits
-are measured too (see limits.py), and the share of them that labengine reaches. --out keeps every round as JSON.
+Every engine runs in a separate process, with the same weights (bf16), number of threads and random prompts, greedy, to
+the last token. The engines take turns, case by case and round by round, so that noise hits all alike; each round starts
+with a different engine. The table has medians, with the lowest and highest round in brackets; ratios are taken within a
+round. Each round also measures the machine's limits (see limits.py) and the share of them that labengine reaches.
+--out keeps every round as JSON.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ QUESTION = "The capital of France is"
 
 
 def selected_pythons(selected: argparse.Namespace) -> dict[str, str]:
-    """Which engines run, and by which interpreter."""
+    """Return the engines that run, and their interpreters."""
     pythons = {"ours": sys.executable}
     if not selected.quick:
         pythons["watched"] = sys.executable
     if selected.vllm:
         pythons["vllm"] = selected.vllm
     else:
-        print("vllm: no interpreter given, left out (--vllm)")
+        print("vllm: left out; name an interpreter with --vllm")
     return pythons | {"continuous": sys.executable, "generate": sys.executable}
 
 
 def options(selected: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    """What a worker has to know."""
+    """Return a worker's options."""
     longest = max(settings.prompt + settings.new, cached_length(settings)) + 32
     return {
         "model": str(model_path(selected.model)),
@@ -65,7 +65,7 @@ def options(selected: argparse.Namespace, settings: Settings) -> dict[str, Any]:
 
 
 def one_round(number: int, peers: list[Peer], settings: Settings) -> dict[str, Figures]:
-    """Every case of every engine, in turns."""
+    """Measure every case with every engine, in turns."""
     found: dict[str, Figures] = {peer.engine: {} for peer in peers}
     for case in CASES:
         for round_number in range(len(peers)):
@@ -75,7 +75,7 @@ def one_round(number: int, peers: list[Peer], settings: Settings) -> dict[str, F
 
 
 def agreement(peers: list[Peer], model: str) -> dict[str, int]:
-    """How many of 16 greedy tokens are the same as ours, from the first on: the engines run the same model."""
+    """Return how many of 16 greedy tokens equal ours, from the first on, as a check of the model."""
     from tokenizers import Tokenizer
 
     prompt = Tokenizer.from_file(f"{model_path(model)}/tokenizer.json").encode(QUESTION).ids
@@ -88,7 +88,7 @@ def agreement(peers: list[Peer], model: str) -> dict[str, int]:
 
 
 def measured(selected: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    """Everything that was found, ready for JSON."""
+    """Run all rounds; return the results, ready for JSON."""
     shape = ModelShape.of(model_path(selected.model))
     machine = Limits(selected.threads)
     peers = started(selected_pythons(selected), options(selected, settings), warm_up(settings))
@@ -130,20 +130,18 @@ def show(found: dict[str, Any], settings: Settings) -> None:
     limits = {key: of_rounds(found["machine_limits"], key) for key in NAMES}
     print("; ".join(f"{NAMES[key]}: {spread(values)}" for key, values in limits.items()) + "\n")
     print(absolute_table(found["names"], kinds, found["rounds"]))
-    print("\n(–: the engine does not do this, as a prompt whose beginning it finds cached.)\n")
-    print("How many times as fast labengine is, round by round, and its share of what the machine could do at best:\n")
+    print("\n–: the engine does not support this, such as a prompt with a cached beginning.\n")
+    print("labengine's speed relative to each engine, round by round, and its share of the machine's limit:\n")
     print(ratio_table(found["names"], kinds, found["rounds"], found["limits"]) + "\n")
     for engine, name in found["names"].items():
         about = ", ".join(f"{key} {value}" for key, value in found["about"][engine].items())
         noise = found["noise"][engine]
-        heard = "" if noise is None else f"; others took {noise:.0%} of the cores"
-        print(f"- {name}: {found['agreement'][engine]} of 16 tokens as ours{heard}; {about}")
+        heard = "" if noise is None else f"; other programs took {noise:.0%} of the cores"
+        print(f"- {name}: {found['agreement'][engine]} of 16 tokens equal ours{heard}; {about}")
     loudest = max((noise for noise in found["noise"].values() if noise is not None), default=0.0)
     if loudest > 0.05:
-        print(
-            f"\nThis machine was not quiet: others took up to {loudest:.0%} of the cores. Do not quote these figures:"
-        )
-        print("teams of threads that spin while they wait fall behind by far more than their share, others do not.")
+        print(f"\nThis machine was not quiet: other programs took up to {loudest:.0%} of the cores. Do not quote these")
+        print("figures, because engines whose threads spin while they wait lose far more than the others.")
 
 
 def main() -> None:
@@ -155,7 +153,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
     parser.add_argument("--out", type=Path, help="keep every round as JSON")
-    parser.add_argument("--quick", action="store_true", help="one round, 16 new tokens: does it work?")
+    parser.add_argument("--quick", action="store_true", help="one round with 16 new tokens, as a smoke test")
     selected = parser.parse_args()
     settings = Settings(new=16, tails=1) if selected.quick else Settings()
     selected.rounds = 1 if selected.quick else selected.rounds

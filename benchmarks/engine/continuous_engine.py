@@ -1,4 +1,4 @@
-"""transformers' continuous batching, for worker.py: one manager for all of it, so that its prefix cache lives on."""
+"""transformers' continuous batching for worker.py, with one manager throughout, so that its prefix cache survives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PAGE_SIZE = 16
 
 
 class Engine:
-    """Its thread generates, ours waits for the results."""
+    """The manager's thread generates; ours waits for the results."""
 
-    num_cached_tokens: int | None = None  # it does not tell
+    num_cached_tokens: int | None = None  # it does not report them
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._model = loaded(options)
@@ -35,7 +35,7 @@ class Engine:
         self.about = {"torch": torch.__version__, "attention": "sdpa, paged", "blocks": f"of {PAGE_SIZE} tokens"}
 
     def generate(self, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
-        """Greedy, to the last token."""
+        """Return the greedy outputs, to the last token."""
         request_ids = self._manager.add_requests(inputs=prompts, max_new_tokens=num_tokens)
         finished: dict[str, list[int]] = {}
         while len(finished) < len(prompts):

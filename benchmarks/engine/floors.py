@@ -1,4 +1,4 @@
-"""The least time that a step can take on this machine: what it must read, and what it must multiply."""
+"""The minimum time of a step on this machine, from the bytes it must read and the numbers it must multiply."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from cases import Settings
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a Llama-like model reads and multiplies."""
+    """The amounts that a Llama-like model reads and multiplies."""
 
     layer_weights: int
     """Elements of all layers' matrices."""
     head_weights: int
     """Elements of the output head."""
     kv_elements: int
-    """Elements of K and V that one token leaves behind, all layers together."""
+    """Elements of one token's K and V in all layers together."""
     attention_width: int
     """Query heads times head_dim, all layers together."""
 
     @classmethod
     def of(cls, model_dir: Path) -> ModelShape:
-        """From config.json."""
+        """Read the shape from config.json."""
         config = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
         hidden, layers = config["hidden_size"], config["num_hidden_layers"]
         heads = config["num_attention_heads"]
@@ -37,7 +37,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What it can do at best, measured in the same run."""
+    """A machine's limits, measured in the same run."""
 
     bytes_per_second: float
     flops_per_second: float
@@ -45,15 +45,15 @@ class Machine:
 
 
 def machine_of(measured: dict[str, float], dtype: str) -> Machine:
-    """The limits of Limits.measure() that count for a dtype."""
+    """Return those limits of Limits.measure() that apply to a dtype."""
     rate, size = ("fp32", 4) if dtype == "float32" else ("bf16", 2)
     return Machine(measured["read"] * 1e9, measured[rate] * 1e9, size)
 
 
 def step_seconds(shape: ModelShape, machine: Machine, requests: Iterable[tuple[int, int]]) -> float:
-    """One step, of (new tokens, context after them) per request, each of which samples one token.
+    """Return the seconds of a step. requests: (new tokens, context after them); each samples one token.
 
-    Reading every weight and the whole context once, or multiplying at the highest rate: whichever takes longer.
+    It is the longer of two times: reading every weight and the whole context once, or multiplying at the highest rate.
     """
     requests = list(requests)
     contexts = sum(context for _, context in requests)
@@ -66,7 +66,7 @@ def step_seconds(shape: ModelShape, machine: Machine, requests: Iterable[tuple[i
 
 
 def limits(shape: ModelShape, machine: Machine, settings: Settings) -> dict[str, float]:
-    """What no engine could beat with these weights, figure by figure of cases.figures."""
+    """Return the limit of each of cases.figures, which no engine can beat with these weights."""
 
     def prefill(batch: int) -> float:
         return step_seconds(shape, machine, [(settings.prompt, settings.prompt)] * batch)

@@ -1,4 +1,4 @@
-"""transformers' generate(), for worker.py: prompts of one length as a batch, nothing kept between calls."""
+"""transformers' generate() for worker.py: prompts of one length as a batch, nothing kept between calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import transformers
 
 
 def loaded(options: dict[str, Any]) -> Any:
-    """The model, with the fastest attention that it has on a CPU."""
+    """Load the model with its fastest attention on a CPU."""
     torch.set_num_threads(options["threads"])
     dtype = getattr(torch, options["dtype"])
     model = transformers.AutoModelForCausalLM.from_pretrained(options["model"], dtype=dtype, attn_implementation="sdpa")
@@ -21,7 +21,7 @@ def loaded(options: dict[str, Any]) -> Any:
 
 
 class Engine:
-    """Static batching: all prompts begin and end together."""
+    """Static batching, in which all prompts begin and end together."""
 
     num_cached_tokens = 0
 
@@ -32,7 +32,7 @@ class Engine:
 
     @torch.inference_mode()
     def generate(self, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
-        """Greedy, to the last token."""
+        """Return the greedy outputs, to the last token."""
         ids = torch.tensor(prompts)
         mask = torch.ones_like(ids)
         outputs = self._model.generate(ids, attention_mask=mask, max_new_tokens=num_tokens, do_sample=False)

@@ -1,4 +1,4 @@
-"""labengine, for worker.py: nobody listening; with "watched", as a lab comes: recorded, and judged in every step."""
+"""labengine for worker.py: without listeners; with "watched", recorded and judged in every step like a default lab."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BLOCK_SIZE = 16
 
 
 class Engine:
-    """A lab on token ids. The prefix cache is on, as always."""
+    """A lab on token ids, with the prefix cache on as always."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         is_watched = options["engine"] == "watched"
@@ -30,7 +30,7 @@ class Engine:
         self._lab.hooks.subscribe(self._note_hit, PrefixHit)
 
     def generate(self, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
-        """Greedy, to the last token."""
+        """Return the greedy outputs, to the last token."""
         self.num_cached_tokens = 0
         outputs = self._lab.generate(prompts, max_tokens=num_tokens, ignore_eos=True)
         return [list(output.token_ids) for output in outputs]

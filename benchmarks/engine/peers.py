@@ -1,4 +1,4 @@
-"""Engines in processes of their own, kept alive between orders."""
+"""Engines in separate processes, kept alive between orders."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 
 WORKER = Path(__file__).with_name("worker.py")
 MODULES = {"watched": "ours"}
-"""Engines that are another one's module with another setting."""
+"""Engines that use another engine's module with a different setting."""
 
 PAUSE_SECONDS = 0.3
-"""Seconds between two orders, so that nobody's threads still spin when another one is timed."""
+"""Seconds between two orders, so that no threads still spin while another engine is timed."""
 
 
 class PeerError(RuntimeError):
-    """An engine that did not start, or died; the message ends with what it last printed."""
+    """Raised for an engine that did not start, or died; the message ends with its last output."""
 
 
 class Peer:
-    """One engine. Ask it, then another: while nobody asks it sleeps."""
+    """One engine, which sleeps between orders."""
 
     def __init__(self, python: str, engine: str, options: dict[str, Any]) -> None:
         self.engine = engine
@@ -42,12 +42,12 @@ class Peer:
         self.noises: list[float] = []
 
     def await_start(self) -> None:
-        """Wait until it has loaded. PeerError if it does not."""
+        """Wait until it has loaded. Raises PeerError if it fails."""
         hello = self._answer()
         self.name, self.about = hello["name"], hello["about"]
 
     def generate(self, prompts: list[list[int]], num_tokens: int) -> dict[str, Any]:
-        """Seconds, cached prompt tokens (None: it does not tell), the first output. PeerError when it died."""
+        """Return seconds, cached prompt tokens (None: not reported) and first output. Raises PeerError if it died."""
         sleep(PAUSE_SECONDS)
         assert self._process.stdin is not None
         try:
@@ -61,11 +61,11 @@ class Peer:
         return answer
 
     def seconds(self, prompts: list[list[int]], num_tokens: int) -> float:
-        """How long it took."""
+        """Return the seconds that generating took."""
         return float(self.generate(prompts, num_tokens)["seconds"])
 
     def close(self) -> None:
-        """End the process. Twice is harmless."""
+        """End the process. A second call has no effect."""
         self._process.kill()
         self._process.wait()
         self._log.close()
@@ -85,7 +85,7 @@ class Peer:
 
 
 def started(pythons: dict[str, str], options: dict[str, Any], warm_up: list[tuple[list[list[int]], int]]) -> list[Peer]:
-    """All engines, loaded one after the other and warmed up by some orders. PeerError, and none is left running."""
+    """Load and warm up all engines, one by one. Raises PeerError, and then leaves none running."""
     peers: list[Peer] = []
     try:
         for engine, python in pythons.items():

@@ -1,4 +1,4 @@
-"""vLLM on a CPU, for worker.py: run by an interpreter that has it. Its engine core runs in this process."""
+"""vLLM on a CPU for worker.py, run by an interpreter with vLLM. Its engine core runs in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Engine:
-    """As it comes (compiled, prefix caching on), with our dtype and threads."""
+    """vLLM with its defaults (compiled, prefix caching on), and our dtype and threads."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         os.environ.update(
@@ -39,7 +39,7 @@ class Engine:
         self.num_cached_tokens: int | None = None
 
     def generate(self, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
-        """Greedy, to the last token."""
+        """Return the greedy outputs, to the last token."""
         sampling = self._sampling(temperature=0, max_tokens=num_tokens, ignore_eos=True)
         asked = [{"prompt_token_ids": prompt} for prompt in prompts]
         outputs = self._llm.generate(asked, sampling, use_tqdm=False)

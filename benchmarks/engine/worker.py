@@ -1,9 +1,9 @@
-"""One engine in a process of its own: told what to generate, it answers how long that took.
+"""One engine in a separate process, which gets prompts and reports how long generating took.
 
     python worker.py ENGINE OPTIONS
 
 ENGINE names a module ENGINE_engine.py beside this file, OPTIONS are JSON (options() in __main__.py). Orders come in and
-answers go out as lines of JSON; what an engine prints itself goes to stderr. Run by the interpreter that has it.
+answers go out as lines of JSON; the engine's own output goes to stderr. Use an interpreter that has the engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Answer = dict[str, Any]
 
 
 def generated(engine: Any, prompts: list[list[int]], num_tokens: int) -> Answer:
-    """Seconds from the call to the last token; the tokens themselves, checked to be all that were asked for."""
+    """Return the seconds from the call to the last token, and the tokens. Raises RuntimeError if any are missing."""
     with listening_for_noise() as noise:
         started = perf_counter()
         outputs = engine.generate(prompts, num_tokens)
@@ -36,7 +36,7 @@ def generated(engine: Any, prompts: list[list[int]], num_tokens: int) -> Answer:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Answer orders until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

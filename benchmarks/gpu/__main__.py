@@ -1,25 +1,25 @@
-"""The engine on a GPU: whether it is right, and how fast it is beside its peers and beside the GPU's own limits.
+"""Test the engine on a GPU, and compare its speed with its peers and with the GPU's limits.
 
     python benchmarks/gpu --first [--budget SECONDS] [--out DIR] [--only "STAGE;STAGE"]
     python benchmarks/gpu --peers [--budget SECONDS] [--out DIR] [--only "ENGINE;PROFILE"] [--rounds 3]
     both:                 [--brought .gpu] [--nano CHECKOUT] [--fa3 LIBRARY]
 
---first: correctness stages side by side (kernels, sampler, labs and graphs, wide tables, memcheck of a part), then
-those that need the card alone (memory, loads, the GPU's limits, figures of the attention kernels).
---peers: nano-vLLM's own workload at Qwen3-0.6B's shape with random weights. One round of each engine before second
-rounds: ours in blocks of 16, the peers, ours by Triton, ours in blocks of 256; then profiles of decode steps, with the
-cost of recording. Medians, shares of the limit (every step reads the weights and all contexts once; prompts have to be
-multiplied), and ratios within rounds.
+--first: correctness stages in parallel (kernels, sampler, labs and graphs, wide tables, memcheck of a part), then
+stages that need the card alone (memory, loads, the GPU's limits, figures of the attention kernels).
+--peers: nano-vLLM's workload at Qwen3-0.6B's shape with random weights. Each round runs ours in blocks of 16, the
+peers, ours by Triton and ours in blocks of 256; then profiles of decode steps, with the cost of recording. The table
+has medians, shares of the limit (every step reads the weights and all contexts once; prompts have to be multiplied),
+and ratios within rounds.
 
-A borrowed machine is lent by the minute: everything ends within the budget, each part is a group of processes that is
-killed at its limit, and what fails or hangs costs only itself. Verdicts are printed and written at once, to
+A borrowed machine is lent by the minute: everything ends within the budget, each part is a process group that is killed
+at its limit, and a part that fails or hangs does not affect the others. Verdicts are printed and written at once, to
 DIR/verdicts.jsonl; all output goes to DIR/all.log, figures to DIR/*.json. DIR is $OUT, or a temporary folder. Without
-a budget, limits are ten times as long. Exits with 1 if something failed.
+a budget, limits are ten times as long. The exit status is 1 if something failed.
 
-Nothing has to be installed but torch, Triton and the tests' packages, and no network is needed: --brought names a
-folder of what the machine lacks (brought.py says what may be in it; docs/gpu.md how to fill it). CHECKOUT: the folder
-of nano-vLLM's sources. --fa3: where flash-attn cannot be built, vLLM's kernels
-(_vllm_fa3_C.abi3.so, or .xz of it) serve FA3 to us, and flash_attn's calls to nano-vLLM.
+Only torch, Triton and the tests' packages have to be installed, and no network is needed: --brought names a folder with
+all that the machine lacks (brought.py lists its content, docs/gpu.md tells how to fill it). CHECKOUT: the folder of
+nano-vLLM's sources. --fa3: if flash-attn cannot be built, vLLM's kernels (_vllm_fa3_C.abi3.so, or its .xz) provide FA3
+for us, and flash_attn's calls for nano-vLLM.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from stages import Budget, Journal, Run
 
 
 def options(arguments: list[str] | None = None) -> argparse.Namespace:
-    """From the command line. only: the names that it picks, in a set."""
+    """Parse the command line. only: the set of picked names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command = parser.add_mutually_exclusive_group(required=True)
     command.add_argument("--first", action="store_true")
@@ -54,14 +54,14 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     selected.only = {name.strip() for name in selected.only.split(";") if name.strip()}
     known = first.names() if selected.first else peers.names()
     if unknown := selected.only - {*known}:
-        parser.error(f"--only knows {'; '.join(known)}, not {'; '.join(sorted(unknown))}")
+        parser.error(f"--only: unknown {'; '.join(sorted(unknown))}; known: {'; '.join(known)}")
     return selected
 
 
 def main() -> None:
     """Run one of the two commands."""
     selected = options()
-    signal.signal(signal.SIGTERM, _interrupt)  # what was started is killed before this process ends
+    signal.signal(signal.SIGTERM, _interrupt)  # so that children are killed before this process ends
     brought = find_brought(selected.brought.resolve(), selected.nano, selected.fa3)
     run = Run(Journal(selected.out.resolve()), Budget(selected.budget), brought.environment(), brought.work)
     try:
@@ -71,7 +71,7 @@ def main() -> None:
             peers.run_peers(run, brought, selected.rounds, selected.only)
     finally:
         print(f"\n{run.journal.report()}\n", flush=True)
-        run.journal.say(f"the end; all of it is in {run.journal.folder}")
+        run.journal.say(f"the end; all output is in {run.journal.folder}")
     raise SystemExit(int(any(outcome.has_failed for outcome in run.journal.outcomes)))
 
 

@@ -1,11 +1,12 @@
-"""Attention kernels on a GPU, as a share of what the GPU can do, measured in the same run.
+"""Attention kernels on a GPU, as a share of the GPU's limits, measured in the same run.
 
-    python benchmarks/gpu/attention.py                    every backend that can, decode and prefill, Markdown
+    python benchmarks/gpu/attention.py                    every backend that runs, decode and prefill, as Markdown
     python benchmarks/gpu/attention.py --json out.json
-    TRITON_INTERPRET=1 python benchmarks/gpu/attention.py --smoke    tiny and on any device: only whether it runs
+    TRITON_INTERPRET=1 python benchmarks/gpu/attention.py --smoke    tiny, on any device: only checks that it runs
 
-Decode is measured in bytes of KV per second beside a copy's, prefill in products beside a matrix product's. Launches
-are recorded into a CUDA graph, and go through the KV of several layers in turn, so that no cache serves them twice.
+Decode is measured in bytes of KV per second and compared with a copy, prefill in operations per second and compared
+with a matrix product. Launches are recorded into a CUDA graph, and go through the KV of several layers in turn, so that
+no cache serves them twice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 QWEN3_HEADS = (16, 8, 128)
 DIRTY_BYTES = 256 * 2**20
-"""KV of all layers together: several times any GPU's cache."""
+"""Bytes of KV of all layers together, several times any GPU's cache."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,13 @@ class Load:
 
     @property
     def kv_bytes(self) -> int:
-        """Read by an attention that reads each key and value once, bfloat16."""
+        """Bytes read if each bfloat16 key and value is read once."""
         read = self.context if self.window is None else min(self.context, self.window + self.queries - 1)
         return 2 * 2 * self.requests * read * self.heads[1] * self.heads[2]
 
     @property
     def products(self) -> int:
-        """Floating point operations of the scores and sums that are not masked."""
+        """Floating point operations of all unmasked scores and sums."""
         past = self.context - self.queries
         return 4 * self.requests * self.heads[0] * self.heads[2] * sum(range(past + 1, self.context + 1))
 
@@ -66,7 +67,7 @@ class Figure:
     microseconds: float
     spread: float
     share: float
-    """Of a copy's bytes per second (decode), or of a matrix product's operations per second (prefill)."""
+    """Share of a copy's bytes per second (decode), or of a matrix product's operations per second (prefill)."""
 
 
 def blocks_of(load: Load) -> int:
@@ -74,7 +75,7 @@ def blocks_of(load: Load) -> int:
 
 
 def step_of(load: Load, device: torch.device) -> tuple[StepTensors, GroupTensors]:
-    """Blocks are dealt shuffled, as a pool that has served for a while has them."""
+    """Return a step whose blocks are shuffled, as in a pool that has been in use for a while."""
     per_request = blocks_of(load)
     blocks = list(range(load.requests * per_request))
     Random(0).shuffle(blocks)
@@ -114,14 +115,14 @@ def caches_of(load: Load, device: torch.device) -> list[LayerKV]:
 
 
 def microseconds(run: Callable[[], object], calls: int, device: torch.device) -> tuple[float, float]:
-    """Median and spread (of the middle half) per call, `run` making `calls` of them."""
+    """Return the median and the spread (of the middle half) per call, where `run` makes `calls` calls."""
     times = sorted(1e6 * seconds / calls for seconds in seconds_of(run, device, rounds=7))
     quarter = len(times) // 4
     return statistics.median(times), times[-1 - quarter] - times[quarter]
 
 
 def recorded(run: Callable[[], object], device: torch.device, can_record: bool) -> Callable[[], object]:
-    """The same as a CUDA graph, so that the host's share is not measured."""
+    """Return `run` as a CUDA graph, so that the host's share is not measured."""
     if device.type != "cuda" or not can_record:
         return run
     stream = torch.cuda.Stream()
@@ -176,7 +177,7 @@ SMOKE = [Load(2, 20, heads=(2, 1, 16)), Load(1, 20, 20, heads=(2, 1, 16))]
 
 
 def figures(loads: list[Load], device: torch.device, bandwidth: float, rate: float) -> Iterator[Figure]:
-    """Yield each figure when it is measured; a backend that fails at a load is left out there."""
+    """Yield each measured figure; leave out a backend for a load at which it fails."""
     for load in loads:
         for backend in backends_for(load, device):
             try:
@@ -189,7 +190,7 @@ def figures(loads: list[Load], device: torch.device, bandwidth: float, rate: flo
 
 
 def head(bandwidth: float, rate: float) -> str:
-    """The lines above the rows."""
+    """Return the table's head."""
     return (
         f"copy {bandwidth / 1e12:.2f} TB/s, matrix product {rate / 1e12:.0f} TFLOP/s (bfloat16)\n\n"
         "| backend | requests | context | queries | heads | window | block | us | ± | share of the limit |\n"
@@ -211,7 +212,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not arguments.smoke:
-        parser.error("this measures a GPU, and there is none; --smoke runs anywhere")
+        parser.error("no GPU to measure; --smoke runs anywhere")
     bandwidth = copied_bytes_per_second(2**20 if arguments.smoke else 2**30, device)
     rate = matmul_flops_per_second(64 if arguments.smoke else 8192, device)
     loads = SMOKE if arguments.smoke else [*DECODES, *LONG_DECODES, *OTHER_HEADS, *PREFILLS]
@@ -220,11 +221,11 @@ def main() -> None:
     for figure in figures(loads, device, bandwidth, rate):
         found.append(figure)
         print(row(figure), flush=True)
-        if arguments.json:  # after each: the run may be ended by its limit
+        if arguments.json:  # after each figure, as the run may be ended by its limit
             report = {"copy_bytes_per_s": bandwidth, "product_flop_per_s": rate, "figures": [asdict(f) for f in found]}
             arguments.json.write_text(json.dumps(report, indent=1))
     if device.type == "cuda" and all(figure.backend != "triton" for figure in found):
-        raise SystemExit("failed: Triton's kernels were not measured; the reason stands above")
+        raise SystemExit("failed: Triton's kernels were not measured, for the reason above")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What is brought along in a folder for a machine without a network, and the environment that it makes.
+"""The content of a folder brought along for a machine without a network, and the environment made from it.
 
 whl/*.whl                     packages that the machine lacks
-fa3/_vllm_fa3_C.abi3.so.xz    FA3's kernels, where flash-attn cannot be built (see fa3/)
+fa3/_vllm_fa3_C.abi3.so.xz    FA3's kernels, if flash-attn cannot be built (see fa3/)
 nano/                         nano-vLLM's sources
-models/NAME/                  config and tokenizer of a known model; its weights are made at random
-triton_cache.tar.xz           kernels compiled already (make gpu-cache)
+models/NAME/                  config and tokenizer of a known model, which gets random weights
+triton_cache.tar.xz           compiled kernels (make gpu-cache)
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORK = Path(tempfile.gettempdir()) / "labengine-gpu"
-"""Unpacked and made here; kept for the next command on the same machine."""
+"""Folder for unpacked and generated files, kept for the next command on the same machine."""
 TRITON_CACHE = Path(tempfile.gettempdir()) / "lab_triton_cache"
-"""Where the packed kernels have to lie: their files name each other by this path."""
+"""Folder in which the packed kernels must lie, because their files refer to each other by this path."""
 FA3_LIBRARY = "_vllm_fa3_C.abi3.so"
 MODELS = ("smollm2", "gemma3-270m")
-"""Known models that tests of a GPU load."""
+"""Known models that GPU tests load."""
 
 
 @dataclass(frozen=True)
 class Brought:
-    """What there is; a part that was not brought along is None or empty. work: where it is unpacked."""
+    """The parts brought along; a missing part is None or empty. work: the folder for unpacking."""
 
     wheels: tuple[Path, ...] = ()
     fa3: Path | None = None
@@ -44,31 +44,31 @@ class Brought:
 
     @property
     def fa3_library(self) -> Path | None:
-        """The file that FA3's package in fa3/ loads: unpacked, where it came packed."""
+        """The unpacked file that FA3's package in fa3/ loads."""
         return self.work / FA3_LIBRARY if self.fa3 is not None and self.fa3.suffix == ".xz" else self.fa3
 
     def model_names(self) -> list[str]:
         return [folder.name for folder in self.models]
 
     def packages(self) -> set[str]:
-        """Names of the wheels' packages, as PyPI writes them."""
+        """Names of the wheels' packages, in PyPI's spelling."""
         return {wheel.name.partition("-")[0].lower().replace("_", "-") for wheel in self.wheels}
 
     def missing(self) -> Iterator[str]:
-        """Yield what was not brought along, and what that means."""
+        """Yield each missing part and the consequence."""
         if not self.wheels:
             yield "no whl/*.whl: packages that the machine lacks stay missing"
         if self.fa3 is None:
             yield f"no fa3/{FA3_LIBRARY}.xz: FA3 runs only if flash-attn is installed"
         if self.nano is None:
-            yield "no nano/: nano-vLLM takes no part"
+            yield "no nano/: nano-vLLM is left out"
         if not self.models:
             yield "no models/: known models come from the user's cache, or from the network"
         if self.triton_cache is None:
             yield "no triton_cache.tar.xz: kernels are compiled here, which takes minutes"
 
     def environment(self) -> dict[str, str]:
-        """For every process that is started: our packages first, then the earlier PYTHONPATH; nothing from a hub."""
+        """Return the environment of every child: our packages, then the earlier PYTHONPATH; nothing from a hub."""
         settings = {
             "PYTHONPATH": self._path(),
             "PYTHONUNBUFFERED": "1",
@@ -77,16 +77,16 @@ class Brought:
             "TRITON_INTERPRET": "0",
             "COLUMNS": "200",  # pytest's last lines have the reasons
         }
-        if self.models:  # their random weights must not lie in the user's own cache
+        if self.models:  # their random weights must not get into the user's cache
             settings |= {"LABENGINE_CACHE": str(self.work / "models"), "PIP_NO_INDEX": "1"}
         if self.triton_cache is not None:
             settings["TRITON_CACHE_DIR"] = str(TRITON_CACHE)
         return settings
 
     def fa3_environment(self) -> dict[str, str]:
-        """For processes that compute by FA3, in addition; empty without it.
+        """Return the additional environment of processes that compute by FA3; empty without it.
 
-        Not for all: transformers imports each flash_attn that it finds, and fails where that one does not load.
+        Not for all processes, because transformers imports any flash_attn it finds, and fails if it does not load.
         """
         if self.fa3_library is None:
             return {}
@@ -99,7 +99,7 @@ class Brought:
 
 
 def find_brought(folder: Path, nano: str | None = None, fa3: str | None = None, work: Path = WORK) -> Brought:
-    """Look into the folder, which need not exist. nano, fa3: a checkout and a library that come from elsewhere."""
+    """Look into the folder, which may be missing. nano, fa3: a checkout and a library from elsewhere."""
     library, sources, cache = folder / "fa3" / f"{FA3_LIBRARY}.xz", folder / "nano", folder / "triton_cache.tar.xz"
     return Brought(
         wheels=tuple(sorted(folder.glob("whl/*.whl"))),

@@ -1,9 +1,9 @@
-"""What a device does to a lab and a test on a CPU cannot: one check a process, as `first.py` calls them.
+"""Checks of a lab that need a device, one per process, called by `first.py`.
 
     python benchmarks/gpu/device_checks.py loads|threads|wide_tables|full_memory
 
-Each prints a line with what it saw, and fails by an exception. The model is tiny, random and float32, so that tokens
-can be compared: greedy ties are wider than rounding.
+Each prints a line with its result, and fails by an exception. The model is tiny, random and float32, so that tokens can
+be compared: the gaps between logits are wider than rounding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TINY = {
     "initializer_range": 0.3,
 }
 WARM_LOADS = 5
-"""Loads after which libraries and kernels have what they keep."""
+"""Number of loads after which libraries and kernels hold all the memory they keep."""
 ALLOWED_GROWTH = 16 * 2**20
 
 
@@ -51,7 +51,7 @@ def lab_of(model: Path, **settings: Any) -> Lab:
 
 
 def tokens_of(lab: Lab, lengths: Sequence[int] = (5, 17, 40), max_tokens: int = 8) -> list[tuple[int, ...]]:
-    """Answers to prompts of these lengths."""
+    """Return answers to prompts of these lengths."""
     prompts = [Random(i).choices(range(2, 1003), k=length) for i, length in enumerate(lengths)]
     requests = [lab.add(token_ids=prompt, max_tokens=max_tokens, ignore_eos=True) for prompt in prompts]
     lab.run()
@@ -59,7 +59,7 @@ def tokens_of(lab: Lab, lengths: Sequence[int] = (5, 17, 40), max_tokens: int = 
 
 
 def loads(model: Path, device: str = "cuda", times: int = 40) -> str:
-    """Forty labs one after the other, with graphs: the driver's free memory must not shrink."""
+    """Check that forty labs with graphs, one by one, do not shrink the driver's free memory."""
     used = []
     for _ in range(times):
         with closing(lab_of(model, device=device)) as lab:
@@ -79,9 +79,9 @@ def require_no_growth(used: Sequence[int]) -> None:
 
 
 def threads(model: Path, devices: tuple[str, str] = ("cuda:0", "cuda:1")) -> str:
-    """A run in the background on the second device, made from the first one's thread: tokens as on the first."""
+    """Check that a background run on the second device, started from the first one's thread, gives the same tokens."""
     if devices[1].startswith("cuda") and torch.cuda.device_count() < 2:
-        return f"{LEFT_OUT}there is one GPU"
+        return f"{LEFT_OUT}there is only one GPU"
     here, there = (lab_of(model, device=device) for device in devices)
     with closing(here), closing(there):
         expected = tokens_of(here)
@@ -99,7 +99,7 @@ def threads(model: Path, devices: tuple[str, str] = ("cuda:0", "cuda:1")) -> str
 
 
 def wide_tables(model: Path, device: str = "cuda", rows: int = 256, width: int = 40960, **settings: Any) -> str:
-    """As many rows and columns as a graph of Qwen3 has with blocks of one token: equal to a lab without graphs."""
+    """Check that tables as large as a Qwen3 graph's with one-token blocks give the tokens of a lab without graphs."""
     size = {
         "device": device,
         "block_size": 1,
@@ -119,7 +119,7 @@ def wide_tables(model: Path, device: str = "cuda", rows: int = 256, width: int =
 
 
 def fill_memory(device: str) -> list[torch.Tensor]:
-    """Take all memory that is left, in pieces."""
+    """Take all remaining memory, in pieces."""
     torch.cuda.empty_cache()
     ballast, size = [], 2**34
     while size >= 2**20:
@@ -137,7 +137,7 @@ def full_memory(
     num_blocks: int | str = "auto",
     fill: Callable[[str], list[torch.Tensor]] = fill_memory,
 ) -> str:
-    """A step with no memory left says what to lower, changes nothing, and is taken once there is memory again."""
+    """Check that a step without memory gives advice, changes nothing, and works once there is memory again."""
     with closing(lab_of(model, device=device, num_blocks=num_blocks, max_num_batched_tokens=32768)) as lab:
         expected = tokens_of(lab, (length,))
         lab.reset_prefix_cache()

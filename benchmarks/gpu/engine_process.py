@@ -1,4 +1,4 @@
-"""An engine in a process of its own, asked with a limit."""
+"""An engine in a separate process, with a time limit."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from stages import end_group, start_group
 
 SCRIPT = Path(__file__).with_name("engines.py")
 LEAVING_SECONDS = 15
-"""An engine that has not left the GPU after this time is killed."""
+"""Seconds after which an engine that still uses the GPU is killed."""
 
 
 class EngineError(RuntimeError):
-    """An engine that did not start or did not answer; what it said last follows in further lines."""
+    """Raised for an engine that did not start or answer; its last output follows in further lines."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An engine that takes part: a name for the table, an engine of engines.py, its options, its interpreter."""
+    """A participating engine: its name in the table, its class in engines.py, its options and interpreter."""
 
     name: str
     engine: str
@@ -36,9 +36,9 @@ class Entry:
 
 
 class EngineProcess:
-    """One running engine, the head of a process group. What it prints goes into `log`; hello: its first answer.
+    """One running engine, the head of a process group. Its output goes into `log`; hello: its first answer.
 
-    limit: seconds for all that it does; then it is killed, with what it started. Raises EngineError.
+    limit: seconds for all its work, after which it is killed with its children. Raises EngineError.
     """
 
     def __init__(self, entry: Entry, model_dir: Path, log: Path, environment: Mapping[str, str], limit: float) -> None:
@@ -50,7 +50,7 @@ class EngineProcess:
             try:
                 self._process = start_group(command, environment, output, **pipes)
             except OSError as error:
-                raise EngineError(f"it could not be started: {error}") from error
+                raise EngineError(f"it failed to start: {error}") from error
         try:
             self.hello = self._answer()
         except BaseException:
@@ -58,24 +58,24 @@ class EngineProcess:
             raise
 
     def run(self) -> dict[str, Any]:
-        """The workload once: seconds and num_tokens."""
+        """Run the workload once; return seconds and num_tokens."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(b"go\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # _answer says why
+            pass  # _answer reports why
         return self._answer()
 
     def leave(self) -> None:
-        """Ask it to leave the GPU, and wait a while for that."""
+        """Ask the engine to leave the GPU, and wait a while."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError, subprocess.TimeoutExpired):
             self._process.stdin.close()
             self._process.wait(max(0, min(LEAVING_SECONDS, self._end - time.monotonic())))
 
     def kill(self) -> None:
-        """Kill what is left of it, and of what it started."""
+        """Kill the remaining processes of its group."""
         end_group(self._process)
 
     def _answer(self) -> dict[str, Any]:

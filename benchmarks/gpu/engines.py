@@ -1,10 +1,10 @@
-"""One engine, one process: loads the model, warms up, then answers the workload as often as it is told to.
+"""One engine in one process: load the model, warm up, then run the workload as often as requested.
 
     python engines.py ENGINE MODEL_DIR OPTIONS      (run by engine_process.py; OPTIONS are JSON)
 
-Each line "go" on stdin is answered with a line of JSON on stdout; what an engine prints itself goes to stderr.
-Lengths, tokens per step and requests at once are the same for all (workload.py), nothing is served from a prefix cache,
-and each engine sizes its KV pool by its own default: ours is half of the free memory, the others' 90 % of the GPU's.
+Each line "go" on stdin is answered with a line of JSON on stdout; the engine's own output goes to stderr. Lengths,
+tokens per step and requests at once are the same for all (workload.py), nothing is served from a prefix cache, and each
+engine sizes its KV pool by its default: ours is half of the free memory, the others' 90 % of the GPU's.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from workload import (  # noqa: E402
 
 
 class Engine(Protocol):
-    """What is compared."""
+    """An engine under comparison."""
 
     about: str
 
     def warm_up(self) -> None: ...
     def run(self, workload: Workload) -> int:
-        """Answer; returns the number of tokens that came."""
+        """Run the workload; return the number of generated tokens."""
         ...
 
 
 class Ours:
-    """labengine, which neither records nor checks."""
+    """labengine, without recording and checks."""
 
     def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
         sys.path.insert(0, str(HERE.parent.parent))
@@ -73,7 +73,7 @@ class Ours:
         ]
         self.lab.run()
         num_tokens = sum(self.lab.session.requests.named(i).num_tokens for i in ids) - workload.num_prompt_tokens
-        self.lab.reset()  # and forgets the prefixes: the next round has to compute them again
+        self.lab.reset()  # forgets the prefixes too, so the next round has to compute them again
         return num_tokens
 
 
@@ -110,7 +110,7 @@ class Nano:
         return sum(len(output["token_ids"]) for output in outputs)
 
     def _forget(self) -> None:
-        """Rounds repeat the prompts: without this, all but the first would find them cached."""
+        """Forget all prefixes; rounds repeat the prompts, and would find them cached."""
         self.llm.scheduler.block_manager.hash_to_block_id.clear()
 
 
@@ -118,7 +118,7 @@ ENGINES: dict[str, type[Engine]] = {"ours": Ours, "nano": Nano}
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Answer orders until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

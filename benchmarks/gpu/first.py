@@ -1,6 +1,6 @@
-"""The first run on a GPU machine: correctness side by side, then what needs the card alone, figures last.
+"""The first run on a GPU machine: correctness in parallel, then stages that need the card alone, figures last.
 
-A stage that fails is reported, and all others still run: with minutes only, no failure may hide what lies behind it.
+A failing stage is reported, and all others still run: with only minutes, no failure may hide a later result.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from preparation import prepare, random_models
 from stages import Run, Stage, executable, python
 
 PYTEST = (sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-rsf", "--tb=short", "-o", "timeout=240")
-"""A line for each test: what a stage that is killed at its limit had found is in its output."""
+"""One line per test, so that the output of a stage killed at its limit has its results so far."""
 NEEDS_THE_CARD = ("auto", "memory", "larger_gpu")
-"""Words in the names of test_cuda.py's tests that take most of the memory, or measure it."""
+"""Words in the names of test_cuda.py's tests that take most of the memory or measure it."""
 HYBRID = "hybrid_model"
 MEMCHECK = "padding or few_tiles or mixed_steps or only_the_plans or rotate_and_write or cut_rows or top_k_up_to"
-"""Some tests of every kernel: under memcheck each takes ten times as long."""
+"""Some tests of every kernel; under memcheck each takes ten times as long."""
 SHARE_SIDE_BY_SIDE = 0.7
-"""Of the budget; what is left belongs to the stages that need the card alone."""
+"""Share of the budget; the rest belongs to the stages that need the card alone."""
 
 
 def tests(*words: str, workers: int = 1) -> tuple[str, ...]:
-    """Return pytest's command; workers: processes, if pytest-xdist is there."""
+    """Return pytest's command; workers: number of processes, if pytest-xdist is installed."""
     parallel = ("-n", str(workers)) if workers > 1 and find_spec("xdist") is not None else ()
     return (*PYTEST, *parallel, *words)
 
@@ -36,7 +36,7 @@ def cases(*names: str) -> tuple[str, ...]:
 
 
 def side_by_side(brought: Brought) -> list[Stage]:
-    """Correctness. The kernels' cases are those of tests/engine/test_triton.py, compiled."""
+    """Return the stages of correctness. The kernels' cases are those of tests/engine/test_triton.py, compiled."""
     sanitizer = executable("compute-sanitizer")
     no_gemma = "gemma3-270m was not brought along" if "gemma3-270m" not in brought.model_names() else ""
     sharing = " and ".join(f"not {word}" for word in (*NEEDS_THE_CARD, HYBRID))
@@ -57,7 +57,7 @@ def side_by_side(brought: Brought) -> list[Stage]:
             (sanitizer or "", "--tool", "memcheck", "--error-exitcode", "9",
              *tests(*cases("attention", "ops", "sampler"), "-m", "not sweep", "-k", MEMCHECK)),
             150,
-            # Each tensor in an allocation of its own: a read behind its end is seen.
+            # Each tensor has a separate allocation, so that a read past its end is detected.
             {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
             lacks="" if sanitizer else "compute-sanitizer is not installed",
         ),
@@ -65,7 +65,7 @@ def side_by_side(brought: Brought) -> list[Stage]:
 
 
 def alone(brought: Brought, out: Path) -> list[Stage]:
-    """What takes most of the memory, and what is measured. out: the folder for attention.json."""
+    """Return the stages that take most of the memory, or measure. out: the folder for attention.json."""
     fa3 = brought.fa3_environment()
     memory = tests("tests/engine/test_cuda.py", "-k", " or ".join(NEEDS_THE_CARD))
     figures = python("attention.py", "--json", out / "attention.json")
@@ -79,12 +79,12 @@ def alone(brought: Brought, out: Path) -> list[Stage]:
 
 
 def names() -> list[str]:
-    """All stages that --only can pick."""
+    """Return all stages that --only can pick."""
     return [stage.name for stage in (*side_by_side(Brought()), *alone(Brought(), Path()))]
 
 
 def run_first(run: Run, brought: Brought, only: Collection[str] = ()) -> None:
-    """Prepare, and run the stages; only: names of those that are run, by default all."""
+    """Prepare, and run the stages; only: names of the stages to run, by default all."""
     usable = prepare(run, brought, *random_models(brought))
 
     def picked(stages: list[Stage]) -> list[Stage]:

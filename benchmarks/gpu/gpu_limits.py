@@ -1,4 +1,4 @@
-"""What the GPU itself can do, measured: bytes copied and bf16 multiplications per second."""
+"""The GPU's measured limits: bytes copied and bf16 multiplications per second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CUDA = torch.device("cuda")
 
 
 def seconds_of(work: Callable[[], object], device: torch.device = CUDA, rounds: int = 15) -> list[float]:
-    """Seconds of each round after three warm-ups, by the GPU's own clock; without a GPU by the host's."""
+    """Return the seconds of each round after three warm-ups, by the GPU's clock; without a GPU by the host's."""
     for _ in range(3):
         work()
     return [_seconds(work, device) for _ in range(rounds)]
@@ -32,19 +32,19 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def copied_bytes_per_second(num_bytes: int = 2**31, device: torch.device = CUDA) -> float:
-    """Read and written bytes, both counted."""
+    """Measure a copy; read and written bytes both count."""
     source, target = (torch.empty(num_bytes, dtype=torch.uint8, device=device) for _ in range(2))
     return 2 * num_bytes / median(seconds_of(lambda: target.copy_(source), device))
 
 
 def matmul_flops_per_second(size: int = 8192, device: torch.device = CUDA) -> float:
-    """Square matrices of random bfloat16."""
+    """Measure the product of square random bfloat16 matrices."""
     a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     return 2 * size**3 / median(seconds_of(lambda: a @ b, device))
 
 
 def gpu_facts() -> dict[str, str | float]:
-    """What stands above the tables."""
+    """Return the facts printed above the tables."""
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     return {
         "gpu": torch.cuda.get_device_name(),

@@ -1,8 +1,8 @@
-"""Compiles for an H100, without one, what known models, tiny ones and the figures launch; into Triton's cache.
+"""Compile, for an H100 but without one, all kernels of known and tiny models and of the figures, into Triton's cache.
 
     python benchmarks/gpu/known_launches.py
 
-What trial launches launch, a step of the same model does (tests/engine/test_trial_launch.py).
+Steps of a model launch the same kernels as its trial launches (tests/engine/test_trial_launch.py).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from labengine.engine.ops.triton import TritonOps
 H100, CPU = 90, torch.device("cpu")
 HALF, BOTH = (torch.bfloat16,), (torch.bfloat16, torch.float32)
 Heads = tuple[int, int, int]
-"""Query heads, KV heads and their dimension."""
+"""Numbers of query heads and KV heads, and their dimension."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A model's sizes, and the settings that it is run with."""
+    """A model's sizes, and the settings with which it runs."""
 
     heads: Heads
     hidden: int
@@ -67,11 +67,11 @@ MODELS = (
     Sizes((4, 2, 16), 64, 128, 1003, has_head_norms=True, block_sizes=(1, 16)),  # device_checks.py
 )
 FIGURES: tuple[tuple[Heads, int | None], ...] = (((32, 8, 128), None), ((4, 1, 256), 512))
-"""Heads and windows that attention.py has beside these models'."""
+"""Heads and windows in attention.py beyond these models'."""
 
 
 def launch_all() -> None:
-    """Launch attention and ops of each model, the figures' attention, and each vocabulary's sampling."""
+    """Launch each model's attention and ops, the figures' attention, and each vocabulary's sampling."""
     for attention, ops in (pair for model in MODELS for pair in model.settings()):
         try_kernels(TritonAttention(attention, GPUS[H100]))
         take_trial_layer(TritonOps(), ops)
@@ -85,7 +85,7 @@ def launch_all() -> None:
 
 
 def main() -> None:
-    """Compile, and print how many kernels there are."""
+    """Compile, and print the number of kernels."""
     with compiling(H100) as launches, torch.inference_mode():
         launch_all()
     counts = Counter({name: len({launch.compiled.hash for launch in found}) for name, found in launches.items()})

@@ -1,9 +1,9 @@
-"""A known model with random weights, put into labengine's cache: for tests on a machine that cannot fetch the real one.
+"""Put a known model with random weights into labengine's cache, for tests on a machine that cannot fetch the real one.
 
     LABENGINE_CACHE=FOLDER python known_models.py NAME FILES      (FILES: a folder with its config.json and tokenizer)
 
-Norms differ from each other, so that a wrong one is seen, and the last one is such that the largest logit is about as
-large as the real model's: the tests' tolerances then mean the same.
+Norms differ from each other, so that a wrong one is noticed. The last norm makes the largest logit about as large as
+the real model's, so that the tests' tolerances mean the same.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from labengine.engine.sources.cache import cached_dir
 from labengine.engine.sources.catalogue import KNOWN_MODELS
 
 LARGEST_LOGIT = 30.0
-"""SmolLM2's, about."""
+"""About SmolLM2's largest logit."""
 SPREAD = 0.3
-"""Norms' weights are 1, give or take this."""
+"""Norms' weights are 1, plus or minus this."""
 
 
 def put_into_cache(name: str, files: Path) -> Path:
-    """Return the model's directory, made from config and tokenizer unless the cache has it. Raises KeyError."""
+    """Return the model's directory; make it from config and tokenizer unless the cache has it. Raises KeyError."""
     target = cached_dir(KNOWN_MODELS[name])
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def put_into_cache(name: str, files: Path) -> Path:
 
 
 def save_random(files: Path, directory: Path) -> None:
-    """Save random bfloat16 weights for the config in `files`, and all of `files` beside them."""
+    """Save random bfloat16 weights for the config in `files`, with all of `files` beside them."""
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(files)
@@ -56,9 +56,9 @@ def save_random(files: Path, directory: Path) -> None:
 
 @torch.no_grad()
 def scale_logits(model: Any) -> None:
-    """Give the norms random weights, and the last one those that make the largest logit of some text LARGEST_LOGIT."""
+    """Give the norms random weights, and scale the last one so that the largest logit of a text is LARGEST_LOGIT."""
     norms = [parameter for name, parameter in model.named_parameters() if "norm" in name]
-    one = 1 - norms[0].float().mean().item()  # Gemma's norms multiply by 1 + weight, and begin at 0
+    one = 1 - norms[0].float().mean().item()  # Gemma's norms multiply by 1 + weight, and start at 0
     for norm in norms:
         norm.add_(torch.empty_like(norm).uniform_(-SPREAD, SPREAD))
     last = model.model.norm.weight

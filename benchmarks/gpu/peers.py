@@ -1,7 +1,7 @@
-"""The engine beside its peers: nano-vLLM's workload in rounds, and the profile of decode steps between them.
+"""Compare the engine with its peers: nano-vLLM's workload in rounds, with profiles of decode steps between them.
 
-Each engine runs in a process of its own that is started anew every round, so that each has the whole GPU. One that
-fails, or does not answer within its limit, is left out from then on, and the others go on.
+Each engine runs in a new process every round, so that each has the whole GPU. An engine that fails, or does not answer
+within its limit, is left out from then on, and the others continue.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from workload import Workload, nano_vllm_workload
 EMBEDDING_BYTES = 151936 * 1024 * 2
 OURS = "labengine, blocks of 16"
 ROUND_SECONDS = 150
-"""Limit of an engine's start and two answers."""
+"""Limit in seconds of an engine's start and two answers."""
 USUAL_ROUND_SECONDS = 40
-"""As long as no engine has run, a round is expected to take so long."""
+"""Expected seconds of a round before any engine has run."""
 FAILED = "failed: "
 SIZE = {"num_requests": 256, "longest": 1024}
 PROFILES = ((256, 16), (1, 16), (256, 256))
-"""Batch and block size of each profile; the first is taken after the first round, one more after each other round."""
+"""Batch and block size of each profile, one of which is taken after each round."""
 
 
 def entries(nano: Path | None) -> list[Entry]:
-    """Return the engines that take part, ours first; nano-vLLM, if its checkout is there, before our other settings."""
+    """Return the engines that take part, ours first; nano-vLLM, if it is there, before our other settings."""
     theirs = [] if nano is None else [Entry("nano-vLLM", "nano", {**SIZE, "checkout": str(nano)})]
     return [
         Entry(OURS, "ours", {**SIZE, "block_size": 16}),
@@ -44,7 +44,7 @@ def entries(nano: Path | None) -> list[Entry]:
 
 
 def in_order(entries: Sequence[Entry], number: int) -> list[Entry]:
-    """The entries of round `number`, from 1 on: in even rounds the peers go before ours."""
+    """Return the entries of round `number`, counted from 1; in even rounds the peers go first."""
     compared = [entry for entry in entries if entry.engine != "ours" or entry.name == OURS]
     others = [entry for entry in entries if entry not in compared]
     return [*(compared if number % 2 else reversed(compared)), *others]
@@ -52,9 +52,9 @@ def in_order(entries: Sequence[Entry], number: int) -> list[Entry]:
 
 @dataclass
 class Comparison:
-    """The rounds: what each engine reached so far, in output tokens per second, and what it says about itself.
+    """The rounds: each engine's output tokens per second so far, and its description of itself.
 
-    It is written to workload.json after each round of an engine.
+    They are written to workload.json after each engine's round.
     """
 
     run: Run
@@ -70,7 +70,7 @@ class Comparison:
         self.speeds = {entry.name: [] for entry in self.entries}
 
     def take_round(self, number: int) -> None:
-        """Every engine once, but those that failed and those that would not end within the budget."""
+        """Run every engine once, except those that failed or would not end within the budget."""
         for entry in in_order(self.entries, number):
             if self.about.get(entry.name, "").startswith(FAILED):
                 continue
@@ -106,7 +106,7 @@ class Comparison:
 
 
 def measured(entry: Entry, model_dir: Path, run: Run) -> tuple[float, str]:
-    """Start, answer twice, end: return the faster answer's speed, for the first may still compile or capture.
+    """Start an engine and run the workload twice; return the higher speed, as the first run may compile or capture.
 
     Raises EngineError.
     """
@@ -122,7 +122,7 @@ def measured(entry: Entry, model_dir: Path, run: Run) -> tuple[float, str]:
     workload = nano_vllm_workload(entry.options["num_requests"], entry.options["longest"])
     for answer in answers:
         if answer["num_tokens"] != workload.num_output_tokens:
-            raise EngineError(f"{workload.num_output_tokens} tokens were asked for, {answer['num_tokens']} came")
+            raise EngineError(f"expected {workload.num_output_tokens} tokens, got {answer['num_tokens']}")
     fastest = min(answer["seconds"] for answer in answers)
     return workload.num_output_tokens / fastest, process.hello["about"]
 
@@ -143,7 +143,7 @@ def take_profile(run: Run, model_dir: Path, batch: int, block_size: int) -> None
 
 
 def names() -> list[str]:
-    """All engines and profiles that --only can pick."""
+    """Return all engines and profiles that --only can pick."""
     return [*(entry.name for entry in entries(Path("nano"))), *(profile_name(*profile) for profile in PROFILES)]
 
 
@@ -162,12 +162,12 @@ def run_peers(run: Run, brought: Brought, rounds: int, only: Collection[str] = (
             comparison.take_round(number)
             for profile in profiles:
                 take_profile(run, model_dir, *profile)
-    finally:  # interrupted too
+    finally:  # also after an interrupt
         print(f"\n{speed_table(comparison.speeds, comparison.about, OURS, comparison.most)}\n", flush=True)
 
 
 def parts(rounds: int, only: Collection[str] = ()) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """Yield each round's number and the profiles that follow it; all that are left follow the last one."""
+    """Yield each round's number and the profiles after it; all remaining ones follow the last round."""
     left = [profile for profile in PROFILES if not only or profile_name(*profile) in only]
     for number in range(1, rounds + 1):
         following = left[:1] if number < rounds else left
@@ -179,7 +179,7 @@ def parts(rounds: int, only: Collection[str] = ()) -> Iterator[tuple[int, list[t
 
 
 def most_tokens_per_second(workload: Workload, weight_bytes: int, limits: Mapping[str, Any]) -> float:
-    """Output tokens per second that no engine can exceed which runs all requests together."""
+    """Return the limit of output tokens per second for an engine that runs all requests together."""
     parameters = (weight_bytes - EMBEDDING_BYTES) / 2
     prompts = 2 * parameters * workload.num_prompt_tokens / limits["matmul_flops_per_second"]
     decodes = workload.floor_seconds(weight_bytes, limits["copied_bytes_per_second"])
@@ -187,9 +187,9 @@ def most_tokens_per_second(workload: Workload, weight_bytes: int, limits: Mappin
 
 
 def speed_table(speeds: Mapping[str, Sequence[float]], about: Mapping[str, str], ours: str, most: float | None) -> str:
-    """Markdown, then a line about each engine. Ratios are medians of the rounds' ratios.
+    """Return a Markdown table, then a line about each engine. Ratios are medians of the rounds' ratios.
 
-    speeds: output tokens per second of each round. ours: the engine that the others are compared with.
+    speeds: output tokens per second of each round. ours: the engine with which the others are compared.
     """
     lines = [
         f"| | output tok/s | lowest to highest | {ours} is | of the limit |",
@@ -205,19 +205,19 @@ def speed_table(speeds: Mapping[str, Sequence[float]], about: Mapping[str, str],
         ratio = f"{median(ratios):.2f} x" if ratios else ""
         share = f"{median(found) / most:.0%}" if most else ""
         lines.append(f"| {name} | {median(found):,.0f} | {min(found):,.0f} to {max(found):,.0f} | {ratio} | {share} |")
-    lines += ["", f"limit: {most:,.0f} output tok/s" if most else "the limit is not known"]
+    lines += ["", f"limit: {most:,.0f} output tok/s" if most else "the limit is unknown"]
     return "\n".join([*lines, *(f"* {name}: {words}" for name, words in about.items())])
 
 
 def profile_table(result: Mapping[str, Any]) -> str:
-    """Phases in one line, then kernels."""
+    """Return the phases in one line, then a table of kernels."""
     phases = ", ".join(f"{phase} {ms:.3f}" for phase, ms in result["phases_ms"].items())
     recording = result["recording"]
     lines = [
         f"{result['batch']} decodes, context {result['context']}, blocks of {result['block_size']}: "
         f"{recording['silent_ms']:.3f} ms a step, {result['gpu_ms']:.3f} of it on the GPU; "
         f"with recording {recording['ratio']:.4f} of that",
-        f"ms per phase, the GPU waited for behind each: {phases}",
+        f"ms per phase, waiting for the GPU after each: {phases}",
         "",
         "| kernel | calls a step | ms a step |",
         "|---|---:|---:|",

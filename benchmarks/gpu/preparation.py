@@ -1,4 +1,4 @@
-"""The stages before all others: the machine is looked at, and what was brought along is installed and unpacked."""
+"""The stages before all others: probe the machine, and install and unpack the parts brought along."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FA3 = "prepare: FA3"
 
 
 def wheels(brought: Brought) -> Stage:
-    """Before all others, which import some of the packages."""
+    """Return the stage that installs wheels, before others import them."""
     target = ("--upgrade", "--target", str(brought.site))
     return Stage("prepare: wheels", (*PIP, *target, *map(str, brought.wheels)), 60)
 
 
 def preparation(brought: Brought) -> list[Stage]:
-    """Independent of each other; what was not brought along has no stage."""
+    """Return stages that are independent of each other, one per part brought along."""
     found = [Stage("probe", python("probe.py"), 90, is_shown=True)]
     if brought.fa3 is not None:
         command = python("unpack.py", "fa3", brought.fa3, str(brought.fa3_library))
@@ -36,19 +36,19 @@ def preparation(brought: Brought) -> list[Stage]:
 
 
 def random_models(brought: Brought) -> list[Stage]:
-    """One stage per known model: its weights, made at random."""
+    """Return one stage per known model, which makes its random weights."""
     return [Stage(f"prepare: {path.name}", python("known_models.py", path.name, path), 90) for path in brought.models]
 
 
 def qwen3(model_dir: Path) -> Stage:
-    """The workload's model."""
+    """Return the stage that makes the workload's model."""
     return Stage("prepare: model", python("workload.py", model_dir), 90)
 
 
 def prepare(run: Run, brought: Brought, *models: Stage) -> Brought:
-    """Say what is missing, at once, and run the preparation; models: stages that make some.
+    """Report missing parts at once, and run the preparation; models: stages that make models.
 
-    Returns what can be used: without FA3, if its library does not load here.
+    Returns the usable parts, without FA3 if its library does not load here.
     """
     run.journal.say(described(versions(), brought.packages()))
     for line in brought.missing():

@@ -1,4 +1,4 @@
-"""The machine in a few lines: versions, what cannot be imported, the card, compilers, loopback and the PCIe link."""
+"""The machine in a few lines: versions, failing imports, the card, compilers, loopback and the PCIe link."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUERY = "name,driver_version,memory.used,clocks.sm,clocks.mem,power.limit,pcie.l
 
 
 def versions(packages: Iterable[str] = NEEDED, version_of: Callable[[str], str] = version) -> dict[str, str | None]:
-    """Return each package's version, None where it is not installed; nothing is imported."""
+    """Return each package's version, without importing it; None if it is not installed."""
     found: dict[str, str | None] = {}
     for package in packages:
         try:
@@ -53,7 +53,7 @@ def versions(packages: Iterable[str] = NEEDED, version_of: Callable[[str], str] 
 
 
 def described(found: dict[str, str | None], brought: Iterable[str] = ()) -> str:
-    """One line: what there is, and what is missing though not brought along."""
+    """Return one line with all installed packages, and those missing on the machine and in the folder."""
     missing = [package for package, number in found.items() if number is None]
     words = ", ".join(f"{package} {number}" for package, number in found.items() if number is not None)
     if lacking := [package for package in missing if package not in {*brought}]:
@@ -64,30 +64,30 @@ def described(found: dict[str, str | None], brought: Iterable[str] = ()) -> str:
 
 
 def imports(modules: Iterable[str] = MODULES) -> Iterator[str]:
-    """Import each module: how long that took, or why it failed."""
+    """Import each module; yield how long it took, or why it failed."""
     for module in modules:
         started = time.perf_counter()
         try:
             importlib.import_module(module)
             yield f"import {module}: {time.perf_counter() - started:.1f} s"
-        except Exception as error:  # also what a broken library raises
+        except Exception as error:  # a broken library may raise anything
             yield f"import {module}: FAILED: {type(error).__name__}: {error}"
 
 
 def machine() -> Iterator[str]:
     yield f"Python {platform.python_version()} ({sys.executable}), kernel {platform.release()}, {os.cpu_count()} cores"
     names = ("gcc", "cc", "g++", "nvcc", "compute-sanitizer", "xz")
-    yield ", ".join(f"{name}: {shutil.which(name) or 'not there'}" for name in names)
+    yield ", ".join(f"{name}: {shutil.which(name) or 'missing'}" for name in names)
     try:
         yield f"localhost is {socket.getaddrinfo('localhost', 2333)[0][4][0]}"
     except OSError as error:
-        yield f"localhost is not known: {error}"
+        yield f"localhost is unknown: {error}"
     command = f"nvidia-smi --query-gpu={QUERY} --format=csv,noheader; df -h /tmp | tail -1; free -g | sed -n 2p"
     yield subprocess.run(command, shell=True, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def card() -> Iterator[str]:
-    """The current device as torch sees it, and how fast pinned memory is copied to it. Raises without one."""
+    """Yield torch's view of the current device, and the copy speed of pinned memory. Raises without a device."""
     import torch
 
     properties = torch.cuda.get_device_properties(0)

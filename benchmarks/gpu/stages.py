@@ -1,4 +1,4 @@
-"""Stages of a run on a GPU machine: commands with limits, side by side, each verdict written the moment it is known."""
+"""Stages of a run on a GPU machine: commands with limits, in parallel, with verdicts written at once."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from brought import ROOT
 LEFT_OUT = "left out: "
 """Begins the last line of a check that this machine cannot run; the reason follows."""
 PATIENCE = 10
-"""Without a budget, every limit is so many times as long."""
+"""Without a budget, every limit is multiplied by this."""
 LEAST_SECONDS = 2
-"""With less time left, no stage is started."""
+"""Minimum seconds left to start a stage."""
 POLL_SECONDS = 0.05
 REASON = re.compile(r"^(E  |FAILED|ERROR|[\w.]*(Error|Exit|Interrupt)\b)")
 """Lines of a failed stage's output that give the reason."""
 NUM_REASONS = 4
-"""First different ones that are printed, and as many last ones."""
+"""Number of first distinct lines printed, and of last ones."""
 
 
 def start_group(
     command: Sequence[str], environment: Mapping[str, str], output: IO[bytes], **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a command that writes its errors, and by default all else, into a file. Raises OSError.
+    """Start a command that writes its errors, and by default all output, into a file. Raises OSError.
 
     environment: added to this process's own.
     """
@@ -44,14 +44,14 @@ def start_group(
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the process's group, the process itself included, and wait for it."""
+    """Kill the rest of the process's group, including the process, and wait for it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 class Budget:
-    """Seconds from now on in which everything has to end; None: no end, and longer limits."""
+    """Seconds from now on in which everything has to end; None: no end, but longer limits."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._end = None if seconds is None else time.monotonic() + seconds
@@ -61,11 +61,11 @@ class Budget:
         return float("inf") if self._end is None else self._end - time.monotonic()
 
     def limit(self, seconds: float) -> float:
-        """Return what a stage that is allowed `seconds` may take from now on."""
+        """Return the seconds from now on for a stage with a limit of `seconds`."""
         return PATIENCE * seconds if self._end is None else min(seconds, self.left())
 
     def part(self, share: float) -> Budget:
-        """A budget that ends earlier: after this share of what is left."""
+        """Return a budget that ends earlier, after this share of the remaining time."""
         return self if self._end is None else Budget(share * self.left())
 
 
@@ -73,7 +73,7 @@ class Budget:
 class Stage:
     """One command, run in the project's root.
 
-    limit: seconds. lacks: why this machine cannot run it, if so. is_shown: print all of its output at its end.
+    limit: seconds. lacks: why this machine cannot run it, or "". is_shown: print all its output at its end.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Outcome:
 
 
 class Journal:
-    """What is printed at once, and kept in a folder: all.log, and verdicts.jsonl with one line per outcome."""
+    """Prints at once, and writes to a folder: all.log, and verdicts.jsonl with one line per outcome."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Journal:
         self._append("all.log", line)
 
     def keep(self, outcome: Outcome, is_shown: bool = False) -> Outcome:
-        """Write the outcome down; print it, and, unless its output is shown already, the lines that give the reason."""
+        """Record and print the outcome and, unless its output is shown anyway, the lines that give the reason."""
         self.outcomes.append(outcome)
         row = {
             "at": datetime.now().isoformat(timespec="seconds"),
@@ -134,7 +134,7 @@ class Journal:
         self._append("all.log", f"\n===== {title}\n{text}\n")
 
     def report(self) -> str:
-        """Markdown, one line per outcome."""
+        """Return a Markdown table with one row per outcome."""
         rows = [
             f"| {each.stage} | {each.verdict} | {each.seconds:.0f} | {each.words[:120].replace('|', '/')} |"
             for each in self.outcomes
@@ -147,22 +147,22 @@ class Journal:
 
 
 def reasons_in(output: str) -> list[str]:
-    """Return the first different lines of a failed stage that give a reason, and the last ones."""
+    """Return the first and last distinct lines of a failed stage that give a reason."""
     lines = output.splitlines()
     found = list(dict.fromkeys(line[:160] for line in lines if REASON.match(line))) or lines[-NUM_REASONS:]
     return found[:NUM_REASONS] + found[NUM_REASONS:][-NUM_REASONS:]
 
 
 class Run:
-    """Runs stages within a budget. environment: added to every stage's; work: a folder for files that are not kept."""
+    """Runs stages within a budget. environment: added to every stage's; work: a folder for temporary files."""
 
     def __init__(self, journal: Journal, budget: Budget, environment: Mapping[str, str], work: Path) -> None:
         self.journal, self.budget, self.environment, self.work = journal, budget, environment, work
 
     def side_by_side(self, stages: Sequence[Stage], budget: Budget | None = None) -> list[Outcome]:
-        """Run stages at the same time, until each has ended or reached its limit; return outcomes in order of ending.
+        """Run stages in parallel, until each has ended or reached its limit; return outcomes in order of ending.
 
-        budget: an earlier end for these. What still runs when this process is interrupted is killed.
+        budget: an earlier end for these. Stages that still run when this process is interrupted are killed.
         """
         outcomes: list[Outcome] = []
         running: list[RunningStage] = []
@@ -206,7 +206,7 @@ class Run:
 
 
 class RunningStage:
-    """A stage that was started: a process group, and a file for what it prints."""
+    """A started stage: a process group, and a file for its output."""
 
     def __init__(self, stage: Stage, limit: float, environment: Mapping[str, str], work: Path) -> None:
         self.stage = stage
@@ -218,7 +218,7 @@ class RunningStage:
             self._process = start_group(stage.command, {**environment, **stage.environment}, output, cwd=ROOT)
 
     def verdict(self) -> str | None:
-        """Return passed or failed, None while it runs within its limit."""
+        """Return passed or failed; None while it runs within its limit."""
         code = self._process.poll()
         if code is not None:
             return "passed" if code == 0 else f"failed ({code})"
@@ -227,7 +227,7 @@ class RunningStage:
         return None
 
     def end(self, verdict: str) -> Outcome:
-        """Kill what is left of the group, and return the outcome."""
+        """Kill the rest of the group, and return the outcome."""
         end_group(self._process)
         output = self._file.read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -245,12 +245,12 @@ def python(script: str | Path, *arguments: str | Path) -> tuple[str, ...]:
 
 
 def executable(name: str) -> str | None:
-    """Return the path of a program, from PATH or from CUDA's usual folder."""
+    """Return the path of a program, from PATH or CUDA's usual folder."""
     return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
 
 
 def answer_of(outcome: Outcome) -> dict[str, object] | None:
-    """Return the JSON object that a stage printed as its last one; None if it failed."""
+    """Return the last JSON object that a stage printed; None if it failed."""
     lines = [line for line in outcome.output.splitlines() if line.startswith("{")]
     if outcome.verdict != "passed" or not lines:
         return None

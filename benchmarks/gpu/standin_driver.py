@@ -1,7 +1,7 @@
-"""A driver for Triton without a device: kernels are specialized and compiled as for a GPU, and launches do nothing.
+"""A driver for Triton without a device: kernels are specialized and compiled as for a GPU, but launches do nothing.
 
-So the host's side of a launch runs as it would, and what a test or a model launches can be compiled, counted and kept
-in Triton's cache on a machine that has no GPU.
+So the host's side of a launch runs as usual, and all kernels of a test or a model can be compiled, counted and kept in
+Triton's cache on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ GPUS = {
     100: Gpu((10, 0), 148),
     120: Gpu((12, 0), 170),
 }
-"""One of each capability."""
+"""One GPU per capability."""
 SHARED_MEMORY = 232_448
-"""Bytes of an sm_90's program."""
+"""Bytes of shared memory of a program on sm_90."""
 NUMBERS = count()
-"""Of the devices: a kernel keeps what it has compiled by the device's number, whatever that device is."""
+"""Numbers of devices. A kernel keeps compiled code by device number, so each driver needs a different one."""
 
 
 class StandinUtils:
@@ -45,12 +45,12 @@ class StandinUtils:
 
     @staticmethod
     def load_binary(name: str, kernel: bytes, shared: int, device: int) -> tuple[object, object, int, int, int]:
-        """Return module, function, registers, spills and the most threads, as Triton's own does."""
+        """Return module, function, registers, spills and maximum threads, like Triton's."""
         return "module", "function", 32, 0, 1024
 
     @staticmethod
     def get_device_properties(device: int) -> dict[str, int]:
-        """Return an H100's."""
+        """Return an H100's properties."""
         return {"max_shared_mem": SHARED_MEMORY, "multiprocessor_count": 132, "warpSize": 32}
 
 
@@ -67,7 +67,7 @@ class StandinLauncher:
 
 
 class StandinDriver:
-    """What triton.runtime.driver.active is asked for; tensors are the CPU's."""
+    """Replaces triton.runtime.driver.active; tensors are on the CPU."""
 
     utils = StandinUtils()
     launcher_cls = StandinLauncher
@@ -77,11 +77,11 @@ class StandinDriver:
         self._number = next(NUMBERS)
 
     def get_current_device(self) -> int:
-        """Return this driver's only device, which no other driver has."""
+        """Return this driver's only device, whose number is unique."""
         return self._number
 
     def set_current_device(self, device: int) -> None:
-        """Do nothing: there is one."""
+        """Do nothing, as there is only one device."""
 
     def get_current_stream(self, device: int | None = None) -> int:
         """Return the default stream."""
@@ -92,16 +92,16 @@ class StandinDriver:
         return divmod(self._target.arch, 10)
 
     def get_current_target(self) -> GPUTarget:
-        """Return what kernels are compiled for."""
+        """Return the target of compilation."""
         return self._target
 
     def get_active_torch_device(self) -> torch.device:
-        """Return where tensors are."""
+        """Return the device of tensors."""
         return torch.device("cpu")
 
     @staticmethod
     def map_python_to_cpp_type(kind: str) -> str:
-        """Return the kind: no launcher is compiled."""
+        """Return the kind unchanged, as no launcher is compiled."""
         return kind
 
     @staticmethod
@@ -112,7 +112,7 @@ class StandinDriver:
 
 @contextmanager
 def without_device(capability: int = 90) -> Iterator[None]:
-    """Make kernels compile for this capability, and run nowhere. TRITON_INTERPRET is not to be set."""
+    """Have kernels compiled for this capability, but not run. TRITON_INTERPRET must not be set."""
     attribute = "_active" if hasattr(driver, "_active") else "active"  # Triton 3.2 has the second one only
     with patch.object(driver, attribute, StandinDriver(capability)):
         yield
@@ -120,19 +120,19 @@ def without_device(capability: int = 90) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a kernel: what was compiled for it, and its arguments and options by name."""
+    """One launch of a kernel: its compiled code, and its arguments and options by name."""
 
     compiled: Any
     arguments: Mapping[str, Any]
 
 
 Launches = dict[str, list[Launch]]
-"""By the kernel's name."""
+"""Launches by the kernel's name."""
 
 
 @contextmanager
 def compiling(capability: int) -> Iterator[Launches]:
-    """Have every launch compile its kernel and not run it; note the launches."""
+    """Have every launch compile its kernel without running it; record the launches."""
     launches: Launches = {}
     run = JITFunction.run
 

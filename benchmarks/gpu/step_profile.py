@@ -1,9 +1,9 @@
-"""Where a decode step's time goes: its phases by the clock, its kernels by the profiler; and what recording adds.
+"""Profile a decode step: its phases by the clock, its kernels by the profiler; and measure the cost of recording.
 
     python step_profile.py MODEL_DIR [--batch 256] [--context 562] [--block-size 16] [--steps 16] [--attention NAME]
 
-Two labs on one model take turns, one that records and one that does not, so that noise hits both. Prints one line of
-JSON: milliseconds per phase, the kernels that take most of the GPU's time, and the ratio of the medians.
+Two labs on one model take turns, one that records and one that does not, so that noise hits both. The output is one
+line of JSON: milliseconds per phase, the kernels that take most of the GPU's time, and the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from labengine.events import RequestScheduled  # noqa: E402
 
 
 def decoding_lab(selected: argparse.Namespace, *, record: bool) -> Lab:
-    """A lab in which every request has its context, and goes on decoding."""
+    """Return a lab in which every request has its context and decodes."""
     longest = selected.context + 4 * selected.steps + 64
     blocks = selected.batch * -(-longest // selected.block_size)
     lab = Lab(
@@ -57,7 +57,7 @@ def decoding_lab(selected: argparse.Namespace, *, record: bool) -> Lab:
 
 
 def _next_plan(lab: Lab) -> list[Any]:
-    """Take a step; the events that say who was scheduled."""
+    """Take a step; return its RequestScheduled events."""
     seen: list[Any] = []
     with lab.hooks.subscribe(seen.append, RequestScheduled):
         lab.step()
@@ -65,7 +65,7 @@ def _next_plan(lab: Lab) -> list[Any]:
 
 
 def phases(lab: Lab, num_steps: int) -> dict[str, float]:
-    """Median milliseconds of each phase; the GPU is waited for behind each, so that it pays for its own work."""
+    """Return each phase's median milliseconds, including the wait for the GPU's work that it launched."""
     times: dict[str, list[float]] = defaultdict(list)
     for _ in range(num_steps):
         torch.cuda.synchronize()
@@ -79,7 +79,7 @@ def phases(lab: Lab, num_steps: int) -> dict[str, float]:
 
 
 def kernels(lab: Lab, num_steps: int = 10, shown: int = 12) -> dict[str, Any]:
-    """The GPU's milliseconds per step, all in all and by kernel, the longest first."""
+    """Return the GPU's milliseconds per step, in total and by kernel, longest first."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         for _ in range(num_steps):
             lab.step()
@@ -95,7 +95,7 @@ def kernels(lab: Lab, num_steps: int = 10, shown: int = 12) -> dict[str, Any]:
 
 
 def recording_cost(silent: Lab, recording: Lab, num_steps: int) -> dict[str, float]:
-    """Median milliseconds of whole steps, the labs going first in turn."""
+    """Return the median milliseconds of whole steps; the labs take turns at going first."""
     times: dict[Lab, list[float]] = {silent: [], recording: []}
     for round_number in range(num_steps):
         for lab in (silent, recording) if round_number % 2 else (recording, silent):

@@ -1,4 +1,4 @@
-"""Unpack what was brought along, and load FA3's library, with its environment.
+"""Unpack files brought along, and load FA3's library in its environment.
 
 python unpack.py cache ARCHIVE FOLDER     put the files of a .tar.xz into a folder, which may have others
 python unpack.py fa3 ARCHIVE LIBRARY      unpack a .xz unless it is the library itself, and load that
@@ -21,7 +21,7 @@ def unpack_cache(archive: Path, folder: Path) -> None:
 def load_fa3(archive: Path, library: Path) -> None:
     if archive != library:
         library.parent.mkdir(parents=True, exist_ok=True)
-        part = library.with_name(f"{library.name}.part")  # it is replaced when it is complete
+        part = library.with_name(f"{library.name}.part")  # renamed when it is complete
         with lzma.open(archive) as packed, part.open("wb") as file:
             shutil.copyfileobj(packed, file, 2**20)
         part.replace(library)

@@ -1,9 +1,9 @@
-"""nano-vLLM's own workload, at Qwen3-0.6B's shape with random weights: what every engine here is asked.
+"""nano-vLLM's workload at Qwen3-0.6B's shape with random weights, run by every engine here.
 
-Speed does not depend on the values, so nothing is downloaded: transformers makes the model, and a tokenizer of a few
-words stands beside it for engines that want to load one.
+Speed does not depend on the values, so nothing is downloaded: transformers makes the model, with a tokenizer of a few
+words for engines that want to load one.
 
-    python workload.py MODEL_DIR      make the model there, unless it is there
+    python workload.py MODEL_DIR      make the model there, unless it exists
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ QWEN3_0_6B = {
     "eos_token_id": 1,
 }
 KV_BYTES_PER_TOKEN = 2 * 28 * 8 * 128 * 2
-"""Keys and values, layers, heads, numbers, bytes of a bfloat16."""
+"""Bytes of a token's KV: keys and values, layers, heads, dimensions, bytes of a bfloat16."""
 TEMPERATURE = 0.6
 MAX_MODEL_LEN, MAX_BATCHED_TOKENS, MAX_NUM_SEQS = 4096, 16384, 256
-"""Settings of all engines: nano-vLLM's bench and defaults, and as many requests at once as the workload has."""
+"""Settings of all engines: those of nano-vLLM's bench and defaults, and as many requests at once as in the workload."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Prompts, and how many tokens each is to be answered with."""
+    """Prompts, and the number of tokens to generate for each."""
 
     prompts: list[list[int]]
     num_outputs: list[int]
@@ -52,10 +52,10 @@ class Workload:
         return sum(self.num_outputs)
 
     def floor_seconds(self, weight_bytes: int, bytes_per_second: float) -> float:
-        """What decoding takes at least if all requests run together: each step reads weights and all contexts once.
+        """Return the minimum time of decoding all requests together, reading weights and all contexts once per step.
 
-        The first token of an answer comes from the prompt's own step, so a request of n tokens decodes n - 1 times,
-        reading its prompt and one token more each time.
+        The first token of an answer comes from the prompt's step, so a request of n tokens decodes n - 1 times, reading
+        its prompt and one token more each time.
         """
         num_steps = max(self.num_outputs) - 1
         tokens_read = sum(
@@ -65,7 +65,7 @@ class Workload:
 
 
 def nano_vllm_workload(num_requests: int = 256, longest: int = 1024) -> Workload:
-    """The same numbers, in the same order, as nano-vLLM's bench.py draws them after seed(0)."""
+    """Return the numbers that nano-vLLM's bench.py draws after seed(0), in the same order."""
     random = Random(0)
     lengths_and_tokens = [
         [random.randint(0, 10000) for _ in range(random.randint(100, longest))] for _ in range(num_requests)
@@ -74,7 +74,7 @@ def nano_vllm_workload(num_requests: int = 256, longest: int = 1024) -> Workload
 
 
 def make_model(directory: Path, shape: Mapping[str, Any] = QWEN3_0_6B) -> int:
-    """Config, random bfloat16 weights and a tokenizer, unless they are there; returns the bytes of the weights."""
+    """Make config, random bfloat16 weights and a tokenizer unless they exist; return the bytes of the weights."""
     weights = directory / "model.safetensors"
     if not weights.exists():
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Other engines' Python interfaces: scripts written for them run here in a lab."""
+"""Other engines' Python interfaces: scripts written for them run in a lab."""

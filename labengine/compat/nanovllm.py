@@ -1,8 +1,8 @@
-"""nano-vLLM's interface: `from labengine.compat.nanovllm import LLM, SamplingParams`, and the script runs in a lab.
+"""nano-vLLM's interface: with `from labengine.compat.nanovllm import LLM, SamplingParams` a script runs in a lab.
 
-The engine takes nano-vLLM's decisions (edition nano-vllm). Another edition is one argument:
-LLM(path, edition="nano-vllm+243"), or LLM.edition = "nano-vllm+243" before a script that cannot be changed. The lab
-is `llm.lab`: llm.lab.show() draws it.
+The engine takes nano-vLLM's decisions (edition nano-vllm). For another edition use LLM(path, edition="nano-vllm+243"),
+or set LLM.edition = "nano-vllm+243" before you run a script that cannot be changed. The lab is `llm.lab`:
+llm.lab.show() draws it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BlockView:
 
 
 class BlockManagerView:
-    """The pool in nano-vLLM's form. It follows the lab; values once returned do not change."""
+    """The pool in nano-vLLM's form. It follows the lab; returned values do not change."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -59,7 +59,7 @@ class BlockManagerView:
 
     @property
     def free_block_ids(self) -> deque[int]:
-        """Free block ids, the next victim first."""
+        """Ids of free blocks, the next victim first."""
         return deque(self._state().free_queue)
 
     @property
@@ -73,7 +73,7 @@ class BlockManagerView:
         return {_as_int(key.partition(":")[2]): block_ids[0] for key, block_ids in self._state().prefix_map.items()}
 
     def _state(self) -> Snapshot:
-        """Return the lab's snapshot, taken anew after new events."""
+        """Return the lab's snapshot, retaken after new events."""
         timeline = self._lab.timeline
         moment = -1 if timeline is None else timeline.end
         if self._snapshot is None or moment != self._moment or timeline is None:
@@ -92,16 +92,16 @@ class SchedulerView:
 
 
 def _as_int(block_hash: str) -> int:
-    """Return the first 64 bits as an integer: nano-vLLM's hashes have that form."""
+    """Return the first 64 bits as an integer, the form of nano-vLLM's hashes."""
     return int(block_hash[:16], 16)
 
 
 DEFAULT_NUM_BLOCKS = 32
-"""Pool size for num_kvcache_blocks=-1. (nano-vLLM fills the GPU.)"""
+"""Pool size for num_kvcache_blocks=-1; nano-vLLM fills the GPU."""
 
 
 def _supported_len(model: str | PathLike[str], asked: int) -> int:
-    """Return max_model_len, or what the model supports where that is less. Raises ConfigError for an unknown model."""
+    """Return max_model_len, or the model's limit if that is lower. Raises ConfigError for an unknown model."""
     if model == "simulated":
         return asked
     from labengine.engine.model_files.config_file import load_config
@@ -111,14 +111,14 @@ def _supported_len(model: str | PathLike[str], asked: int) -> int:
 
 
 Outputs = list[tuple[int, list[int]]]
-"""(request id, generated token ids) of finished requests."""
+"""Finished requests: (request id, generated token ids)."""
 
 
 @dataclass(slots=True)
 class NanoSamplingParams:
     """nano-vLLM's sampling parameters, in its order and with its defaults.
 
-    Temperature 0 is greedy here, refused there.
+    Temperature 0 means greedy sampling here; nano-vLLM refuses it.
     """
 
     temperature: float = 1.0
@@ -126,20 +126,20 @@ class NanoSamplingParams:
     ignore_eos: bool = False
 
 
-SamplingParams = NanoSamplingParams  # the name that scripts import; labengine.SamplingParams has other fields
+SamplingParams = NanoSamplingParams  # scripts import it by this name; labengine.SamplingParams has other fields
 
 
 class LLM:
     """An engine with nano-vLLM's methods: add_request, step, is_finished, generate, scheduler.block_manager.
 
-    model: a directory, or a name that labengine knows. enforce_eager: no CUDA graphs. max_model_len: tokens of a
-    request at most, and as there no more than the model supports; a longer request is refused. gpu_memory_utilization
-    is accepted and changes nothing here: the pool has num_kvcache_blocks blocks.
+    model: a directory, or a name that labengine knows. enforce_eager: no CUDA graphs. max_model_len: maximum tokens of
+    a request; as in nano-vLLM, the model's limit holds if it is lower. A longer request is refused.
+    gpu_memory_utilization is accepted and has no effect here: the pool has num_kvcache_blocks blocks.
     Raises ConfigError for more than one device.
     """
 
     edition = "nano-vllm"
-    """The edition of every LLM that is made without one."""
+    """The edition of every LLM created without one."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class LLM:
     ) -> None:
         refuse_unknown("LLM()", unknown, LLM.__init__)
         if tensor_parallel_size != 1:
-            raise ConfigError(f"tensor_parallel_size must be 1, got {tensor_parallel_size!r}: a lab has one device")
+            raise ConfigError(f"tensor_parallel_size must be 1, got {tensor_parallel_size!r}: a lab uses one device")
         self.lab = Lab(
             model,
             num_blocks=DEFAULT_NUM_BLOCKS if num_kvcache_blocks == -1 else num_kvcache_blocks,
@@ -200,7 +200,7 @@ class LLM:
         self.lab.add(**prompt_argument, **_keywords(sampling_params))
 
     def step(self) -> tuple[Outputs, int]:
-        """Take one step; return the finished requests and the number of computed tokens (negative: decodes)."""
+        """Take one step; return finished requests and the number of computed tokens (negative for a decode step)."""
         report = self.lab.step()
         outputs = [(request_id, list(self.lab.output(request_id).token_ids)) for request_id in report.finished]
         if any(event.is_prefill for event in self._scheduled):
@@ -208,7 +208,7 @@ class LLM:
         return outputs, -len(report.scheduled)
 
     def is_finished(self) -> bool:
-        """Return True when nothing waits and nothing runs."""
+        """Return True if no request waits or runs."""
         return not self._unfinished
 
     def generate(
@@ -217,7 +217,7 @@ class LLM:
         sampling_params: NanoSamplingParams | Sequence[NanoSamplingParams],
         use_tqdm: bool = True,
     ) -> list[dict[str, Any]]:
-        """Run the prompts to their end; return [{"text": ..., "token_ids": ...}] in the order of adding."""
+        """Run all prompts to the end; return [{"text": ..., "token_ids": ...}] in the order of the prompts."""
         if isinstance(sampling_params, NanoSamplingParams):
             sampling_params = [sampling_params] * len(prompts)
         for prompt, sampling in zip(prompts, sampling_params, strict=True):
@@ -248,7 +248,7 @@ class LLM:
 
 
 def _keywords(sampling_params: NanoSamplingParams) -> dict[str, Any]:
-    """Return keywords for Lab.add, also from another library's SamplingParams with the same three fields."""
+    """Return keywords for Lab.add; any object with the same three fields will do."""
     if isinstance(sampling_params, NanoSamplingParams):
         return asdict(sampling_params)
     return {name: getattr(sampling_params, name) for name in NanoSamplingParams.__slots__}

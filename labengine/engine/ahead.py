@@ -6,17 +6,17 @@
 When update N runs, the step's tokens are unknown. Almost nothing depends on their values: requests end at a known
 length, hashes cover computed tokens only, and blocks are counted. So UNSAMPLED stands in for the tokens, and no token
 is assumed to be an eos. When the tokens arrive, they are filled in. If one of them ends its request after all, or if a
-decision needed a token's value too early, everything anticipated is rolled back, and the step ends as any other.
+decision needed a token's value too early, everything anticipated is rolled back, and the step ends like any other.
 
 A runner with `launch_ahead` also computes step N+1 before the tokens of step N are read; on the device they are known.
-If step N+1 is rolled back after all, it has written KV: only into blocks that are free and hold nothing then, or behind
-the tokens of their own request. A step that takes a block with cached content, or one that step N has given back, is
-launched once it is due (see _launch_ahead).
+If step N+1 is rolled back after all, it has already written KV, but only into blocks that are then free and without
+content, or after the tokens of the blocks' own request. A step that takes a block with cached content, or one that step
+N has freed, is launched only when it is due (see _launch_ahead).
 
-The only visible difference is time. Events are held back until they are due. The next step's beginning is a journal
-section of its own, which is rolled back when a caller looks at or changes the engine between steps.
-Only a part that looks in the middle of its own decision gets an error: there is no state to show. From then on nothing
-is anticipated, however the part handles that error.
+The only visible difference is time. Events are held back until they are due. The next step's beginning is a separate
+journal section, which is rolled back when a caller looks at or changes the engine between steps.
+Only a part that looks in the middle of its own decision gets an error, as there is no state to show. From then on
+nothing is anticipated, however the part handles that error.
 """
 
 from __future__ import annotations
@@ -42,21 +42,19 @@ from labengine.system.code_roles import Role, plays, rolls_back
 plays(__name__, Role.ENGINE)
 
 PAUSE = 16
-"""Steps that are launched when they are due, after one that was launched ahead for nothing.
+"""Number of steps launched when they are due, after one that was launched ahead for nothing.
 
-It delays the next one by a forward pass, and launching ahead saves about a tenth of one.
+A step launched for nothing delays the next one by a forward pass; launching ahead saves about a tenth of one.
 """
 LOOKED_TOO_EARLY = "a part looked at the engine in the middle of a decision made ahead of time"
 
 
 def overlap_refusal(parts: Parts, *, has_external: bool, speculates: bool = False) -> str | None:
-    """Return why these parts cannot schedule a step before the last step's tokens are known; None when they can."""
+    """Return why these parts cannot schedule a step before the last step's tokens are known; None if they can."""
     if has_external:
-        return "what the external tier loads and saves cannot be anticipated"
+        return "the external tier's loads and saves cannot be anticipated"
     if speculates:
-        return (
-            "guesses follow the tokens that the step samples, and how many of them are accepted decides the next step"
-        )
+        return "guesses follow the tokens that the step samples, and the number of accepted ones decides the next step"
     if parts.kv_cache_manager.needs_tokens_to_allocate:
         return f"edition {parts.name} hashes tokens when it allocates their blocks, before they are sampled"
     return None
@@ -67,38 +65,38 @@ class Ahead:
     """Work done ahead of time since the end of the last step."""
 
     num_used_blocks: int
-    """Used blocks as other threads see them: without the anticipated step."""
+    """Number of used blocks for other threads: without the anticipated step."""
     num_subscribed: int
-    """Subscriptions so far: for a later listener no events were held back."""
+    """Number of subscriptions so far: a later listener misses the events held back before it."""
     is_deciding: bool = True
-    """True while the parts decide on it: it cannot be rolled back then."""
+    """True while the parts decide on it; it cannot be rolled back then."""
     finished: tuple[int, ...] = ()
     update_events: list[Event] = field(default_factory=list)
     num_used_after_update: int = 0
     next_section: int = 0
     """Index in the journal at which the next step's section begins."""
     plan: StepPlan | None = None
-    """The next step's plan; None when no request is left to run."""
+    """The next step's plan; None if no request is left to run."""
     schedule_events: list[Event] = field(default_factory=list)
     peak_used_blocks: int = 0
     is_launched: bool = False
-    """True if the device computes the next step."""
+    """True if the device already computes the next step."""
 
 
 class OverlappedEngine(Engine):
-    """An engine whose whole steps overlap. Its phases(), and all that can be looked at, are those of any engine.
+    """An engine whose whole steps overlap. Its phases() and its visible state are the same as any engine's.
 
     A listener receives a step's last events slightly late, when all of them are due. It may follow events and read the
-    engine through `snapshot`, but not through the core itself (whose requests may hold UNSAMPLED in the middle of a
-    step). `choose_engine` decides where it is used.
+    engine through `snapshot`, but not through the core, whose requests may hold UNSAMPLED in the middle of a step.
+    `choose_engine` decides where this class is used.
     """
 
     anticipates = True
     _ahead: Ahead | None = None
     gave_up = ""
-    """Why nothing is anticipated any more; empty while steps overlap."""
+    """The reason why nothing is anticipated any more; empty while steps overlap."""
     _may_launch_at = 0
-    """The number of the first step that may launch the one behind it."""
+    """The number of the first step that may launch the next one ahead."""
 
     def __init__(
         self,
@@ -140,9 +138,9 @@ class OverlappedEngine(Engine):
         """Update with placeholder tokens, and schedule the next step.
 
         A failure here is rolled back, and happens again when it is due. A part that needs tokens' values once will need
-        them again, so that nothing is anticipated any more.
+        them again, so nothing is anticipated any more.
         """
-        beams = self.scheduler.beams  # none of them goes on before all are ranked
+        beams = self.scheduler.beams  # no beam continues before all are ranked
         if not plan.scheduled or (beams is not None and beams.num_likeliest(plan)):
             return
         with interrupts_deferred():
@@ -171,15 +169,15 @@ class OverlappedEngine(Engine):
 
     @rolls_back
     def _launch_ahead(self, plan: StepPlan, num_losses: int) -> None:
-        """Have the device compute the next step behind this one, unless a rollback gives back a block that it writes.
+        """Have the device compute the next step after this one, unless a rollback frees a block that it writes.
 
-        num_losses: the pool's, when this step began. A failure happens again when the step is due.
+        num_losses: the pool's count at the start of this step. A failure happens again when the step is due.
         """
         ahead, pool = self._ahead, self.scheduler.manager.pool
         launch = getattr(self.runner, "launch_ahead", None)
         if launch is None or ahead is None or ahead.plan is None or self.step_number < self._may_launch_at:
             return
-        if ahead.plan.copies:  # they are made when the step begins
+        if ahead.plan.copies:  # blocks are copied when the step begins
             return
         if any(group.keeps_states for group in self.scheduler.manager.groups):  # a rollback cannot bring a state back
             return
@@ -203,7 +201,7 @@ class OverlappedEngine(Engine):
         return True
 
     def _fill_in(self, ahead: Ahead, plan: StepPlan, token_ids: list[int]) -> bool:
-        """Fill in the sampled tokens; return False when the anticipated work has to be rolled back."""
+        """Fill in the sampled tokens; return False if the anticipated work has to be rolled back."""
         ahead.is_deciding = True
         try:
             is_valid = self.scheduler.fill_in(plan, token_ids)
@@ -219,7 +217,7 @@ class OverlappedEngine(Engine):
 
     def _emit_end(self, plan: StepPlan, token_ids: list[int], ahead: Ahead) -> None:
         if ahead.plan is not None:
-            # Also if it is launched: a runner that was asked for another step meanwhile computes it anew.
+            # Also if it is launched: a runner that computed another step in between computes this one again.
             for part in ahead.plan.scheduled:
                 if part.is_unfilled:
                     part.fill_in(self.requests[part.request_id].token_ids[-1])
@@ -228,9 +226,9 @@ class OverlappedEngine(Engine):
             self.hooks.emit_all(_with_tokens(ahead.update_events, tokens))
 
     def _enter_ahead(self) -> StepPlan | None:
-        """Return the plan that was made ahead, and emit its events.
+        """Return the plan made ahead, and emit its events.
 
-        None when there is none, or a new listener missed its events.
+        None without such a plan, or if a new listener missed its events.
         """
         ahead = self._ahead
         if ahead is None or ahead.plan is None or self._has_new_listeners(ahead):
@@ -257,10 +255,10 @@ class OverlappedEngine(Engine):
                 self._ahead = None
                 self.journal.rollback_next()
 
-    # -- keeping it invisible ------------------------------------------------------------------------------------------
+    # -- keeping the overlap invisible ---------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return the present state, also inside a step.
+        """Return the current state, also inside a step.
 
         Raises UnsampledError inside a decision made ahead of time.
         """
@@ -274,7 +272,7 @@ class OverlappedEngine(Engine):
         return super().num_used_blocks if ahead is None else ahead.num_used_blocks
 
     def refuse_while_busy(self, call: str) -> None:
-        """Roll anticipated work back before the engine is changed."""
+        """Roll anticipated work back before the engine changes."""
         super().refuse_while_busy(call)
         self._roll_back_ahead()
 
@@ -286,12 +284,12 @@ class OverlappedEngine(Engine):
         self._forget_ahead()
 
     def _roll_back(self, error: BaseException) -> None:
-        self._ahead = None  # it is the journal's last section, and is rolled back first
+        self._ahead = None  # the journal's last section: it is rolled back first
         super()._roll_back(error)
 
 
 def _with_tokens(events: Sequence[Event], tokens: Mapping[int, int]) -> Iterator[Event]:
-    """Yield the events, with the sampled tokens in place of UNSAMPLED."""
+    """Yield the events, with UNSAMPLED replaced by the sampled tokens."""
     for event in events:
         if type(event) is TokenSampled and event.token_id is UNSAMPLED:
             yield TokenSampled(event.request_id, tokens[event.request_id], event.position)
@@ -308,15 +306,15 @@ def choose_engine(
     is_watched: bool,
     speculates: bool = False,
 ) -> tuple[type[Engine], str]:
-    """Return the engine's class, and a line for status(). overlap None: where it is possible and saves time.
+    """Return the engine's class, and a line for status(). overlap None: overlap where it is possible and saves time.
 
-    Raises ConfigError when it is asked for and not possible.
+    Raises ConfigError if overlap=True is not possible.
     """
     if not isinstance(overlap, bool | None):
         raise ConfigError(f"overlap must be True, False or None, got {overlap!r}")
     refusal = overlap_refusal(parts, has_external=has_external, speculates=speculates)
     if refusal is None and is_watched:
-        refusal = "the checks look at the core as each step leaves it; check=False lets the next one begin before"
+        refusal = "the checks look at the core after each step; with check=False the next step may begin before that"
     if overlap and refusal is not None:
         raise ConfigError(f"overlap=True is not possible: {refusal}")
     if overlap is False:
@@ -329,6 +327,6 @@ def choose_engine(
 
 
 def scheduling_line(engine: Engine, selected: str) -> str:
-    """Return the present scheduling's line: the selected one, unless a part made the engine give overlapping up."""
+    """Return a line on the current scheduling: `selected`, unless a part made the engine give up overlapping."""
     gave_up = isinstance(engine, OverlappedEngine) and engine.gave_up
     return f"synchronous ({gave_up})" if gave_up else selected

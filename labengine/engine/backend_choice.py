@@ -1,6 +1,6 @@
-"""The choice of backends for attention and for the ops around it: the requested one, else the fastest possible.
+"""The choice of backends for attention and the ops around it: the requested one, else the fastest possible.
 
-A backend is imported only when it is tried: each needs packages or a compiler that the others do not need.
+A backend is imported only when it is tried, as each needs packages or a compiler that the others do not.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ PREFERRED_OPS = {"cuda": ("triton", "torch"), "cpu": ("onednn", "torch")}
 def choose_attention(requested: str | AttentionClass | None, setting: AttentionSetting) -> tuple[AttentionBackend, str]:
     """Return the backend, and its name with the reason.
 
-    requested: a name, or a runner's own class. Raises ConfigError for one that is unknown or cannot serve this setting.
+    requested: a name, or a runner's own class. Raises ConfigError if it is unknown or cannot serve this setting.
     """
     if isinstance(requested, type):
         own = requested.__name__

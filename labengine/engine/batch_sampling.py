@@ -1,4 +1,4 @@
-"""How the rows of a batch are sampled, apart from positions and logits: the same while the same requests decode."""
+"""How a batch's rows are sampled, apart from positions and logits: unchanged while the same requests decode."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def cuts(sampling: SamplingParams, vocab_size: int) -> bool:
 
 
 class BatchSampling:
-    """The rows of a batch by how they are sampled; greedy rows are in no list.
+    """The rows of a batch, grouped by how they are sampled; greedy rows are in no list.
 
-    uncut: rows with a temperature. cut: those that top-k or top-p cut besides; few: those of them that the kernels cut,
-    and many: those with a larger top-k than the kernels have room for.
+    uncut: rows with only a temperature. cut: rows with a temperature that top-k or top-p cut; few: those of them that
+    the kernels cut; many: those with a larger top-k than the kernels have room for.
     """
 
     def __init__(self, requests: Sequence[ScheduledRequest], vocab_size: int) -> None:
@@ -45,12 +45,12 @@ class BatchSampling:
         self._mixed_seeds = mixed_seeds([self._seeds[row] for row in self._drawn])
 
     def serves(self, requests: Sequence[ScheduledRequest]) -> bool:
-        """Return True if this is how these requests are sampled."""
+        """Return True if these requests are sampled in this way."""
         settings = [request.sampling for request in requests]
         return settings == self._settings and [request.seed for request in requests] == self._seeds
 
     def draws(self, requests: Sequence[ScheduledRequest]) -> NDArray[np.float64] | None:
-        """Return what triton_sampler.sample draws rows by: float64 [4, requests], 0 for others; None for no rows.
+        """Return the numbers for triton_sampler.sample: float64 [4, requests], 0 for other rows; None for no rows.
 
         Roots of temperatures, uniform numbers, top-k and top-p.
         """

@@ -1,4 +1,4 @@
-"""A proposer whose guesses are checked: what it returns goes into the model's embedding table."""
+"""A proposer with checked guesses: they become indices into the model's embedding table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labengine.core.proposer import Proposer
 
 
 def refuse_wrong_proposer(proposer: Any) -> None:
-    """Raise ConfigError for what is no proposer."""
+    """Raise ConfigError unless the object is a proposer."""
     name = "speculation"
     is_whole = all(hasattr(proposer, declared) for declared in ("num_drafts", "drafter", "propose"))
     if isinstance(proposer, type) or not is_whole:
@@ -24,31 +24,31 @@ def refuse_wrong_proposer(proposer: Any) -> None:
 
 
 def drafts_of(proposer: Proposer | None) -> tuple[int, Drafter]:
-    """Return how many tokens a proposer guesses at once, 0 for none, and what guesses them."""
+    """Return the number of tokens that a proposer guesses at once, 0 without one, and its kind of drafter."""
     return (0, "lookup") if proposer is None else (proposer.num_drafts, proposer.drafter)
 
 
 class CheckedProposer:
-    """Passes a proposer's guesses on, if the model knows these tokens."""
+    """Passes on a proposer's guesses if the model knows these tokens."""
 
     def __init__(self, proposer: Proposer, checked_ids: Callable[[Sequence[int]], list[int]]) -> None:
-        """checked_ids: returns tokens that the model knows, and raises ConfigError for others."""
+        """checked_ids: returns the tokens, or raises ConfigError if the model does not know one."""
         self._proposer, self._checked_ids = proposer, checked_ids
         self.num_drafts, self.drafter = proposer.num_drafts, proposer.drafter
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-        """Return up to num_tokens guesses. Raises ValueError, naming the proposer, for what cannot be tokens."""
+        """Return up to num_tokens guesses. Raises ValueError, naming the proposer, for invalid tokens."""
         proposed = self._proposer.propose(token_ids, num_tokens)
-        if hasattr(proposed, "__iter__") and not isinstance(proposed, (str, bytes)):  # it may have no end
+        if hasattr(proposed, "__iter__") and not isinstance(proposed, (str, bytes)):  # it may be endless
             proposed = list(islice(proposed, num_tokens))
         try:
             return tuple(self._checked_ids(proposed))
         except (ConfigError, TypeError) as error:
             method = f"{type(self._proposer).__name__}.propose"
-            raise ValueError(f"{method} has to return token ids, and returned {shown(proposed)}: {error}") from error
+            raise ValueError(f"{method} must return token ids, but returned {shown(proposed)}: {error}") from error
 
     def close(self) -> None:
-        """Release what the proposer holds, if it can."""
+        """Close the proposer if it has a close method."""
         close = getattr(self._proposer, "close", None)
         if callable(close):
             close()

@@ -1,4 +1,4 @@
-"""Chunks with a checkpoint: a model computes them as two, one up to the checkpoint and one behind it."""
+"""Chunks with a checkpoint: a model computes them as two, one up to the checkpoint and one after it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _CHECKPOINT = attrgetter("checkpoint")
 def without_checkpoints(
     scheduled: Sequence[ScheduledRequest], groups: Sequence[GroupSpec]
 ) -> Sequence[ScheduledRequest]:
-    """Return a step's shares as a model computes them; the same object where none has a checkpoint."""
+    """Return a step's chunks as a model computes them; the same object if none has a checkpoint."""
     if not any(map(_CHECKPOINT, scheduled)):
         return scheduled
     return [piece for part in scheduled for piece in (_pieces(part, groups) if part.checkpoint else (part,))]
 
 
 def _pieces(part: ScheduledRequest, groups: Sequence[GroupSpec]) -> tuple[ScheduledRequest, ScheduledRequest]:
-    """Return what comes before a checkpoint, and what behind it: that reads the KV and the state of the former.
+    """Return the parts of a chunk before and after its checkpoint. The second reads the KV and the state of the first.
 
-    The former's state runs are two: it goes on from the state in the first one's block, and leaves its own in the
-    second one's.
+    The first part has two state runs: it continues from the state in the first run's block, and leaves its state in the
+    second run's.
     """
     num_before = part.checkpoint - part.start
     before, behind = [], []
@@ -45,7 +45,7 @@ def _pieces(part: ScheduledRequest, groups: Sequence[GroupSpec]) -> tuple[Schedu
 
 
 def _cut(runs: Runs, first: int, end: int) -> Runs:
-    """Return the slots of tokens [first, end), counted from the first one of the runs."""
+    """Return the slots of tokens [first, end), counted from the first token of the runs."""
     found, number = [], 0
     for block_id, offset, length in runs:
         begin, stop = max(first - number, 0), min(end - number, length)

@@ -1,4 +1,4 @@
-"""Device and precision: those asked for, else suitable ones for the machine; always with the reason."""
+"""Device and precision: the requested ones, else suitable ones for the machine; always with the reason."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 BFLOAT16_CAPABILITY = (8, 0)
-"""The first GPUs that compute in bfloat16; torch emulates it on older ones, slowly."""
+"""The oldest GPUs that compute in bfloat16; on older ones torch emulates it, slowly."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def on_the_host(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Run a function with the CPU as default device, whatever default the user has set."""
+    """Run a function with the CPU as default device, regardless of the user's default."""
 
     @wraps(function)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -32,12 +32,12 @@ def on_the_host(function: Callable[Arguments, Result]) -> Callable[Arguments, Re
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
-    """Return a CPU's tensor on the device. The host does not wait: a copy from memory that is not pinned would."""
+    """Copy a CPU tensor to the device from pinned memory; from other memory the host would wait for the copy."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
 class ComingBack:
-    """A copy of a device's tensor on its way to the host. Launches behind it are not waited for."""
+    """A copy of a device tensor on its way to the host. Waiting for it does not wait for later launches."""
 
     def __init__(self, values: Tensor) -> None:
         self._values = values
@@ -55,17 +55,17 @@ class ComingBack:
 
 
 def choose_device(requested: str | torch.device | None) -> tuple[torch.device, str]:
-    """Return the device, and its name with the reason. Raises ConfigError for one that is unknown or absent."""
+    """Return the device, and its name with the reason. Raises ConfigError for an unknown or absent device."""
     if requested is None:
         return _default_device()
     try:
         device = torch.device(requested)
     except (RuntimeError, TypeError, ValueError):
-        raise ConfigError(f"device {requested!r} is no device; use 'cpu', 'cuda' or 'cuda:N'") from None
+        raise ConfigError(f"device {requested!r} is unknown; use 'cpu', 'cuda' or 'cuda:N'") from None
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device {requested!r} is not supported; use 'cpu' or 'cuda'")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device {requested!r} is not here (torch sees {torch.cuda.device_count()} GPUs); use 'cpu'")
+        raise ConfigError(f"device {requested!r} is missing (torch sees {torch.cuda.device_count()} GPUs); use 'cpu'")
     device = _numbered(device)
     return device, f"{device} (asked for)"
 
@@ -78,7 +78,7 @@ def _default_device() -> tuple[torch.device, str]:
 
 
 def _numbered(device: torch.device) -> torch.device:
-    """Return a GPU with its number: CUDA has a current device per thread, and a lab may step in another one."""
+    """Return a GPU with its number: CUDA has a current device per thread, and a lab may step in another thread."""
     if device.type != "cuda" or device.index is not None:
         return device
     return torch.device("cuda", torch.cuda.current_device())
@@ -89,8 +89,8 @@ def choose_dtype(
 ) -> tuple[torch.dtype, str]:
     """Return the dtype of weights and KV, and its name with the reason.
 
-    fits_float16: False for a model with activations beyond float16's range. Raises ConfigError for any dtype that is
-    not in DTYPES.
+    fits_float16: False for a model with activations beyond float16's range. Raises ConfigError for a dtype not in
+    DTYPES.
     """
     if requested is None:
         name, reason = _default_dtype(device, fits_float16)
@@ -102,7 +102,7 @@ def choose_dtype(
 
 
 def _default_dtype(device: torch.device, fits_float16: bool) -> tuple[str, str]:
-    """Return the default's name and the reason: kernels and graphs need a GPU that computes in the dtype itself."""
+    """Return the default's name and the reason: kernels and graphs need a GPU with native support for the dtype."""
     if device.type == "cpu":
         return "float32", "the default on cpu"
     capability = torch.cuda.get_device_capability(device)

@@ -1,4 +1,4 @@
-"""The tokenizer of a tokenizer.json without transformers, whose import takes most of a second."""
+"""A tokenizer read from tokenizer.json without transformers, whose import takes most of a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
 GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""Names in tokenizer_config.json of the class that reads everything from tokenizer.json."""
+"""Names that tokenizer_config.json may have for the class that reads everything from tokenizer.json."""
 
 INERT_KEYS = {
     "tokenizer_class",
@@ -28,13 +28,13 @@ INERT_KEYS = {
     "backend",
     "is_local",
 }
-"""Keys of tokenizer_config.json that change no id and no text of a generic class, or are looked at below."""
+"""Keys of tokenizer_config.json that do not change ids or texts of a generic class, or are handled below."""
 
 ADDED_TOKEN_FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 class DirectTokenizer:
-    """A tokenizer.json, with those methods of transformers' tokenizers that the lab calls."""
+    """A tokenizer with those methods of transformers' tokenizers that the lab calls."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.no_truncation()
@@ -58,19 +58,19 @@ class DirectTokenizer:
 
     @cached_property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
-        """The tokens beside the vocabulary, by id."""
+        """Tokens outside the vocabulary, by id."""
         return self._tokenizer.get_added_tokens_decoder()
 
 
 def direct_tokenizer(model_dir: Path) -> DirectTokenizer | None:
-    """Return the directory's tokenizer; None where transformers would make more, or something else, of its files."""
+    """Return the directory's tokenizer; None if transformers would read its files differently."""
     if not names_generic_class(model_dir):
         return None
     from tokenizers import Tokenizer
 
     try:
         tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-    except Exception:  # of any type: transformers says what is wrong with the file
+    except Exception:  # of any type: transformers will report what is wrong with the file
         return None
     return DirectTokenizer(tokenizer) if _says_nothing_more(_config(model_dir), tokenizer) else None
 
@@ -90,7 +90,7 @@ def _config(model_dir: Path) -> dict[str, Any]:
 
 
 def _says_nothing_more(config: dict[str, Any], tokenizer: Tokenizer) -> bool:
-    """Return True if tokenizer_config.json adds nothing to tokenizer.json but which special token has which role."""
+    """Return True if tokenizer_config.json adds nothing to tokenizer.json but the roles of special tokens."""
     from tokenizers.models import BPE
 
     if config.get("clean_up_tokenization_spaces") and not isinstance(tokenizer.model, BPE):
@@ -100,14 +100,14 @@ def _says_nothing_more(config: dict[str, Any], tokenizer: Tokenizer) -> bool:
 
 
 def _has_inert_keys(config: dict[str, Any], added: dict[int, AddedToken]) -> bool:
-    """Return True if all keys are inert, or give the role of a special token (bos_token ...) to one of the file's."""
+    """Return True if each key is inert, or gives a role (bos_token ...) to a special token of tokenizer.json."""
     special = {token.content for token in added.values() if token.special}
     roles = [value for key, value in config.items() if key not in INERT_KEYS and value is not None]
     return all(isinstance(value, str) and value in special for value in roles)
 
 
 def _has_inert_tokens(config: dict[str, Any], added: dict[int, AddedToken]) -> bool:
-    """Return True if each of added_tokens_decoder stands in tokenizer.json too, with the same flags."""
+    """Return True if tokenizer.json has each token of added_tokens_decoder too, with the same flags."""
     listed = config.get("added_tokens_decoder", {})
     if not isinstance(listed, dict):
         return False

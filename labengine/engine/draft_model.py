@@ -1,9 +1,9 @@
 """A draft model: a second, cheaper model guesses the next tokens, greedily.
 
-It is a small engine of its own, with a KV pool of its own beside the lab's. Asked for a text, it finds in its prefix
-cache what it has computed before, computes the rest in one forward pass, and then a pass per further guess. So it costs
-memory for its weights and its pool, and num_drafts passes of the small model per request and step; of each text it
-computes the tokens behind the last full block again.
+It is a small, separate engine with its own KV pool. For each text it looks up earlier work in its prefix cache, and
+computes the rest in one forward pass and each further guess in another. So it costs memory for its weights and its
+pool, and num_drafts passes of the small model per request and step. The tokens after a text's last full block are
+computed again each time.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from labengine.record.hooks import Hooks
 
 @dataclass(frozen=True)
 class DraftModel:
-    """Guesses with another model, or with the first layers of the lab's own (real models only).
+    """Guesses with another model, or with the first layers of the lab's model (real models only).
 
-    model: as Lab takes it; its vocabulary has to be the lab's. None for the lab's own, whose weights it shares.
-    num_layers: the first layers alone, under the model's own norm and head; None for all. num_blocks: of its pool; None
-    for as many as the lab has.
+    model: a name or directory, as for Lab, with the same vocabulary as the lab's model; None for the lab's model, whose
+    weights are shared. num_layers: use the first layers alone, with the model's norm and head; None for all.
+    num_blocks: size of its pool; None for as many as the lab has.
     """
 
     num_drafts: int = 3
@@ -45,16 +45,16 @@ class DraftModel:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, checked_int(name, getattr(self, name), 1))
         if self.model is None and self.num_layers is None:
-            raise ConfigError("DraftModel: give a model, or num_layers of the lab's own")
+            raise ConfigError("DraftModel needs a model, or num_layers for the first layers of the lab's model")
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-        """Raise RuntimeError: it guesses once a lab has it."""
-        raise RuntimeError("a DraftModel guesses in a lab: Lab(model, speculation=DraftModel(...))")
+        """Raise RuntimeError: a draft model guesses only inside a lab."""
+        raise RuntimeError("a DraftModel guesses only inside a lab: use Lab(model, speculation=DraftModel(...))")
 
     def bound_to(self, model: LoadedModel, options: ModelOptions) -> RunningDraftModel:
-        """Load the model for a lab. Raises ConfigError for one that does not fit to the lab's."""
+        """Load the model for a lab. Raises ConfigError if it does not fit the lab's model."""
         if not isinstance(model, RealModel):
-            raise ConfigError(f"speculation: a draft model guesses for a real model, and {model.name} has no weights")
+            raise ConfigError(f"speculation: a draft model needs a lab with a real model; {model.name} has no weights")
         num_blocks = self.num_blocks or model.config.num_blocks
         config = replace(model.config, num_blocks=num_blocks, num_drafts=0, keep_finished=1, watermark=0.0)
         config = replace(config, groups=config.groups[:1], max_num_seqs=1, long_prefill_token_threshold=0)
@@ -69,7 +69,7 @@ class DraftModel:
         if draft.runner.vocab_size != model.runner.vocab_size:
             raise ConfigError(
                 f"speculation: {draft.name} has {draft.runner.vocab_size} tokens, and {model.name} "
-                f"{model.runner.vocab_size}: guesses would mean other tokens"
+                f"{model.runner.vocab_size}: token ids would not mean the same"
             )
         if self.num_layers is not None:
             draft = draft.first_layers(self.num_layers, config, options)
@@ -87,7 +87,7 @@ class RunningDraftModel:
         self._engine = Engine(model.config, model.runner, LABENGINE, Hooks())
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-        """Return the model's greedy continuation; none where its pool cannot hold the text."""
+        """Return the model's greedy continuation; () if its pool cannot hold the text."""
         try:
             request_id = self._engine.add(token_ids, SamplingParams(max_tokens=num_tokens, ignore_eos=True))
         except ConfigError:
@@ -97,7 +97,7 @@ class RunningDraftModel:
             while request.status is not RequestStatus.FINISHED:
                 self._engine.step()
         finally:
-            if request.status is not RequestStatus.FINISHED:  # interrupted: the next text is not to wait for it
+            if request.status is not RequestStatus.FINISHED:  # interrupted: the next text must not wait for it
                 self._engine.abort(request_id)
         return tuple(request.token_ids[len(token_ids) :])
 
@@ -107,9 +107,9 @@ class RunningDraftModel:
 
 
 def bound(proposer: Proposer, model: LoadedModel, options: ModelOptions) -> Proposer:
-    """Return a proposer ready for a lab: one that has a model loads it."""
+    """Return a proposer ready for a lab, with its model loaded if it has one."""
     return proposer.bound_to(model, options) if isinstance(proposer, DraftModel) else proposer
 
 
 PROPOSERS: dict[str, type] = {kind.__name__: kind for kind in (NGram, FixedDrafts, DraftModel)}
-"""labengine's own, by name: a saved session tells them completely."""
+"""labengine's proposers, by name: a saved session describes them completely."""

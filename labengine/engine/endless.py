@@ -1,4 +1,4 @@
-"""Code that does not end: how long to wait for it, and the loop that it is in."""
+"""Code that does not end: how long to wait for it, and in which loop it is."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _one_at_a_time = Lock()
 
 
 def care_after(seconds: float, num_presses: int = 1) -> Care | None:
-    """Return the care to take when code is ended `seconds` after it was asked to end; None: keep waiting.
+    """Return the care to take when ending code `seconds` after it was asked to end; None: keep waiting.
 
-    Asked twice, do not wait.
+    After a second request, do not wait.
     """
     if seconds > 4 * PATIENCE_S:
         return Care.OF_LOCKS
@@ -36,9 +36,9 @@ def frame_of(thread_id: int) -> FrameType | None:
     """Return the frame that a thread executes; None for a thread that has ended. Not for the main thread's signal
     handlers.
 
-    CPython lists the frames under the lock that it also takes where a thread begins or ends. A garbage collection in
-    between can switch to another thread, for example in a tensor's destructor; if that thread asks for the lock, all
-    threads are blocked for good (CPython issue 106883). So the collector is disabled meanwhile.
+    CPython lists the frames under a lock that it also takes when a thread begins or ends. A garbage collection in
+    between can switch to another thread, for example in a tensor's destructor. If that thread requests the lock, all
+    threads are blocked forever (CPython issue 106883), so the collector is disabled during the call.
     """
     with _one_at_a_time:
         is_collecting = gc.isenabled()
@@ -73,9 +73,9 @@ class EndlessLoop:
         """Add the loop's place to an error's notes, and forget the frames."""
         self._common_frames = None
         if self._place:
-            error.add_note(f"It had not come to an end after {PATIENCE_S} s. It stood in {self._place}.")
+            error.add_note(f"It had not ended after {PATIENCE_S} s. It was in {self._place}.")
         if self._called:
-            error.add_note(f"Called from there again and again: {', '.join(self._called)}.")
+            error.add_note(f"Called from there repeatedly: {', '.join(self._called)}.")
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:

@@ -43,7 +43,7 @@ from labengine.system.code_roles import Role, plays, rolls_back
 
 plays(__name__, Role.ENGINE)
 
-_RECOVERY_HINT = "The state is not to be trusted: reset() begins anew, and rewind() goes back to a step before."
+_RECOVERY_HINT = "The state cannot be trusted: reset() starts over, and rewind() goes back to an earlier step."
 
 
 class Engine:
@@ -67,15 +67,15 @@ class Engine:
         self.hooks = hooks
         self.runner = runner
         self.num_added = 0
-        """Requests added so far, including forgotten ones: the next request's id."""
+        """Number of requests added so far, including forgotten ones; the next request's id."""
         self.step_number = 0
         self.report = StepReport(0)
         self.reached: Phase | None = None
-        """The newest phase of the step that leaves traces after a rollback; see forget_written."""
+        """The last phase of the step that leaves traces after a rollback; see forget_written."""
         self.begins_anew = False
-        """True if the engine rolled a step back to begin it anew, because the external tier did not deliver."""
+        """True if the engine rolled a step back to repeat it, because a load from the external tier failed."""
         self.failure: BaseException | None = None
-        """The exception that a part raised in the newest step, which was rolled back for it; StepFailed carries it."""
+        """The exception that a part raised in the newest step, which was rolled back; StepFailed carries it."""
         self.ends_at: tuple[str, int] | None = None
         """Event and number at which a step is being broken off on purpose; see session/history/broken_steps.py."""
         self._open_step = Lock()
@@ -84,7 +84,7 @@ class Engine:
         self.scheduler = parts.assemble(config, hooks, self.journal, connector)
         self.maker = RequestMaker(config, self.scheduler)
         self.requests = self.scheduler.requests
-        """Every request that is kept, by id; see EngineConfig.keep_finished."""
+        """All kept requests by id; see EngineConfig.keep_finished."""
         self.transfers = Transfers(connector, self.scheduler.external, runner, hooks)
         self.proposer = proposer
         if EngineStarted in hooks:
@@ -99,8 +99,8 @@ class Engine:
     ) -> int:
         """Queue a request and return its id, counted from 0.
 
-        options: sampling alone, or all. leader_id: a request with the same tokens, from which this one forks once they
-        are computed.
+        options: the sampling alone, or all options. leader_id: a request with the same tokens; this one forks from it
+        once they are computed.
         Raises ConfigError for a prompt that is empty or never fits.
         """
         asked = RequestOptions(options) if isinstance(options, SamplingParams) else options
@@ -128,9 +128,9 @@ class Engine:
         self.queue(*requests, leader_id=leader_id)
 
     def queue(self, *requests: Request, leader_id: int | None = None) -> None:
-        """Put a new request into the waiting queue, and those beside it that wait for its tokens: all or none.
+        """Queue a new request, and with it the requests that wait for its tokens: all or none.
 
-        leader_id: a request that is there already, for whose tokens all of them wait.
+        leader_id: an existing request, for whose tokens all of them wait.
         """
         self.refuse_while_busy("add()")
         with self._atomic_change():
@@ -143,7 +143,7 @@ class Engine:
             self.num_added += len(requests)
 
     def abort(self, request_id: int) -> bool:
-        """End a request, a beam with its whole search; return False when it had finished before.
+        """End a request, or with a beam its whole search; return False if it has already finished.
 
         Raises KeyError for an unknown id. A failing cancellation of a load is raised after the request has ended.
         """
@@ -164,16 +164,16 @@ class Engine:
 
     @rolls_back
     def step(self) -> StepReport:
-        """Take one whole step; return its report, which is falsy when nothing waits or runs."""
+        """Take one whole step; return its report, which is falsy if nothing waits or runs."""
         for _ in self.phases():
             pass
         return self.report
 
     @rolls_back
     def phases(self) -> Generator[Phase]:
-        """Take the same step, and yield after each phase. A step that is closed before its end is rolled back.
+        """Take one step, and yield after each phase. Closing it before the end rolls the step back.
 
-        When the external tier cannot deliver, the step is rolled back and attempted again without that load.
+        If a load from the external tier fails, the step is rolled back and repeated without it.
         """
         self.refuse_while_busy("step()")
         if self.scheduler.is_idle:
@@ -202,12 +202,12 @@ class Engine:
         yield "update"
 
     def snapshot(self) -> Snapshot:
-        """Return the present state, also inside a step."""
+        """Return the current state, also inside a step."""
         return take_snapshot(self.step_number, self.requests, self.scheduler.manager)
 
     @property
     def num_finished_steps(self) -> int:
-        """Steps that have ended; the open one does not count."""
+        """Number of finished steps, without the open one."""
         return self.step_number - self._open_step.locked()
 
     @property
@@ -268,7 +268,7 @@ class Engine:
 
     @rolls_back
     def _sample(self, plan: StepPlan, logits: Logits) -> list[int]:
-        """Return one token per row of the plan; those of beams count for nothing: their search chooses."""
+        """Return one token per row of the plan; the tokens of beams are ignored, as their search chooses."""
         token_ids = self.runner.sample(plan, logits) if plan.sampling else []
         beams = self.scheduler.beams
         if beams is not None and (num_tokens := beams.num_likeliest(plan)):
@@ -285,7 +285,7 @@ class Engine:
 
     @rolls_back
     def _draft(self, plan: StepPlan) -> None:
-        """Have the proposer guess what follows the new tokens. It may take long, and be interrupted."""
+        """Have the proposer guess the next tokens. This may take long, and can be interrupted."""
         if self.proposer is None:
             return
         for part in plan.sampling:
@@ -381,7 +381,7 @@ class Engine:
             self.hooks.emit(failure_event(self.step_number, error))
 
     def _roll_back(self, error: BaseException) -> None:
-        """Undo the step, and distrust the slots that its forward pass may have written to."""
+        """Undo the step, and invalidate the slots that its forward pass may have written to."""
         self.journal.rollback()
         self._note_torn(error)
         try:
@@ -398,7 +398,7 @@ class Engine:
         try:
             self.scheduler.forget_written(self._written)
         except Exception as failure:
-            error.add_note(f"What the step had written could not be forgotten: {failure!r}. {_RECOVERY_HINT}")
+            error.add_note(f"The slots written in the step could not be invalidated: {failure!r}. {_RECOVERY_HINT}")
 
     def refuse_while_busy(self, call: str) -> None:
         if self.hooks.is_emitting:
@@ -408,5 +408,5 @@ class Engine:
 
 
 def _num_equal(drafts: Sequence[int], token_ids: Sequence[int]) -> int:
-    """Return how many of a request's new tokens, from the first on, are its drafts."""
+    """Return the number of a request's new tokens that equal its drafts, from the first one on."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(drafts, token_ids, strict=False)))

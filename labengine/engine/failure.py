@@ -1,4 +1,4 @@
-"""Failed steps: which exceptions are a part's own, and the method that raised one."""
+"""Failed steps: which exceptions a part has raised, and in which method."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _STEP_ITSELF = ("labengine.engine.engine", "labengine.engine.ahead", "labengine.
 _DELIVERY = "labengine.record.hooks"
 
 _CALLS_RUNNER = ("_forward", "_sample", "_attempt", "step")
-"""The engine's methods that call the runner, and no part of the core."""
+"""The engine's methods that call only the runner, and not the core."""
 
 
 class StepBrokenOffError(BaseException):
-    """Ends a step on purpose, where one was once broken off; see session/history/rerun.py."""
+    """Ends a step on purpose, at the place where it was once broken off; see session/history/rerun.py."""
 
 
 class RaisedOnPurposeError(BaseException):
-    """Raised at an event as if a part had raised it there. No Exception: a listener that raises one is dropped."""
+    """Raised at an event as if a part had raised it. Not an Exception: a listener that raises one is dropped."""
 
 
 class RecordedFailureError(Exception):
-    """Raised to repeat a recorded failure in its place; StepFailed has the same text."""
+    """Raised to repeat a recorded failure at its place; StepFailed has the same text."""
 
     def __init__(self, failed: StepFailed) -> None:
         super().__init__(failed.message)
@@ -56,24 +56,24 @@ def is_failure(error: BaseException) -> bool:
 def message_of(error: BaseException) -> str:
     """Return the exception's text, cut at MAX_MESSAGE characters.
 
-    (Its __str__ may be a user's, and may itself fail.)
+    Its __str__ may be a user's and may fail.
     """
     try:
         return str(error)[:MAX_MESSAGE]
     except Exception as second:
-        return f"(its text cannot be made: {type(second).__name__})"
+        return f"(its __str__ raised {type(second).__name__})"
 
 
 def is_of_runner(error: BaseException) -> bool:
-    """Return True if the model's runner raised it: then a runner's method is the last one that the engine called."""
+    """Return True if the model's runner raised it, so that the engine's last call was to a method of the runner."""
     own = [frame for frame in _frames(error.__traceback__) if _module(frame) in _STEP_ITSELF]
     return bool(own) and own[-1].f_code.co_name in _CALLS_RUNNER
 
 
 def raising_method(error: BaseException) -> str:
-    """Return the innermost method inside the step, as Class.method; of a listener's exception, only the listener's.
+    """Return the innermost method inside the step, as Class.method; for a listener's exception, "a listener".
 
-    If that is labengine's own, the innermost override on the way to it is appended.
+    If the method is labengine's, the innermost override that led to it is appended.
     """
     frames = _frames(error.__traceback__)
     delivered = [index for index, frame in enumerate(frames) if _module(frame) == _DELIVERY]

@@ -35,18 +35,18 @@ class ModelFiles:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 by file name. Raises ConfigError if a file is not the one that was loaded."""
+        """SHA-256 by file name. Raises ConfigError if a file has changed since it was loaded."""
         try:
             with ThreadPoolExecutor() as pool:  # hashlib releases Python's lock
                 digests = [*pool.map(_sha256, self._paths, self._identities.values())]
         except OSError as error:
-            raise ConfigError(f"{self.directory} cannot be read to its end: {error}") from error
+            raise ConfigError(f"{self.directory} cannot be read completely: {error}") from error
         self.require_unchanged()
         return {path.name: digest for path, digest in zip(self._paths, digests, strict=True)}
 
     @property
     def identities(self) -> tuple[tuple[Path, FileIdentity], ...]:
-        """The files as they were when this object was made; equal for the same, unchanged files."""
+        """The files and their identities when this object was made; equal for the same, unchanged files."""
         return tuple(self._identities.items())
 
     def require_unchanged(self) -> None:

@@ -1,4 +1,4 @@
-"""A step for which the device's memory is too small: the error says which settings leave it more."""
+"""Steps that need more memory than the device has: the error names the settings to lower."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labengine.engine.kv_tensors import KVTensors
 
 
 class AdviceWhenFull(AbstractContextManager[None]):
-    """Raises torch.OutOfMemoryError with the pool's size and with what to lower, in place of torch's own."""
+    """Replaces torch.OutOfMemoryError by one that gives the pool's size and the settings to lower."""
 
     def __init__(self, kv: KVTensors) -> None:
         self._kv = kv

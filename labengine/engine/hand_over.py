@@ -1,4 +1,4 @@
-"""A request with its KV from one engine to another, block by block: on both sides it happens completely, or not."""
+"""Move a request with its KV from one engine to another, block by block: completely on both sides, or not at all."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ class Side(NamedTuple):
 
     @property
     def requests(self) -> HandOver:
-        """What gives and takes running requests. Raises ConfigError where nothing does."""
+        """The part that gives and takes running requests. Raises ConfigError if the edition has none."""
         hand_over = self.engine.scheduler.hand_over
         if hand_over is None:
             raise ConfigError(
-                f"{self.lab} has edition {self.engine.parts.name!r}, which hands no request over and takes none: "
+                f"{self.lab} has edition {self.engine.parts.name!r}, which cannot hand over or take requests: "
                 "use edition 'labengine' or 'vllm'"
             )
         return hand_over
 
 
 def hand_over(request_id: int, giver: Side, taker: Side) -> int:
-    """Move a request that runs on one engine to another one; return its id there. The caller holds both locks.
+    """Move a running request from one engine to another; return its id there. The caller holds both locks.
 
-    Blocks are copied one by one while both sides hold theirs; an interrupt in between takes both back. Raises KeyError
-    for an unknown id, and ConfigError, before anything changes, for a request or engines between which it cannot move.
+    Blocks are copied one by one while both sides hold theirs; an interrupt in between undoes the change on both sides.
+    Raises KeyError for an unknown id, and ConfigError, before anything changes, if the request cannot move between
+    these engines.
     """
     for side in (giver, taker):
         side.engine.refuse_while_busy("hand_over()")
@@ -65,9 +66,9 @@ def hand_over(request_id: int, giver: Side, taker: Side) -> int:
 
 
 def _as_received(request: Request, taker: Side) -> Request:
-    """Return the request as the other engine is to have it. Its seed goes along: its samples stay what they are.
+    """Return the request for the other engine. It keeps its seed, so that its samples do not change.
 
-    A model without weights takes the seed that was asked for, or else the request's id (see engine/simulated.py).
+    A model without weights uses the requested seed, or else the request's id (see engine/simulated.py).
     """
     engine, seed = taker.engine, request.sampling.seed
     sampling = replace(request.sampling, seed=request.request_id if seed is None else seed)
@@ -79,6 +80,6 @@ def _as_received(request: Request, taker: Side) -> Request:
 
 
 def _copy_block(giver: Side, block_id: int, taker: Side, group: int, into_block_id: int) -> None:
-    """Copy one block's K and V, or its state. An interrupt is raised here rather than held back: it may take long."""
+    """Copy one block's K and V, or its state. This may take long, so an interrupt is raised at once."""
     with interrupts_allowed():
         taker.engine.runner.write_block(group, into_block_id, giver.engine.runner.read_block(group, block_id))

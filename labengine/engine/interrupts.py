@@ -1,13 +1,13 @@
 """Deferred KeyboardInterrupts: held back while the core changes, raised at once while the engine waits or computes.
 
-Python checks for signals after almost every instruction, also inside `__enter__` and `__exit__`: a lock that Python
-code takes and releases can stay locked. So SIGINT has another handler while a lock is held or the core changes. That
-handler keeps the interrupt, and raises it
+Python checks for signals after almost every instruction, also inside `__enter__` and `__exit__`, so a lock that Python
+code takes and releases can stay locked. Therefore SIGINT has another handler while a lock is held or the core changes.
+That handler keeps the interrupt, and raises it
 
 * where the outermost block of `interrupts_deferred` ends;
 * at once inside `interrupts_allowed`: ModelRunner.forward and ModelRunner.sample, or waiting for a lock;
 * where `raise_deferred` is called, such as between two steps of a run;
-* after half a second, or at a second Ctrl-C, at a safe point (safe_points.py): a part may be endless;
+* after half a second, or at a second Ctrl-C, at a safe point (safe_points.py), as a part may be endless;
 * after two seconds anywhere in the core, which may then be left half changed.
 
 Only the main thread receives signals. In other threads all functions here do nothing.
@@ -42,7 +42,7 @@ _nudge: Callable[[], object] = (
     if hasattr(signal, "pthread_kill")
     else partial(_thread.interrupt_main, signal.SIGINT)
 )
-"""Calls the handler on the main thread, even while that waits in a system call."""
+"""Calls the handler on the main thread, even while that thread waits in a system call."""
 
 NUDGE_ARRIVES_S = 0.2
 """Seconds within which a nudge arrives, if at all."""
@@ -76,7 +76,7 @@ class _Held:
             _nudge()
 
     def end(self) -> None:
-        """Stop nudges, and wait for one that is under way: on another core it may take its time."""
+        """Stop nudges, and wait for one that is under way, which may take a moment on another core."""
         self.is_over = True
         deadline = time.monotonic() + NUDGE_ARRIVES_S
         while self.is_nudge_due and time.monotonic() < deadline:
@@ -84,14 +84,14 @@ class _Held:
 
 
 class _Deferral:
-    """The main thread's nested blocks of `interrupts_deferred`, and the interrupt that they hold back.
+    """The main thread's nested blocks of `interrupts_deferred`, and the interrupt they hold back.
 
     While there are blocks and `is_open` is False, no instruction here can be interrupted. Elsewhere each call can.
     """
 
     def __init__(self) -> None:
         self.is_open = False
-        """True where an interrupt is raised at once although there are blocks."""
+        """True where an interrupt is raised at once despite the blocks."""
         self.num_firm = 0
         """Number of blocks with firmly=True."""
         self._blocks: list[bool] = []
@@ -176,7 +176,7 @@ class _Deferral:
             raise
 
     def _taken(self) -> _Held | None:
-        """Return the held interrupt, and hold it no longer."""
+        """Release the held interrupt and return it."""
         held = self._held
         if held is not None:
             held.end()
@@ -184,7 +184,7 @@ class _Deferral:
         return held
 
     def _watch(self, held: _Held) -> None:
-        """Sample the main thread's place, and have the handler called when the thread stays too long.
+        """Sample the main thread's place, and have the handler called if the thread stays there too long.
 
         Runs on its own thread.
         """
@@ -251,16 +251,16 @@ _deferred, _deferred_firmly = _Deferred(), _DeferredFirmly()
 def interrupts_deferred(*, firmly: bool = False) -> AbstractContextManager[None]:
     """Hold a KeyboardInterrupt back until the outermost such block ends, or for half a second.
 
-    After that, or at a second Ctrl-C, it is raised at the next safe point; after two seconds anywhere in the core.
-    After half a second a note on it names the loop. Has no effect where interrupts are ignored, and in any thread but
-    the main one.
+    After that, or at a second Ctrl-C, it is raised at the next safe point, and after two seconds anywhere in the core.
+    After half a second it carries a note that names the loop. Has no effect where interrupts are ignored, or in any
+    thread but the main one.
     firmly: also inside `interrupts_allowed`.
     """
     return _deferred_firmly if firmly else _deferred
 
 
 def interrupts_allowed() -> AbstractContextManager[None]:
-    """Raise interrupts at once inside a block of `interrupts_deferred`, also one that was held back before."""
+    """Raise interrupts at once inside a block of `interrupts_deferred`, including one held back earlier."""
     return _Allowed()
 
 

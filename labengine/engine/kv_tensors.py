@@ -24,13 +24,13 @@ class LayerKV:
 
 
 class KVTensors:
-    """K and V of all layers, and the states of those that have no attention, allocated once.
+    """K and V of all layers, and the states of layers without attention, allocated once.
 
     layer_groups[i] is the KV-cache group of layer i. The n-th layers of all groups share one tensor: a block id belongs
-    to one group at a time, so the groups draw on one pool. A model with one group has a tensor of its own per layer.
-    Two groups that hold the same block id hold the same memory, and overwrite each other's KV: nothing here forbids it.
-    Layers with a state have tensors of their own, with a state in every block: a block costs the KV of its tokens and
-    one state of each such layer, whichever of the two it is used for.
+    to one group at a time, so the groups draw on one pool. A model with one group has a separate tensor per layer.
+    Two groups that hold the same block id share its memory and overwrite each other's KV; nothing here prevents it.
+    Layers with a state have separate tensors, with a state in every block: a block costs the KV of its tokens and one
+    state of each such layer, whichever of the two it is used for.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class KVTensors:
         device: torch.device,
         states: Sequence[LayerState] = (),
     ) -> None:
-        """Raise ConfigError when the pool does not fit into the device's free memory.
+        """Raise ConfigError if the pool does not fit into the device's free memory.
 
-        states: of each layer, empty for one with attention; () for a model without states.
+        states: the states of each layer, empty for a layer with attention; () for a model without states.
         """
         self.num_blocks = num_blocks
         self.device = device
@@ -73,12 +73,12 @@ class KVTensors:
         self._tensors, self._states = [], {}
 
     def layer(self, layer: int) -> LayerKV:
-        """Return the layer's keys and values: views of the pool, to be read and written in place."""
+        """Return the layer's keys and values: views of the pool, to read and write in place."""
         keys, values = self._tensors[self._tensor_of_layer[layer]]
         return LayerKV(keys, values)
 
     def states(self, layer: int) -> dict[str, Tensor]:
-        """Return the layer's states by name, each [num_blocks, ...], the pool's own; {} for a layer with attention."""
+        """Return the layer's states by name, each [num_blocks, ...], without a copy; {} for a layer with attention."""
         return self._states.get(layer, {})
 
     def block(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
@@ -88,25 +88,25 @@ class KVTensors:
         """
         self._require_block(block_id)
         if not 0 <= layer < len(self.layer_groups):
-            raise IndexError(f"there is no layer {layer}: the model has layers 0 to {len(self.layer_groups) - 1}")
+            raise IndexError(f"no layer {layer}: the model has layers 0 to {len(self.layer_groups) - 1}")
         if layer in self._states:
             with_kv = ", ".join(str(i) for i in range(len(self.layer_groups)) if i not in self._states) or "none"
-            raise ConfigError(f"layer {layer} keeps a state, and no K and V; layers with K and V: {with_kv}")
+            raise ConfigError(f"layer {layer} keeps a state instead of K and V; layers with K and V: {with_kv}")
         kv = self.layer(layer)
         return kv.keys[block_id].clone(), kv.values[block_id].clone()
 
     def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
-        """Return CPU copies of the KV, or of the states, of all layers of a group in a block. Raises IndexError.
+        """Return CPU copies of a block's KV or states in all layers of a group. Raises IndexError.
 
-        Keys are "layers.6.keys", "layers.6.values" and so on; each tensor is [block_size, num_kv_heads, head_dim]. In a
-        state group they are "layers.6.conv" and so on, in the shapes of recurrence_sizes.py.
+        Keys are "layers.6.keys", "layers.6.values" and so on; each tensor is [block_size, num_kv_heads, head_dim]. A
+        state group has "layers.6.conv" and so on, in the shapes of recurrence_sizes.py.
         """
         return {name: view.to("cpu", copy=True) for name, view in self._views(group, block_id).items()}
 
     def write_block(self, group: int, block_id: int, kv: Mapping[str, Tensor]) -> None:
-        """Write a result of read_block, bit by bit, into any block of the group. Changes nothing else.
+        """Write a result of read_block, bit for bit, into any block of the group. Changes nothing else.
 
-        Raises IndexError for a block or group that is not there, and ValueError, before anything is written, for
+        Raises IndexError for an unknown block or group, and ValueError, before anything is written, for
         tensors of another group, block size, model or dtype.
         """
         views = self._views(group, block_id)
@@ -133,7 +133,7 @@ class KVTensors:
         self._require_block(block_id)
         layers = [layer for layer, its_group in enumerate(self.layer_groups) if its_group == group]
         if not layers:
-            raise IndexError(f"there is no group {group}: the model has groups 0 to {max(self.layer_groups)}")
+            raise IndexError(f"no group {group}: the model has groups 0 to {max(self.layer_groups)}")
         views: dict[str, Tensor] = {}
         for layer in layers:
             pool = self._states.get(layer) or {"keys": self.layer(layer).keys, "values": self.layer(layer).values}
@@ -142,7 +142,7 @@ class KVTensors:
 
     def _require_block(self, block_id: int) -> None:
         if not 0 <= block_id < self.num_blocks:
-            raise IndexError(f"there is no block {block_id}: the pool has blocks 0 to {self.num_blocks - 1}")
+            raise IndexError(f"no block {block_id}: the pool has blocks 0 to {self.num_blocks - 1}")
 
 
 def bytes_of_a_block(
@@ -153,7 +153,7 @@ def bytes_of_a_block(
     dtype: torch.dtype,
     states: Sequence[LayerState] = (),
 ) -> int:
-    """Return the bytes of a block: K and V of its tokens in as many layers as the largest group has, and its states."""
+    """Return the bytes of a block: K and V of its tokens in the layers of the largest group, and its states."""
     kv_bytes = _kv_layers(layer_groups, states) * 2 * block_size * num_kv_heads * head_dim * dtype.itemsize
     return kv_bytes + bytes_of_a_state(dtype, states)
 
@@ -164,7 +164,7 @@ def bytes_of_a_state(dtype: torch.dtype, states: Sequence[LayerState]) -> int:
 
 
 def _kv_layers(layer_groups: Sequence[int], states: Sequence[LayerState]) -> int:
-    """Return the most layers with K and V that a group has."""
+    """Return the number of layers with K and V in the largest group."""
     has_state = states or [()] * len(layer_groups)
     counts = Counter(group for group, state in zip(layer_groups, has_state, strict=True) if not state)
     return max(counts.values(), default=0)

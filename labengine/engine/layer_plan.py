@@ -1,16 +1,15 @@
-"""Each layer's way to look back (attention, full or through a window, or a state), its rope and its KV-cache group.
+"""Each layer's kind (full attention, a window, or a state), its rope and its KV-cache group.
 
-Both are read from config.json. Layers that keep the same tokens belong together, but a group's block
-holds the KV of all its layers; groups of unequal size could not share one pool. So each kind of attention is divided
-into groups of one size, as vLLM 0.32 does it (v1/core/kv_cache_utils.py). Gemma-3-270M, 15 layers with a window and 3
-without:
+The kinds come from config.json. Layers that keep the same tokens belong together, but a group's block holds the KV of
+all its layers, and groups of unequal size could not share one pool. So each kind of attention is divided into groups of
+one size, as in vLLM 0.32 (v1/core/kv_cache_utils.py). Gemma-3-270M has 15 layers with a window and 3 without:
 
     group 0   layers 0  6 12   window        group 3   layers 3  9 15   window
     group 1   layers 1  7 13   window        group 4   layers 4 10 16   window
     group 2   layers 2  8 14   window        group 5   layers 5 11 17   full
 
-All layers with a state make one group: a block of it holds one state of each, in memory of their own (kv_tensors.py).
-The groups are in the order in which the model's layers first need them.
+All layers with a state make one group; its block holds one state of each, in separate memory (kv_tensors.py). The
+groups are in the order in which the model's layers first need them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FULL, SLIDING, CONV, LINEAR = "full_attention", "sliding_attention", "conv", "li
 """Values of config.json's layer_types; the last two are layers with a state."""
 
 LayerKind = int | Literal["full", "state"]
-"""Of the attention layers with a window: its tokens."""
+"""Tokens of the window, for attention layers that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +39,13 @@ class AttentionSpec:
 
     @property
     def kind(self) -> LayerKind:
-        """Layers of one kind keep KV of the same tokens."""
+        """The layer's kind: layers of one kind keep KV of the same tokens."""
         return "full" if self.window is None else self.window
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """One layer's state, in place of attention."""
+    """One layer's state, instead of attention."""
 
     state: LayerState
     kind: LayerKind = "state"
@@ -56,8 +55,8 @@ LayerSpec = AttentionSpec | StateSpec
 
 
 PADDING_LIMIT = 1.5
-"""Kinds whose counts differ by less than this factor make one group each; the smaller leaves part of its blocks
-unused."""
+"""If the kinds' counts differ by less than this factor, each kind makes one group; the smaller one leaves part of its
+blocks unused."""
 
 
 def kv_groups(
@@ -65,7 +64,7 @@ def kv_groups(
 ) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
     """Return a model's groups, given each layer's kind, and the group of each layer.
 
-    checkpoint_alignment: that of the layers with states (GroupSpec).
+    checkpoint_alignment: for the layers with states; see GroupSpec.
     """
     layers_of_kind: dict[LayerKind, list[int]] = defaultdict(list)
     for layer, kind in enumerate(kinds):
@@ -83,9 +82,9 @@ def kv_groups(
 
 
 def group_size(counts: Sequence[int]) -> int:
-    """Return the number of layers per group, given the layers of each kind.
+    """Return the number of layers per group, given the number of layers of each kind.
 
-    The rarest kind's, unless that pads much.
+    It is the count of the rarest kind, unless that causes much padding.
     """
     smallest, largest = min(counts), max(counts)
     return largest if largest < smallest * PADDING_LIMIT else smallest

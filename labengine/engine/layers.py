@@ -1,4 +1,4 @@
-"""The decoder layers of all models, and the record of what is particular to one family of them."""
+"""The decoder layers of all models, and Family, the record of one family's particulars."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from labengine.engine.states import LayerStates
 
 @dataclass(frozen=True, slots=True)
 class LayerStep:
-    """An attention layer's inputs from the step: the rotation, the KV, the attention backend and the ops."""
+    """An attention layer's inputs from the step: rotation, KV, attention backend and ops."""
 
     rotation: Rotation
     cache: LayerKV
@@ -33,7 +33,7 @@ class LayerStep:
 
 @dataclass(frozen=True, slots=True)
 class StateLayerStep:
-    """The inputs from the step of a layer with a state: the requests' states, and the ops."""
+    """A state layer's inputs from the step: the requests' states, and the ops."""
 
     states: LayerStates
     ops: Ops
@@ -76,7 +76,7 @@ class Attention(nn.Module):
 
     @property
     def head_norms(self) -> HeadNorms:
-        """The norms of queries and keys, if there are any."""
+        """The norms of queries and keys, if the model has them."""
         return None
 
     def rotated(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
@@ -172,7 +172,7 @@ def multiplied(part: Tensor, multiplier: float) -> Tensor:
 
 
 class StateLayer(nn.Module):
-    """A decoder layer that mixes tokens through a state in place of attention."""
+    """A decoder layer that mixes tokens through a state instead of attention."""
 
     def __init__(self, config: ModelConfig, family: Family, mlp: MLP | Mixture) -> None:
         super().__init__()
@@ -195,11 +195,11 @@ class StateLayer(nn.Module):
 
 
 Names = Mapping[str, tuple[str, ...]]
-"""Names of tensors in a family's files: a layer's parts here, and what is stacked in each, top to bottom.
+"""Names of tensors in a family's files: a layer's parameter here, and the tensors stacked in it, top to bottom.
 
-"norm" is the model's last norm, whose name is below `model` (or the family's root), as a layer's are below
-`model.layers.N`. A name with "{}" is that of each expert by number. A key that ends with the parameter's own name gives
-whole names; where files differ, their form with a whole name is used if they have it.
+"norm" is the model's last norm, whose name is below `model` (or the family's root), as a layer's names are below
+`model.layers.N`. In a name with "{}" each expert's number is filled in. A key that ends with the parameter's own name
+gives whole names; where files differ, the form with a whole name is used if they have it.
 """
 
 LLAMA_NAMES = {
@@ -219,7 +219,7 @@ LLAMA_NAMES = {
 class Family:
     """All that is particular to the models of one model_type; the defaults are plain Llama.
 
-    The fields of config.json, which also say what each layer is, come first, then the modules, then the files' tensors.
+    First come the fields of config.json, which also determine each layer's kind, then modules, then the files' tensors.
     """
 
     fields: type[ConfigFields]
@@ -234,20 +234,20 @@ class Family:
     activation: Activation = silu
     layer: type[DecoderLayer] = DecoderLayer
     mixer: Callable[[int, Any, float], nn.Module] | None = None
-    """Of the layers with a state: by hidden size, the config's recurrence sizes, and the norms' eps."""
+    """Makes a state layer's mixer from hidden size, the config's recurrence sizes, and the norms' eps."""
     router: type[Router] = Router
-    """Of the layers with a mixture of experts."""
+    """The router class of layers with a mixture of experts."""
     names: Names = field(default_factory=lambda: LLAMA_NAMES)
     is_multimodal: bool = False
     """True if config.json holds the language model's settings in text_config, and the files other models' tensors."""
 
     @property
     def root(self) -> str:
-        """What all names of the files but lm_head's begin with; other programs' tensors do not."""
+        """The prefix of all tensor names but lm_head's; tensors of other programs have other prefixes."""
         return "model.language_model" if self.is_multimodal else "model"
 
     def mlp(self, config: ModelConfig, layer: int) -> MLP | Mixture:
-        """Return the MLP of a layer, dense or a mixture as the config says."""
+        """Return the MLP of a layer, dense or a mixture by the config."""
         sizes = config.mixture
         if sizes is None or layer not in sizes.layers:
             return MLP(config.hidden_size, config.intermediate_size, self.activation)

@@ -1,4 +1,4 @@
-"""A model ready for use: its runner, its tokenizer and its limits. Found by name, by directory, or simulated."""
+"""A model ready for use, with runner, tokenizer and limits: loaded by name or directory, or simulated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tokenizer(Protocol):
     """Text to token ids and back."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of a text, by the tokenizer's own defaults."""
+        """Return the token ids of a text, with the tokenizer's default settings."""
         ...
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
@@ -57,7 +57,7 @@ class LoadedModel(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Name of everything that KV depends on besides tokens (weights, dtype, groups).
+        """A name for everything that KV depends on besides tokens (weights, dtype, groups).
 
         Tiers separate models by it.
         """
@@ -65,7 +65,9 @@ class LoadedModel(ABC):
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a prompt. Raises ConfigError unless it is a text."""
         if not isinstance(prompt, str):
-            raise ConfigError(f"a prompt is a text, got {type(prompt).__name__}; give token ids as token_ids=[...]")
+            raise ConfigError(
+                f"a prompt must be a text, got {type(prompt).__name__}; give token ids as token_ids=[...]"
+            )
         checked_text("the prompt", prompt)
         return self.tokenizer.encode(prompt)
 
@@ -74,7 +76,7 @@ class LoadedModel(ABC):
         """Return the ids. Raises ConfigError for ids that the model does not know."""
 
     def prompt_ids(self, call: str, prompt: str | None, token_ids: Sequence[int] | None) -> list[int]:
-        """Return the token ids of a prompt given as a text or as ids. Raises ConfigError, naming the call, for none."""
+        """Return the token ids of a prompt given as text or ids. Raises ConfigError, naming the call, without one."""
         if prompt is not None and token_ids is None:
             return self.encode(prompt)
         if token_ids is not None and prompt is None:
@@ -84,14 +86,14 @@ class LoadedModel(ABC):
     @property
     @abstractmethod
     def max_model_len(self) -> int | None:
-        """Positions of a request, at most; None: any number."""
+        """Maximum number of positions of a request; None: no limit."""
 
     def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
-        """Raise ConfigError when the positions exceed the maximum."""
+        """Raise ConfigError if the positions exceed the maximum."""
         limit = self.max_model_len
         if limit is not None and num_prompt_tokens + max_tokens > limit:
             raise ConfigError(
-                f"a prompt of {num_prompt_tokens} tokens with max_tokens={max_tokens} goes beyond the {limit} "
+                f"a prompt of {num_prompt_tokens} tokens with max_tokens={max_tokens} exceeds the {limit} "
                 f"positions of {self.name}: shorten the prompt or lower max_tokens"
             )
 
@@ -101,7 +103,7 @@ class LoadedModel(ABC):
 
     @abstractmethod
     def sibling(self, config: EngineConfig, options: ModelOptions) -> LoadedModel:
-        """Return the same model with a KV pool of its own, sized by config and options.num_blocks.
+        """Return the same model with a separate KV pool, sized by config and options.num_blocks.
 
         Weights are shared, and released with the last model that uses them.
         """
@@ -112,7 +114,7 @@ class LoadedModel(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
-        """Return readable lines on the model, device and backends, each with its reason."""
+        """Return descriptions of the model, device and backends, each with its reason."""
 
 
 class SimulatedModel(LoadedModel):
@@ -132,7 +134,7 @@ class SimulatedModel(LoadedModel):
 
     @property
     def fingerprint(self) -> str:
-        """The groups' name: there are no weights."""
+        """A name for the groups, as there are no weights."""
         return f"simulated-{'-'.join(f'{g.kind}.{g.block_size}.{g.window}' for g in self.config.groups)}"
 
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
@@ -141,11 +143,11 @@ class SimulatedModel(LoadedModel):
 
     @property
     def max_model_len(self) -> int | None:
-        """What was asked for: there are no weights that would set a limit."""
+        """The requested maximum: without weights there is no other limit."""
         return self._max_model_len
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Raise ConfigError: there is no KV."""
+        """Raise ConfigError, as there is no KV."""
         raise ConfigError("the simulated model has no KV; use Lab('smollm2') to look at K and V")
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> SimulatedModel:
@@ -203,7 +205,7 @@ class RealModel(LoadedModel):
         if token_ids and max(token_ids) >= limit:
             raise ConfigError(
                 f"the tokenizer in {self._directory} gives token id {max(token_ids)}, but vocab_size is {limit} in its "
-                "config.json: they are of different models"
+                "config.json: they belong to different models"
             )
         return token_ids
 
@@ -213,17 +215,17 @@ class RealModel(LoadedModel):
 
     @property
     def max_model_len(self) -> int:
-        """The runner's."""
+        """The runner's maximum."""
         return self.runner.max_model_len
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return copies, which later steps do not change."""
         if not 0 <= layer < self.runner.num_layers:
-            raise IndexError(f"layer {layer} does not exist: {self.name} has layers 0 to {self.runner.num_layers - 1}")
+            raise IndexError(f"no layer {layer}: {self.name} has layers 0 to {self.runner.num_layers - 1}")
         return self.runner.kv(block_id, layer)
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> RealModel:
-        """Return a model with the same weights and tokenizer. Raises ConfigError when a second pool does not fit."""
+        """Return a model with the same weights and tokenizer. Raises ConfigError if a second pool does not fit."""
         block_size = single_block_size(config)
         limits = config.max_num_seqs, config.max_num_batched_tokens, options.max_model_len, config.num_drafts
         runner = self.runner.sibling(options.num_blocks, block_size, *limits)
@@ -251,7 +253,7 @@ class RealModel(LoadedModel):
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """A user's settings for a real model's runner; None leaves one to the runner. See ModelRunner.load."""
+    """A user's settings for a real model's runner; with None the runner chooses. See ModelRunner.load."""
 
     num_blocks: int | None
     dtype: str | torch.dtype | None = None
@@ -267,7 +269,7 @@ _PROVIDED: dict[str, MakeModel] = {}
 
 
 def provide_model(name: str, make: MakeModel) -> None:
-    """Have load_model make the model of that name by this call: weights that are in memory already (wasm/model.py)."""
+    """Register a model by name; load_model calls `make` for it. For weights already in memory (wasm/model.py)."""
     _PROVIDED[name] = make
 
 
@@ -277,9 +279,9 @@ def is_provided(name: str) -> bool:
 
 
 def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
-    """Load the model of that name. Its config is `config` with the model's groups and pool size.
+    """Load a model by name. Its config is `config` with the model's groups and pool size.
 
-    Raises ConfigError for an unknown model, and for settings that only a simulated or only a real model supports.
+    Raises ConfigError for an unknown model, and for settings that this kind of model (simulated or real) does not have.
     """
     if model == "simulated":
         _refuse_for_simulated(options)
@@ -311,9 +313,9 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
 
 def _refuse_for_simulated(options: ModelOptions) -> None:
     if options.num_blocks is None:
-        raise ConfigError('num_blocks="auto" asks how many blocks fit; the simulated model has no KV: give a number')
+        raise ConfigError('num_blocks="auto" means as many as fit, but the simulated model has no KV: give a number')
     if options.attention is not None:
-        raise ConfigError(f"attention={options.attention!r}: the simulated model has no attention to compute")
+        raise ConfigError(f"attention={options.attention!r}: the simulated model computes no attention; leave it out")
 
 
 def single_block_size(config: EngineConfig) -> int:

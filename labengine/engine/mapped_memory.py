@@ -1,4 +1,4 @@
-"""Memory in huge pages, which goes back to the system with its last tensor: malloc may keep what was freed."""
+"""Memory in huge pages, returned to the system with its last tensor; malloc may keep freed memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 LARGE = 2**18
-"""Bytes of a tensor that is worth a mapping of its own."""
+"""Minimum bytes of a tensor that gets a separate mapping."""
 MAPPING_BYTES = 64 * 2**20
 CACHE_LINE = 64
 
 
 def mapped_bytes(num_bytes: int) -> Tensor:
-    """Return zeros in huge pages: fewer page look-ups make reading some percent faster.
+    """Return zeros in huge pages; fewer page look-ups make reading a few percent faster.
 
-    Untouched pages take no memory. Raises MemoryError where the system has not so many left.
+    Untouched pages take no memory. Raises MemoryError if the system has too few bytes left.
     """
     if not hasattr(mmap, "MAP_ANONYMOUS"):  # Windows
         return torch.zeros(num_bytes, dtype=torch.uint8, device="cpu")
@@ -27,7 +27,7 @@ def mapped_bytes(num_bytes: int) -> Tensor:
         memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(
-            f"the system has no {num_bytes / 2**20:,.0f} MiB left ({error}); close other labs and programs, "
+            f"the system has less than {num_bytes / 2**20:,.0f} MiB left ({error}); close other labs and programs, "
             "or choose a smaller model, fewer blocks or dtype='bfloat16'"
         ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -37,7 +37,7 @@ def mapped_bytes(num_bytes: int) -> Tensor:
 
 
 def mapped_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return zeros on the CPU; a large tensor goes back to the system when nothing refers to it."""
+    """Return zeros on the CPU; a large tensor's memory is returned to the system with its last reference."""
     num_bytes = prod(shape) * dtype.itemsize
     if num_bytes < LARGE:
         return torch.zeros(*shape, dtype=dtype, device="cpu")
@@ -45,9 +45,9 @@ def mapped_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 class MappedMemory:
-    """Hands out uninitialized tensors, side by side in large mappings, which have room for many huge pages.
+    """Allocates uninitialized tensors side by side in large mappings, which have room for many huge pages.
 
-    A mapping is freed with its last tensor and this.
+    A mapping is freed with this object and its last tensor.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class MappedMemory:
 
 
 class ReusedMemory:
-    """Memory for tensors of which only the newest is in use: new memory for each would cost page faults."""
+    """Memory for tensors of which only the newest is in use. New memory for each would cost page faults."""
 
     def __init__(self) -> None:
         self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")

@@ -1,4 +1,4 @@
-"""Layers' parts that mix tokens through a state instead of attention: short convolution, Mamba-2, gated delta net.
+"""Mixers that mix tokens through a state instead of attention: short convolution, Mamba-2, gated delta net.
 
 Matrices are applied to all rows of a step at once, the recurrences to its chunks (recurrences.py).
 """
@@ -50,7 +50,7 @@ class ShortConv(nn.Module):
 
 
 class GatedGroupNorm(RMSNorm):
-    """RMSNorm of hidden * silu(gate), over each group of numbers by itself (Mamba-2)."""
+    """RMSNorm of hidden * silu(gate), over each group of numbers separately (Mamba-2)."""
 
     def __init__(self, size: int, num_groups: int, eps: float) -> None:
         super().__init__(size, eps)
@@ -64,7 +64,7 @@ class GatedGroupNorm(RMSNorm):
 
 
 class Mamba2(nn.Module):
-    """Mamba-2's mixer, as Bamba has it."""
+    """Mamba-2's mixer in Bamba's form."""
 
     def __init__(self, hidden_size: int, sizes: Mamba2Sizes, eps: float) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Mamba2(nn.Module):
         return (out + inputs * self.D.float().unsqueeze(-1)).flatten(-2)
 
     def _of_each_head(self, shared: Tensor) -> Tensor:
-        """Repeat B or C, [n, t, groups * state_size], for the heads of each group: [n, t, heads, state_size]."""
+        """Repeat B or C, [n, t, groups * state_size], for each group's heads: [n, t, heads, state_size]."""
         groups = torch.unflatten(shared, -1, (self.sizes.num_groups, -1))
         return groups.repeat_interleave(self.sizes.num_heads // self.sizes.num_groups, dim=2)
 
@@ -117,7 +117,7 @@ class NormThenGate(RMSNorm):
 
 
 class DeltaNet(nn.Module):
-    """A gated delta net, as Qwen3.5 has it: queries, keys and values, gates, rates and step sizes from one matrix."""
+    """A gated delta net in Qwen3.5's form: queries, keys and values, gates, rates and step sizes from one matrix."""
 
     def __init__(self, hidden_size: int, sizes: DeltaNetSizes, eps: float) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class DeltaNetByKeyHead(DeltaNet):
         self.ba = Linear(hidden_size, 2 * self.sizes.num_value_heads)
 
     def inputs_of(self, hidden: Tensor) -> tuple[Tensor, ...]:
-        """Return them in the order of DeltaNet."""
+        """Return the same inputs, in DeltaNet's order."""
         sizes = self.sizes
         values_size = sizes.values_per_key * sizes.value_dim
         by_key = self.qkvz(hidden).unflatten(-1, (sizes.num_key_heads, -1))
@@ -200,5 +200,5 @@ class DeltaNetByKeyHead(DeltaNet):
 
 
 def unit_length(heads: Tensor) -> Tensor:
-    """Divide vectors by their lengths; 1e-6 under the root, as the models were trained with."""
+    """Divide vectors by their lengths, with 1e-6 under the root as in the models' training."""
     return heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + 1e-6)

@@ -1,4 +1,4 @@
-"""Sizes of mixtures of experts: MLPs of which each token passes through a few."""
+"""Sizes of mixtures of experts: each token passes through a few of many MLPs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MixtureSizes:
-    """The mixtures of a model: which layers have one, and what each is made of."""
+    """The mixtures of a model: the layers that have one, and its sizes."""
 
     layers: frozenset[int]
     """The layers with a mixture; the others have a dense MLP."""
     num_experts: int
     num_chosen: int
-    """Experts that compute a token."""
+    """Number of experts that compute a token."""
     expert_size: int
     """Inner size of an expert."""
     shared_size: int | None = None
-    """Inner size of the MLP that computes every token besides; None for no such MLP."""
+    """Inner size of the shared MLP, which computes every token as well; None without one."""
     has_shared_gate: bool = False
     """True if the shared MLP's output is multiplied by the sigmoid of a gate."""
     is_normalized: bool = True
@@ -25,4 +25,4 @@ class MixtureSizes:
     scale: float = 1.0
     """Factor of the weights."""
     has_bias: bool = False
-    """True if a bias per expert takes part in the choice (and in no weight)."""
+    """True if a bias per expert takes part in the choice, but not in the weights."""

@@ -1,4 +1,4 @@
-"""The MLPs of a layer: a dense one, or a mixture of experts of which each token passes through a few."""
+"""The MLPs of a layer: a dense one, or a mixture of experts, where each token passes through a few."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Router(Linear):
         return experts, self.scaled(weights)
 
     def scaled(self, weights: Tensor, eps: float = 0.0) -> Tensor:
-        """Bring each token's weights to the sum 1 if the model does so, and multiply by the model's factor."""
+        """Normalize each token's weights to sum 1 if the model does so, and multiply by the model's factor."""
         if self.sizes.is_normalized:
             weights = weights / (weights.sum(-1, keepdim=True) + eps)
         return weights * self.sizes.scale
@@ -71,7 +71,7 @@ class SigmoidRouter(Router):
 
 
 class Experts(nn.Module):
-    """MLPs of one size, whose matrices lie one behind the other."""
+    """MLPs of one size, with their matrices stacked in one tensor."""
 
     def __init__(self, hidden_size: int, sizes: MixtureSizes, activation: Activation) -> None:
         super().__init__()
@@ -82,8 +82,8 @@ class Experts(nn.Module):
     def forward(self, hidden: Tensor, experts: Tensor, weights: Tensor, ops: Ops) -> Tensor:
         """Return for each of [num_tokens, hidden_size] the weighted sum of its experts' outputs, of the same shape.
 
-        experts, weights: as of Router.choose. Each expert computes its tokens at once, read back by the host. Sums are
-        float32, in order of the experts, so that a token's do not depend on the tokens beside it.
+        experts, weights: as returned by Router.choose. Each expert computes its tokens at once; the host reads back
+        which ones. Sums are float32, in the order of the experts, so a token's sum does not depend on other tokens.
         """
         chosen = experts.flatten()
         rows, counts = chosen.argsort(stable=True), chosen.bincount(minlength=self.gate_up.num_matrices).tolist()
@@ -101,7 +101,7 @@ class Experts(nn.Module):
 
 
 class Mixture(nn.Module):
-    """A router and its experts, and beside them an MLP of every token in some models, with a gate in some of these."""
+    """A router and its experts; in some models also a shared MLP for every token, and in some of these a gate on it."""
 
     def __init__(self, hidden_size: int, sizes: MixtureSizes, router: type[Router], activation: Activation) -> None:
         super().__init__()

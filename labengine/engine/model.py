@@ -43,7 +43,7 @@ class PagedModel(nn.Module):
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
 
     def first_layers(self, num_layers: int) -> PagedModel:
-        """Return a model of the same modules with the first layers alone, under the same norm and head."""
+        """Return a model of the same modules with only the first layers, and the same norm and head."""
         other = PagedModel.__new__(PagedModel)
         nn.Module.__init__(other)
         other.config = replace(self.config, layers=self.config.layers[:num_layers])
@@ -54,7 +54,7 @@ class PagedModel(nn.Module):
 
     @property
     def ops_setting(self) -> OpsSetting:
-        """The requirements of the layers, where the weights are."""
+        """The layers' requirements on the device of the weights."""
         config, family, weight = self.config, self.family, self.norm.weight
         return OpsSetting(
             device=weight.device,
@@ -79,12 +79,12 @@ class PagedModel(nn.Module):
         ops: Ops = TORCH_OPS,
         out: Tensor | None = None,
     ) -> Tensor:
-        """Return logits float32 [num_sampling, vocab_size], in batch order; write KV and states to the step's slots and
-        blocks, and nowhere else.
+        """Return logits float32 [num_sampling, vocab_size], in batch order; write KV and states only to the step's
+        slots and blocks.
 
-        attention: one per KV-cache group; of a state group the step's states. rotations: one per rope of the
-        model, at the step's positions. ops: computes everything but attention and recurrences; it must have adopted the
-        model. out: memory for the logits, else they are allocated.
+        attention: one per KV-cache group; for a state group the step's states. rotations: one per rope of the model, at
+        the step's positions. ops: computes everything but attention and recurrences; it must have adopted the model.
+        out: memory for the logits; without it, they are allocated.
         """
         stream = multiplied(self.embedding(step.token_ids), self.config.multipliers.embedding)
         part: Tensor | None = None
@@ -104,7 +104,7 @@ class PagedModel(nn.Module):
         return self.logits(normed, out)
 
     def logits(self, normed: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return the logits of normed rows, float32, in `out` if that is given."""
+        """Return the logits of normed rows, float32, in `out` if given."""
         logits = self.lm_head(normed)
         if self.config.multipliers.logits != 1.0:
             logits = logits / self.config.multipliers.logits

@@ -13,13 +13,13 @@ from labengine.engine.rope import RopeSpec
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
-    """What a Granite model multiplies by; 1 changes nothing."""
+    """The multipliers of a Granite model; 1 has no effect."""
 
     embedding: float = 1.0
     residual: float = 1.0
-    """Of what each layer's two halves add to the stream."""
+    """Factor of what each half of a layer adds to the stream."""
     logits: float = 1.0
-    """A divisor."""
+    """Divisor of the logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ModelConfig:
 
     @property
     def num_layers(self) -> int:
-        """Decoder layers, each with KV or a state of its own."""
+        """Number of decoder layers, each with its KV or state."""
         return len(self.layers)
 
     @property
@@ -60,7 +60,7 @@ class ModelConfig:
     def rope_of(self, layer: int) -> RopeSpec:
         """Return the rope of a layer with attention."""
         spec = self.layers[layer]
-        assert isinstance(spec, AttentionSpec), f"layer {layer} keeps a state, and rotates nothing"
+        assert isinstance(spec, AttentionSpec), f"layer {layer} keeps a state and has no rope"
         return spec.rope
 
     @property
@@ -75,7 +75,7 @@ class ModelConfig:
 
     @property
     def needs_modules(self) -> str | None:
-        """What no native program and no CUDA graph of ours computes, for half a sentence; None for plain models."""
+        """The feature that neither our native programs nor our CUDA graphs compute, as a noun; None without one."""
         if self.has_states:
             return "layers with a state"
         if self.mixture is not None:
@@ -86,7 +86,7 @@ class ModelConfig:
         return None if is_plain else "LongRoPE or partial ropes"
 
     def for_length(self, max_model_len: int) -> ModelConfig:
-        """Return the config for requests of at most max_model_len positions: of LongRoPE it selects the factors."""
+        """Return the config for requests of at most max_model_len positions, which selects LongRoPE's factors."""
         layers = (
             replace(layer, rope=layer.rope.for_length(max_model_len)) if isinstance(layer, AttentionSpec) else layer
             for layer in self.layers
@@ -95,6 +95,6 @@ class ModelConfig:
 
     def kv_groups(self, block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
         """Return the model's KV-cache groups, in blocks of block_size tokens, and the group of each layer."""
-        # In vLLM 0.32 MambaMixer2 alone of these layers leaves a state inside a chunk, at any token.
+        # In vLLM 0.32, only MambaMixer2 of these layers leaves a state inside a chunk, at any token.
         alignment = 1 if isinstance(self.recurrence, Mamba2Sizes) else None
         return kv_groups([layer.kind for layer in self.layers], block_size, alignment)

@@ -1,4 +1,4 @@
-"""Runs a model on a device: a step plan in, logits and tokens out. Independent of schedulers; takes no decisions."""
+"""Runs a model on a device: a step plan in, logits and tokens out. Independent of schedulers; makes no decisions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ plays(__name__, Role.COMPUTES)
 _LOADED: WeakValueDictionary[Hashable, Weights] = WeakValueDictionary()
 """Weights in use, by files, config, device, dtype, graphs, backend and packing."""
 _SHARING = RLock()
-"""Held while weights get one more user, or lose one. (A release may run inside a load: garbage is collected.)"""
+"""Held while weights gain or lose a user. Reentrant, because garbage collection may run a release inside a load."""
 
 
 def _in_use(key: Hashable) -> Weights | None:
@@ -66,14 +66,14 @@ class SampledEarly:
 class ModelRunner:
     """A loaded model and its KV pool, whose blocks all of the model's KV-cache groups share.
 
-    groups: the model's KV-cache groups, for the scheduler's block tables. A subclass is passed as Lab(runner=...); its
-    seams are `step_tensors`, `static_step`, `attention`, and static_runner.py to replay decodes on a CPU.
+    groups: the model's KV-cache groups, for the scheduler's block tables. Pass a subclass as Lab(runner=...); its seams
+    are `step_tensors`, `static_step`, `attention`, and static_runner.py to replay decodes on a CPU.
     """
 
     static_step: ClassVar[type[StaticStep]] = StaticStep
-    """The static tensors of recorded decodes: their rows, padding and width."""
+    """The class of static tensors for recorded decodes: their rows, padding and width."""
     attention: ClassVar[type[AttentionBackend] | None] = None
-    """The attention backend; None for the one that is asked for, or the fastest possible."""
+    """The attention backend; None for the requested one, or the fastest possible."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ModelRunner:
         limits: StepLimits,
         reasons: Mapping[str, str],
     ) -> None:
-        """reasons: for device, dtype and others, readable lines by name."""
+        """reasons: readable lines on device, dtype and others, by name."""
         self.model = weights.model
         self.kv_tensors = kv
         self.groups = pool.groups
@@ -96,12 +96,12 @@ class ModelRunner:
         self._staging = (
             choose_staging(forward, pool.groups, kv.device)
             if type(self).step_tensors is ModelRunner.step_tensors
-            else StepStaging(pool.groups, kv.device)  # an override may compute with tensors: all are on the device
+            else StepStaging(pool.groups, kv.device)  # an override may compute with tensors, so all are on the device
         )
         self._sampled: SampledEarly | None = None
-        """Of the newest step that `forward` has returned."""
+        """Tokens sampled early for the last step that `forward` returned."""
         self._launched: SampledEarly | None = None
-        """Of the step behind it, which `forward` has not been asked for yet."""
+        """The same for the step after it, for which `forward` has not been called yet."""
         self._batch = BatchSampling((), self.vocab_size)
         weights.join(self)
 
@@ -122,22 +122,20 @@ class ModelRunner:
         cuda_graphs: bool = True,
         num_drafts: int = 0,
     ) -> Self:
-        """Load weights and allocate the pool, every group's blocks being of block_size tokens.
+        """Load weights and allocate the pool; every group's blocks have block_size tokens.
 
-        A runner on the same files, device, dtype and backend shares its weights: whoever changes them in place changes
-        them for both.
+        Runners on the same files, device, dtype and backend share weights: a change in place affects all of them.
 
-        num_blocks None is as many as fit (see pool_size.py): on a CPU what max_num_seqs requests can use, on a GPU by a
-        trial of the largest steps, of max_num_seqs requests and max_num_batched_tokens. max_model_len: positions of a
-        request, at most; None: those that the model supports. dtype None is
-        float32 on a CPU and bfloat16 on a GPU that has it (see device.py); device None is a GPU where there is one;
-        attention None is the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs
-        module by module.
-        num_drafts: guesses that a step judges per request, at most.
-        Raises ConfigError: a model, dtype, device or backend that is not supported, or a pool that does not fit.
+        num_blocks None: as many as fit (see pool_size.py); on a CPU the number that max_num_seqs requests can use, on a
+        GPU the result of a trial of the largest steps, with max_num_seqs requests and max_num_batched_tokens.
+        max_model_len: maximum positions of a request; None: the model's limit. dtype None: float32 on a CPU, bfloat16
+        on a GPU that has it (see device.py). device None: a GPU if there is one. attention None: the fastest backend
+        that can serve (see backend_choice.py). Without cuda_graphs every step runs module by module.
+        num_drafts: maximum number of guesses that a step judges per request.
+        Raises ConfigError for an unsupported model, dtype, device or backend, and for a pool that does not fit.
         """
         if attention is not None and cls.attention is not None:
-            raise ConfigError(f"attention={attention!r}: {cls.__name__} brings its own attention, leave it out")
+            raise ConfigError(f"attention={attention!r}: {cls.__name__} brings its own attention; leave it out")
         files = ModelFiles(model_dir)
         config = load_config(model_dir)
         max_model_len = checked_model_len(max_model_len, config.max_model_len, model_dir.name)
@@ -161,7 +159,7 @@ class ModelRunner:
         files.require_unchanged()
         weights = Weights(model, files, torch_device, torch_dtype, cuda_graphs)
         with _SHARING:
-            weights = _in_use(key) or weights  # another thread may have loaded them meanwhile
+            weights = _in_use(key) or weights  # another thread may have loaded them in the meantime
             runner = cls._on(weights, pool, limits, reasons)
             _LOADED[key] = weights
         return runner
@@ -176,12 +174,12 @@ class ModelRunner:
         max_model_len: int | None = None,
         num_drafts: int = 0,
     ) -> Self:
-        """Return another runner on the same weights, with KV of its own. Raises ConfigError as load."""
+        """Return another runner on the same weights, with separate KV. Raises ConfigError like load."""
         max_model_len = checked_model_len(max_model_len, self.model.config.max_model_len, "the model")
         if self.model.config.for_length(max_model_len) != self.model.config:
             raise ConfigError(
-                f"max_model_len={max_model_len} needs the other factors of the model's LongRoPE: open a lab with it, "
-                "which computes its KV anew"
+                f"max_model_len={max_model_len} needs the other factors of the model's LongRoPE: open a new lab with "
+                "it, which computes all KV again"
             )
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len, num_drafts)
         weights, attention = self._weights, self.attention or self._pool.backend.name
@@ -193,9 +191,9 @@ class ModelRunner:
     def first_layers(
         self, num_layers: int, num_blocks: int | None, block_size: int, max_num_batched_tokens: int = 2048
     ) -> ModelRunner:
-        """Return a runner of this model's first layers, on the same weights, with KV of its own, for one request.
+        """Return a runner of this model's first layers, on the same weights, with separate KV, for one request.
 
-        It must be released before this one. Raises ConfigError as load.
+        It must be released before this one. Raises ConfigError like load.
         """
         weights = self._weights.first_layers(num_layers)
         limits = StepLimits(1, max_num_batched_tokens, self.max_model_len)
@@ -230,17 +228,17 @@ class ModelRunner:
 
     @classmethod
     def _step_bytes(cls, weights: Weights, pool: PoolPlan, limits: StepLimits, reasons: Mapping[str, str]) -> int:
-        """Return what a runner needs beside weights and pool: graphs, and the largest forward pass and sampling."""
+        """Return the bytes that a runner needs beside weights and pool: graphs, largest forward pass and sampling."""
         pool = pool.for_trial(limits.max_model_len)
         assert pool.num_blocks is not None
-        # The pool that is sized by this trial takes up to twice the share of the trial's own.
+        # The pool sized by this trial takes up to twice the share of the trial's pool.
         longest = longest_context(limits.max_model_len, pool.groups, 2 * pool.num_blocks)
         made: list[ModelRunner] = []
 
         def take_largest_steps() -> None:
             made.append(runner := cls._on(weights, pool, limits, reasons))
             for plan in largest_plans(pool.groups, limits, longest):
-                with suppress(FloatingPointError):  # of a prompt without meaning; of the steps only the memory matters
+                with suppress(FloatingPointError):  # the prompt has no meaning; only the memory of the steps matters
                     runner.sample(plan, runner.forward(plan))
 
         try:
@@ -250,7 +248,7 @@ class ModelRunner:
                 runner._discard()
 
     def _discard(self) -> None:
-        """Release everything but the weights, although no other runner may use them."""
+        """Release everything but the weights, even if no other runner uses them."""
         self._weights.leave(self)
         self._forward.release()
         self.kv_tensors.release()
@@ -259,12 +257,12 @@ class ModelRunner:
 
     @classmethod
     def recorder(cls, device: torch.device) -> Recorder | None:
-        """Return what records decodes on this device; None: CUDA graphs on a GPU, and nothing elsewhere."""
+        """Return the recorder of decodes for this device; None: CUDA graphs on a GPU, no recording elsewhere."""
         return None
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hex digits for weights, dtype, groups and block size: another process finds saved KV by them.
+        """32 hex digits for weights, dtype, groups and block size, by which another process finds saved KV.
 
         Reads the weights completely unless their digest is known. Raises ConfigError if they changed since loading.
         """
@@ -276,7 +274,7 @@ class ModelRunner:
 
     @property
     def is_asynchronous(self) -> bool:
-        """True where `forward` returns before the device is done: the host is free until `sample` waits for it."""
+        """True if `forward` returns before the device is done; the host is free until `sample` waits for it."""
         return self.kv_tensors.device.type == "cuda"
 
     @property
@@ -286,12 +284,12 @@ class ModelRunner:
 
     @property
     def num_layers(self) -> int:
-        """Layers of the model, each with KV of its own."""
+        """Number of the model's layers, each with its KV or state."""
         return self.model.config.num_layers
 
     @property
     def max_model_len(self) -> int:
-        """Positions of a request at most: those that were asked for, or that the model supports."""
+        """Maximum number of positions of a request: the requested one, or the model's limit."""
         return self._limits.max_model_len
 
     @property
@@ -300,7 +298,7 @@ class ModelRunner:
         return self.model.config.vocab_size
 
     def describe(self) -> dict[str, str]:
-        """Return readable lines on model, device, dtype, attention and KV pool, each with its reason."""
+        """Return descriptions of model, device, dtype, attention and KV pool, each with its reason."""
         pool = f"{self._pool_line()} ({self._reasons['kv_pool']})"
         own = {} if type(self) is ModelRunner else {"runner": f"{type(self).__name__}, a subclass of ModelRunner"}
         if self.max_model_len < self.model.config.max_model_len:
@@ -310,8 +308,8 @@ class ModelRunner:
     def forward(self, plan: StepPlan) -> Tensor:
         """Compute the plan's tokens; return logits float32 [len(plan.rows), vocab_size], rows in that order.
 
-        The next step overwrites them.
-        Writes KV into the plan's slots only: after an interrupt no other slot can hold garbage.
+        The next step overwrites them. KV is written into the plan's slots only, so after an interrupt no other slot can
+        hold garbage.
         """
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
@@ -325,11 +323,10 @@ class ModelRunner:
             return logits
 
     def launch_ahead(self, plan: StepPlan, before: StepPlan) -> bool:
-        """Launch the step behind `before`, whose tokens `sample` has not returned yet: they stay on the device.
+        """Launch the step after `before`, whose tokens `sample` has not returned yet; they stay on the device.
 
-        plan: UNSAMPLED where it has tokens of `before`. `forward` of this plan returns its logits then.
-        Returns False, with nothing launched, where the host has to know the tokens, or to read the logits of `before`
-        again.
+        plan: has UNSAMPLED for the tokens of `before`. A later `forward` of this plan returns its logits.
+        Returns False without a launch if the host has to know the tokens, or to read the logits of `before` again.
         """
         sampled = self._sampled
         if sampled is None or sampled.plan is not before or type(self).step_tensors is not ModelRunner.step_tensors:
@@ -347,7 +344,7 @@ class ModelRunner:
     def step_tensors(self, plan: StepPlan) -> StepTensors:
         """Return a plan as tensors: token ids, positions, slots and block tables. The next step overwrites them.
 
-        Raises ValueError where a table or a run is too short, or a null entry would be read.
+        Raises ValueError if a table or a run is too short, or if a null entry would be read.
         """
         return self._staging.step_tensors(plan)
 
@@ -367,9 +364,9 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _sampled_early(self, plan: StepPlan, logits: Tensor) -> SampledEarly | None:
-        """Launch the sampling behind the forward pass: while the host schedules the next step, the device is not idle.
+        """Launch sampling right after the forward pass, so that the device is busy while the host schedules.
 
-        None where `forward` or `sample` is overridden, and may change the logits; and where sampling needs the host.
+        None if `forward` or `sample` is overridden and may change the logits, or if sampling needs the host.
         """
         kind = type(self)
         if not plan.sampling:
@@ -396,22 +393,22 @@ class ModelRunner:
         return self.kv_tensors.block(block_id, layer)
 
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
-        """Copy the K and V that a group keeps in a block into another one, on the device. Raises IndexError."""
+        """Copy a group's K and V in a block to another block, on the device. Raises IndexError."""
         with self._device_made_current():
             self.kv_tensors.copy_block(group, block_id, into_block_id)
 
     def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
-        """Return copies, on the CPU, of the K and V that a group keeps in a block; see KVTensors. Raises IndexError."""
+        """Return CPU copies of a group's K and V in a block; see KVTensors. Raises IndexError."""
         return self.kv_tensors.read_block(group, block_id)
 
     def write_block(self, group: int, block_id: int, kv: Mapping[str, Tensor] | None) -> None:
-        """Write a result of read_block, bit by bit. Raises IndexError, and ValueError for KV that does not fit."""
+        """Write a result of read_block, bit for bit. Raises IndexError, and ValueError for KV that does not fit."""
         if kv is None:
-            raise ValueError(f"there is no KV to write to block {block_id}: it comes from a model without weights")
+            raise ValueError(f"no KV to write to block {block_id}: it comes from a model without weights")
         self.kv_tensors.write_block(group, block_id, kv)
 
     def release(self) -> None:
-        """Release the KV, and the weights unless another runner uses them; later calls fail. Twice is harmless."""
+        """Release the KV, and the weights unless another runner uses them. A second call has no effect."""
         with _SHARING:
             self._forward.release()
             if self._weights.leave(self) and not self._weights.are_borrowed:
@@ -421,7 +418,7 @@ class ModelRunner:
             torch.cuda.empty_cache()
 
     def _device_made_current(self) -> AbstractContextManager[object]:
-        """Make the model's GPU the current one: Triton and graphs launch on the current device."""
+        """Make the model's GPU the current device, on which Triton and graphs launch."""
         device = self.kv_tensors.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
@@ -434,7 +431,7 @@ class ModelRunner:
         size = f"{kv.num_blocks} blocks of {self.groups[0].block_size} tokens, {kv.num_bytes / 2**20:,.1f} MiB"
         if self.model.config.has_states:
             state_bytes = bytes_of_a_state(self._weights.dtype, self.model.config.states)
-            size += f" ({kv.block_bytes / 2**10:,.1f} KiB a block, {state_bytes / 2**10:,.1f} of them for a state)"
+            size += f" ({kv.block_bytes / 2**10:,.1f} KiB per block, {state_bytes / 2**10:,.1f} of them for a state)"
         windows = [spec.window for spec in self.groups if spec.window is not None]
         if not windows:
             return size
@@ -443,5 +440,5 @@ class ModelRunner:
 
 
 def _row_per_token(plan: StepPlan, logits: Tensor) -> Tensor:
-    """Return logits with a row for each of plan.rows: a fork's is that of its leader."""
+    """Return logits with a row for each of plan.rows; a fork has its leader's."""
     return logits[plan.logits_rows] if plan.forks else logits

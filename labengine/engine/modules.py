@@ -1,6 +1,6 @@
-"""Modules that hold weights: embeddings, matrices, norms. Parameters are created empty, and filled from a file.
+"""Modules that hold weights: embeddings, matrices, norms. Parameters are created empty and filled from a file.
 
-A matrix is a parameter, or it is packed: in an order that only the native kernels read, while the parameter keeps
+A matrix is either a parameter, or packed in an order that only the native kernels read. Then the parameter keeps only
 shape and dtype, on the meta device. `to` drops the packed weight.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, linear
 
 Product = Callable[[Tensor, Tensor], Tensor]
-"""[rows, in_size] and a weight [out_size, in_size] to [rows, out_size]."""
+"""Maps [rows, in_size] and a weight [out_size, in_size] to [rows, out_size]."""
 
 
 class Matrix(nn.Module):
@@ -22,17 +22,17 @@ class Matrix(nn.Module):
 
     weight: nn.Parameter
     is_gated = False
-    """True if the rows of a gate stand above those that it multiplies."""
+    """True if the upper rows are a gate that multiplies the lower ones."""
     packed: Tensor | None = None
-    """The weight as the native kernels read it; see native/library.py."""
+    """The weight in the native kernels' order; see native/library.py."""
 
     def keep_packed(self, packed: Tensor, dtype: torch.dtype) -> None:
-        """Keep only shape and dtype of the weight, beside the packed one."""
+        """Keep the packed weight, and only shape and dtype of the original."""
         self.packed = packed
         self.weight = shape_only(self.weight, dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """Move the module: without its packed weight."""
+        """Move the module, without its packed weight."""
         self.packed = None
         return nn.Module._apply(self, fn, recurse)
 
@@ -43,7 +43,7 @@ def shape_only(weight: Tensor, dtype: torch.dtype) -> nn.Parameter:
 
 
 def can_compute(module: nn.Module) -> bool:
-    """Return True unless the module's weight is not there: it is on the meta device, and no product has its own."""
+    """Return True if the module has its weight: as a parameter, or in its product's layout."""
     if isinstance(module, Linear) and module.product is not linear:
         return True
     weights = [module.weight] if isinstance(module, Linear) else module.parameters(recurse=False)
@@ -86,18 +86,18 @@ class Linear(Matrix):
         return self.product(hidden, self.weight)
 
     def multiply_by(self, product: Product) -> None:
-        """Compute with `product` from now on, which has its own layout of the weight: only the shape is kept here."""
+        """Compute with `product` from now on. It has its own layout of the weight, so only the shape is kept here."""
         self.product = product
         self.weight = shape_only(self.weight, self.weight.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """Move the module: it computes with its own weight again, and drops the product's copy."""
+        """Move the module, which then computes with its own weight again, and drop the product's copy."""
         self.product = linear
         return super()._apply(fn, recurse)
 
 
 class Stack(nn.Module):
-    """Matrices of one shape without biases, [num_matrices, sum of out_sizes, in_size]: those of a layer's experts."""
+    """The matrices of a layer's experts, of one shape and without biases: [num_matrices, sum of out_sizes, in_size]."""
 
     def __init__(self, num_matrices: int, in_size: int, *out_sizes: int) -> None:
         super().__init__()

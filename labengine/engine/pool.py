@@ -15,7 +15,7 @@ from labengine.engine.pool_size import fitting_blocks, require_memory, trial_blo
 from labengine.engine.step_limits import StepLimits
 
 STATES_HELD = 2
-"""Blocks of a state group that a running request holds, at most."""
+"""Maximum number of blocks of a state group that a running request holds."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,15 @@ class PoolPlan:
         return cls(groups, layer_groups, device, block_size, block_bytes, backend, reason, num_blocks)
 
     def for_trial(self, max_model_len: int) -> PoolPlan:
-        """Return the plan of a small pool, to measure what steps need beside it."""
+        """Return the plan of a small pool, to measure the memory that steps need beside it."""
         num_blocks = trial_blocks(self.block_size, self.block_bytes, self.device, max_model_len)
         return replace(self, num_blocks=num_blocks, reason="for a trial")
 
     def sized(self, limits: StepLimits, step_bytes: int = 0) -> PoolPlan:
         """Return the plan with a number of blocks.
 
-        On a CPU at most what max_num_seqs requests of max_model_len tokens can use. step_bytes: see fitting_blocks.
+        On a CPU it has no more blocks than max_num_seqs requests of max_model_len tokens can use. step_bytes: see
+        fitting_blocks.
         """
         if self.num_blocks is not None:
             return self

@@ -1,6 +1,6 @@
-"""What a forward pass reads and computes for one request, kept for a later comparison: logits, and K and V by position.
+"""Readings of a forward pass for one request, kept for a later comparison: logits, and K and V by position.
 
-A probe stands between an engine and its runner; nothing is kept in an engine without one.
+A probe sits between an engine and its runner; an engine without one keeps no readings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.runner import Runner
 from labengine.engine.step_tensors import first_read, slots_read
-from labengine.engine.xray import computed_anew
+from labengine.engine.xray import recomputed
 from labengine.record.snapshot import RequestState
 
 LayerContent = tuple[Tensor, Tensor]
@@ -27,7 +27,7 @@ LayerContent = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """Logits of the token at `position`, float32 [vocab_size], and the KV that its step read; None where not asked for.
+    """Logits of the token at `position`, float32 [vocab_size], and the KV that its step read; None if not requested.
 
     All tensors are copies on the CPU.
     """
@@ -38,10 +38,10 @@ class Reading:
 
 
 class Probe:
-    """A runner that forwards every call to another one, and keeps readings of one request.
+    """A runner that forwards every call to another runner, and keeps readings of one request.
 
-    model_runner: owns the KV. kv_at: the position of the sampled token whose step's KV is kept too. readings: are added
-    here, by position.
+    model_runner: owns the KV. kv_at: position of the sampled token whose step's KV is kept too. readings: filled here,
+    by position.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Probe:
 def content(
     kv: KVTensors, groups: Sequence[GroupSpec], tables: Sequence[Sequence[int]], end: int
 ) -> tuple[LayerContent, ...]:
-    """Return, per layer, K and V of what the token at position end - 1 reads, through block tables."""
+    """Return, per layer, the K and V that the token at position end - 1 reads through block tables."""
     slots = [
         slots_read(spec, table, first_read(end - 1, spec.window), end)
         for spec, table in zip(groups, tables, strict=True)
@@ -98,10 +98,11 @@ def _layer_content(kv: KVTensors, layer: int, slots: Tensor) -> LayerContent:
 
 @dataclass(frozen=True, slots=True)
 class LayerDifference:
-    """How far K and V of two readings differ in one layer.
+    """The difference between K and V of two readings in one layer.
 
-    key, value: the largest absolute difference of two numbers. relative: the largest distance of two vectors, K or V of
-    one position, by the median length of such vectors. position: where that is. NaN counts as infinitely far.
+    key, value: the largest absolute difference of two numbers. relative: the largest distance between two vectors (K or
+    V of one position), divided by the median length of such vectors. position: of that largest distance. NaN counts as
+    infinitely far.
     """
 
     key: float
@@ -123,7 +124,7 @@ def _difference(one: LayerContent, other: LayerContent, end: int) -> LayerDiffer
 
 
 def _relative(one: Tensor, other: Tensor) -> Tensor:
-    """Return the distance of the vectors at each position by the median length of vectors: float32 [num_read]."""
+    """Return each position's distance between the vectors, divided by their median length: float32 [num_read]."""
     length = torch.maximum(one.norm(dim=1).median(), other.norm(dim=1).median())
     distance = (one - other).norm(dim=1) / length.clamp(min=torch.finfo(torch.float32).tiny)
     return torch.nan_to_num(distance, nan=torch.inf)
@@ -135,7 +136,7 @@ def largest_difference(one: Tensor, other: Tensor) -> float:
 
 
 def relative_distance(one: Tensor, other: Tensor) -> float:
-    """Return the distance of two tokens' logits by their spread around the mean: 0 for equal ones, above 1 for others.
+    """Return the distance between two tokens' logits, divided by their spread: 0 for equal, above 1 for unrelated ones.
 
     NaN counts as infinity.
     """
@@ -145,7 +146,7 @@ def relative_distance(one: Tensor, other: Tensor) -> float:
 
 
 def margin_of(logits: Tensor) -> float:
-    """Return how far the second highest logit is below the highest; 0 for an exact tie."""
+    """Return the difference between the highest and the second highest logit; 0 for an exact tie."""
     first, second = logits.topk(2).values.tolist()
     return float(first - second)
 
@@ -154,6 +155,6 @@ def margin_of(logits: Tensor) -> float:
 
 
 def content_alone(runner: ModelRunner, request: RequestState, end: int) -> tuple[LayerContent, ...]:
-    """Return what `content` returns for the request computed alone, in a pool of its own, by plain torch."""
-    kv, anew = computed_anew(runner, request, end)
-    return content(kv, runner.groups, anew.block_tables, end)
+    """Return the result of `content` for the request computed alone, in a separate pool, by plain torch."""
+    kv, moved = recomputed(runner, request, end)
+    return content(kv, runner.groups, moved.block_tables, end)

@@ -1,4 +1,4 @@
-"""Random numbers without state: each depends on a seed and a position only."""
+"""Random numbers without state: each depends only on a seed and a position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MASK = 2**64 - 1
 
 
 def mixed_seeds(seeds: Sequence[int]) -> NDArray[np.uint64]:
-    """Return what `uniforms` needs of these seeds."""
+    """Mix the seeds for `uniforms`."""
     return _mixed(np.array([seed & _MASK for seed in seeds], np.uint64))
 
 

@@ -1,4 +1,4 @@
-"""A model in place of another one: its requests sample the tokens that were recorded, so that no weights are needed."""
+"""A replacement for another model: its requests sample recorded tokens, so no weights are needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RecordedRequest:
     num_prompt_tokens: int
 
     def token(self, position: int) -> int:
-        """Return the token at a position; past the recorded ones, the answer is made up by repeating it."""
+        """Return the token at a position; after the last recorded token, the answer repeats."""
         if position < len(self.token_ids):
             return self.token_ids[position]
         answer = self.token_ids[self.num_prompt_tokens :] or self.token_ids[-1:]
@@ -27,7 +27,7 @@ class RecordedRequest:
 
 
 class RecordedRunner(SimulatedRunner):
-    """Computes nothing, and samples what was recorded. recorded: the request that an id stands for."""
+    """Computes nothing, and samples recorded tokens. recorded: returns the recorded request for an id."""
 
     def __init__(self, recorded: Callable[[int], RecordedRequest]) -> None:
         super().__init__()
@@ -39,10 +39,10 @@ class RecordedRunner(SimulatedRunner):
 
 
 class RecordedModel(SimulatedModel):
-    """A simulated model with the words, the groups and the ends of text of another one, and its recorded tokens."""
+    """A simulated model with another model's vocabulary, groups, eos tokens and recorded tokens."""
 
     def __init__(self, model: LoadedModel, config: EngineConfig, recorded: Callable[[int], RecordedRequest]) -> None:
-        """config: pool and limits; its first group's block size is that of all the model's groups."""
+        """config: pool and limits; its first group's block size holds for all the model's groups."""
         size = config.groups[0].block_size
         groups = tuple(replace(group, block_size=size) for group in model.config.groups)
         super().__init__(replace(config, groups=groups, eos_token_ids=model.config.eos_token_ids), model.max_model_len)
@@ -51,7 +51,7 @@ class RecordedModel(SimulatedModel):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The other model's."""
+        """The other model's tokenizer."""
         return self._of.tokenizer
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> RecordedModel:
@@ -60,4 +60,4 @@ class RecordedModel(SimulatedModel):
 
     def describe(self) -> dict[str, str]:
         """Return one line."""
-        return {"model": f"{self._of.name}, by its recorded tokens: no weights, the real scheduler and core"}
+        return {"model": f"{self._of.name}, replayed from recorded tokens: no weights, the real scheduler and core"}

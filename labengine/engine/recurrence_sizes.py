@@ -1,4 +1,4 @@
-"""Sizes of the layers that carry a state from token to token, and the shapes of a request's state in each."""
+"""Sizes of the layers that carry a state from token to token, and the shapes of a request's states."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One tensor of a layer's state. is_float32: kept in float32 whatever the model's dtype, because it is a sum."""
+    """One tensor of a layer's state. is_float32: kept in float32 with any dtype of the model, because it is a sum."""
 
     name: str
     shape: tuple[int, ...]
     is_float32: bool = False
 
     def dtype(self, of_model: torch.dtype) -> torch.dtype:
-        """Return the dtype that the tensor is kept in."""
+        """Return the tensor's dtype."""
         return torch.float32 if self.is_float32 else of_model
 
     def num_bytes(self, of_model: torch.dtype) -> int:

@@ -1,7 +1,7 @@
 """Recurrences over the tokens of n chunks of t tokens each, from the states before the chunks to those after them.
 
-Both scans go through a chunk in pieces. Inside a piece, what each token adds to the outputs of those behind it is a
-product of matrices; from piece to piece the state is carried:
+Both scans go through a chunk in pieces. Inside a piece, a product of matrices gives each token's contribution to the
+outputs of later tokens; the state is carried from piece to piece:
 
     decay[i]      product of the decays of tokens 0 to i of the piece
     decay[i, j]   product of the decays of tokens j + 1 to i, 0 for j > i
@@ -20,7 +20,7 @@ def convolution(inputs: Tensor, state: Tensor, weight: Tensor, bias: Tensor | No
     """Return the causal convolution of each channel, [n, t, channels], and its last inputs.
 
     inputs: [n, t, channels]. state: the inputs before them, [n, kernel - 1, channels]. weight: [channels, 1, kernel].
-    Products and sums are float32. (A sum of shifted rows: torch's conv1d is slow for single tokens, and with bfloat16.)
+    Products and sums are float32. Shifted rows are added, as torch's conv1d is slow for single tokens and bfloat16.
     """
     row, num_tokens = torch.cat((state, inputs), dim=1), inputs.shape[1]
     out = torch.zeros_like(inputs, dtype=torch.float32) if bias is None else bias.float()
@@ -32,7 +32,7 @@ def convolution(inputs: Tensor, state: Tensor, weight: Tensor, bias: Tensor | No
 def mamba2_scan(
     inputs: Tensor, log_decays: Tensor, keys: Tensor, queries: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs [n, t, heads, head_dim] and the state behind them, both float32.
+    """Return the outputs [n, t, heads, head_dim] and the state after them, both float32.
 
     For each head and token: state = decay * state + input key^T; output = state query.
     inputs: [n, t, heads, head_dim], times their step sizes. log_decays: [n, t, heads], at most 0. keys, queries (B and
@@ -51,7 +51,7 @@ def mamba2_scan(
 def delta_scan(
     queries: Tensor, keys: Tensor, values: Tensor, log_decays: Tensor, rates: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs [n, t, heads, value_dim] and the state behind them, both float32.
+    """Return the outputs [n, t, heads, value_dim] and the state after them, both float32.
 
     For each head and token: state = decay * state; state += key (rate * (value - state^T key))^T;
     output = state^T query.
@@ -62,7 +62,7 @@ def delta_scan(
     outs = []
     for query, key, value, logs, rate in _pieces(queries, keys, values, log_decays, rates.unsqueeze(-1)):
         decay, pairs, rest = _decays(logs)
-        # What a token writes depends on what those before it in the piece have written: a triangular system.
+        # A token's update depends on the updates of earlier tokens in the piece: a triangular system.
         system = (key * rate) @ key.mT * pairs
         written = torch.linalg.solve_triangular(
             system, rate * (value - (key * decay) @ state), upper=False, unitriangular=True

@@ -2,7 +2,7 @@
 
 A workload is {num_blocks, block_size, groups?, retention_interval?, ops: [{op: add|lookup|allocate|append|free|preempt|
 reset|evict|step, req?, ...}]}; see docs/contract.md. All operations are checked before the first is executed.
-The scheduler plays no part.
+The scheduler is not involved.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "evict": ({"blocks"}, set()),
     "step": (set(), set()),
 }
-"""Per operation: the fields it must have, and those it may have."""
+"""Required and optional fields of each operation."""
 
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
     **dict.fromkeys(("req", "salt"), checked_text),
@@ -52,7 +52,7 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     **dict.fromkeys(("lookup", "delay_cache"), checked_bool),
     "tokens": lambda _, tokens: checked_token_ids(tokens),
 }
-"""Per field what its value must be; None stands for a field that is left out."""
+"""The check of each field's value; None stands for an omitted field."""
 
 _WORKLOAD_FIELDS = {"num_blocks", "block_size", "ops"}
 _MORE_WORKLOAD_FIELDS = {"groups", "retention_interval", "enable_caching", "eagle", "max_model_len", "seed", "kind"}
@@ -71,7 +71,7 @@ def checked_operations(workload: Any) -> list[Operation]:
 
 
 def _check(what: str, op: Any, known: set[str], num_blocks: int) -> None:
-    """Raise ConfigError for a wrong operation; note the requests that are there after it."""
+    """Raise ConfigError for a wrong operation; update the known requests."""
     kind = op.get("op") if isinstance(op, Mapping) else None
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise ConfigError(f"{what} is {op!r}; an operation has an 'op', one of {', '.join(_FIELDS)}")
@@ -90,7 +90,7 @@ def _check_request(what: str, kind: str, op: Operation, known: set[str]) -> None
     name = op["req"]
     if (kind == "add") == (name in known):
         names = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"{what}: add takes a new request, others a known one: got {name!r}; there: {names}")
+        raise ConfigError(f"{what}: add needs a new request, others a known one; got {name!r}; known: {names}")
     if kind == "add" and not op["tokens"]:
         raise ConfigError(f"{what}: tokens is empty: a request needs at least one token")
     known ^= {name} if kind in ("add", "free") else set()
@@ -99,21 +99,21 @@ def _check_request(what: str, kind: str, op: Operation, known: set[str]) -> None
 Row = dict[str, Any]  # for a JSON file
 
 _MANY_TOKENS = 1_000_000
-"""No step limits an operation: a window group may need as much room as the whole prompt."""
+"""Unlimited, as operations have no steps: a window group may need as much room as the whole prompt."""
 
 
 def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm") -> Row:
     """Run every operation; return {"engine", "results": one row per operation, each with the state after it}.
 
-    Raises ConfigError unless the edition allocates chunk by chunk, and for EAGLE or look-ahead slots with another
-    edition than vllm.
+    Raises ConfigError unless the edition allocates chunk by chunk, and for EAGLE or look-ahead slots with an edition
+    other than vllm.
     """
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
     if parts.scheduler.reserves_whole_prompts:
-        raise ConfigError(f"edition {parts.name} allocates whole prompts; replay needs one that goes chunk by chunk")
+        raise ConfigError(f"edition {parts.name} allocates whole prompts; replay needs one that allocates by chunk")
     operations = checked_operations(workload)
     if eagle_groups(workload) and not workload.get("eagle"):
-        raise ConfigError('groups are marked for EAGLE, and the workload is without it: add "eagle": true')
+        raise ConfigError('groups are marked for EAGLE, but the workload does not enable it: add "eagle": true')
     looks_ahead = workload.get("eagle") or any(op.get("lookahead") for op in operations)
     if looks_ahead and not parts.kv_cache_manager.keeps_lookahead:
         raise ConfigError(f"eagle, lookahead: edition {parts.name} keeps no slots for drafts in its pool; use vllm")
@@ -207,7 +207,7 @@ class Replay:
             return {"ok": False, "new_blocks": None}
         request.is_loading = False
         request.num_computed_tokens = end
-        self.manager.take_copies()  # made at once: nothing is computed here
+        self.manager.take_copies()  # copied at once, as nothing is computed here
         return {"ok": True, "new_blocks": self._new_blocks(request, hit, end - num_new, before)}
 
     def _new_blocks(self, request: Request, hit: Hit | None, num_computed: int, before: list[int]) -> list[list[int]]:
@@ -242,7 +242,7 @@ class Replay:
     # -- the state -----------------------------------------------------------------------------------------------------
 
     def state(self) -> Row:
-        """Return tables, counts, queue and map; block hashes as labels that do not depend on the hash function."""
+        """Return tables, counts, queue and map; block hashes as labels that are independent of the hash function."""
         pool = self.manager.pool
         return {
             "tables": {name: [list(table) for table in r.block_tables] for name, r in self.requests.items()},

@@ -1,4 +1,4 @@
-"""New requests: what an engine refuses to run, and the seed, keys and images that the others get."""
+"""New requests: refuse those that can never run; give the others their seed, keys and images."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ plays(__name__, Role.ENGINE)
 
 
 class RequestMaker:
-    """Makes requests that its engine could run; none is queued yet."""
+    """Makes requests that its engine can run, without queueing them."""
 
     def __init__(self, config: EngineConfig, scheduler: Scheduler) -> None:
         self._config = config
         self._scheduler = scheduler
 
     def request(self, request_id: int, prompt: list[int], options: RequestOptions) -> Request:
-        """Return a request for a prompt. Raises ConfigError for one that can never run.
+        """Return a request for a prompt. Raises ConfigError if it can never run.
 
         prompt: checked token ids, which the request keeps and appends to.
         """
@@ -35,28 +35,28 @@ class RequestMaker:
         return request
 
     def branch(self, request_id: int, parent: Request, seed: int | None = None, token_id: int | None = None) -> Request:
-        """Return a request that goes on where its parent stands.
+        """Return a request that continues from its parent's current position.
 
-        seed: None for one of its own. token_id: in place of the newest token, which has no KV yet.
-        Raises ConfigError for a parent that has finished, or that is to lose a prompt's token; for a token that ends
-        the branch; and where there are no forks.
+        seed: None for a new one. token_id: replaces the newest token, which has no KV yet.
+        Raises ConfigError for a finished parent, for a replacement of a prompt's token, for a token that ends the
+        branch, and for an edition without forks.
         """
         self._scheduler.refuse_forks()
         name = request_name(parent.request_id)
         if parent.sampling.beams > 1:
-            raise ConfigError(f"{name} is a beam: its search decides where it goes on")
+            raise ConfigError(f"{name} is a beam, and only its search can continue it")
         if parent.status is RequestStatus.FINISHED:
-            raise ConfigError(f"{name} has finished, and holds no blocks: add its tokens as a prompt")
+            raise ConfigError(f"{name} has finished and holds no blocks: add its tokens as a prompt instead")
         token_ids = list(parent.token_ids)
         if token_id is not None:
             if not parent.num_generated_tokens:
-                raise ConfigError(f"{name} has sampled no token yet that another could replace")
+                raise ConfigError(f"{name} has not sampled a token yet, so there is none to replace")
             token_ids[-1] = token_id
         options = replace(RequestOptions.of(parent), sampling=replace(parent.sampling, seed=seed))
         request = self._made(request_id, token_ids, options)
         request.num_prompt_tokens = parent.num_prompt_tokens
         if parent.num_generated_tokens and self._scheduler.finish_reason(request) is not None:
-            raise ConfigError(f"token {token_id} ends a text: the branch would have nothing to generate")
+            raise ConfigError(f"token {token_id} ends the text: the branch would have nothing to generate")
         return request
 
     def _made(self, request_id: int, token_ids: list[int], options: RequestOptions) -> Request:

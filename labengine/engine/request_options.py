@@ -1,4 +1,4 @@
-"""The record of what a request is asked for with: from `Lab.add` to the engine, and in the inputs that repeat it."""
+"""The options of a request, passed from `Lab.add` to the engine and kept in the inputs that repeat it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _SALT = "cache_salt"
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """All that a request is asked for with besides its prompt. Raises ConfigError for a priority that is none."""
+    """All options of a request besides its prompt. Raises ConfigError for an invalid priority."""
 
     sampling: SamplingParams
     extra_keys: ExtraKeys = ()
-    """Requests share blocks only under equal keys, of which a cache salt is the last; see `salted`."""
+    """Requests share blocks only under equal keys; a cache salt is the last key, see `salted`."""
     priority: int = 0
-    """-MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent, where the waiting queue takes notice of it."""
+    """-MAX_PRIORITY to MAX_PRIORITY; smaller is more urgent, if the waiting queue uses priorities."""
     images: tuple[Image, ...] = ()
-    """In order, inside the prompt."""
+    """Images inside the prompt, in order."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "priority", checked_int("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY))
 
     @classmethod
     def of(cls, request: Request) -> RequestOptions:
-        """Return the options that a request has."""
+        """Return a request's options."""
         return cls(request.sampling, request.extra_keys, request.priority, request.images)
 
     @property
@@ -37,12 +37,12 @@ class RequestOptions:
 
     @property
     def other_keys(self) -> dict[str, str]:
-        """The keys but for the cache salt: KV depends on them."""
+        """The keys without the cache salt; KV depends on them."""
         return {domain: value for domain, value in self.extra_keys if domain != _SALT}
 
 
 def salted(extra_keys: ExtraKeys, cache_salt: str | None) -> ExtraKeys:
-    """Return the keys and the salt, unless that is None or empty. Raises ConfigError for a salt that is no text."""
+    """Return the keys with the salt, if it is not None or empty. Raises ConfigError for a salt that is not a text."""
     salt = None if cache_salt is None else checked_text(_SALT, cache_salt)
     return (*extra_keys, (_SALT, salt)) if salt else extra_keys
 

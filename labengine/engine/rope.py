@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """A model's rope: its base, and how it is scaled to a longer context than it was trained on."""
+    """A model's rope: its base, and its scaling to a longer context than in training."""
 
     theta: float
     rope_type: str = "default"
@@ -29,17 +29,17 @@ class RopeSpec:
     is_long: bool = False
     """True if the long factors are used."""
     magnitude: float = 1.0
-    """Factor of what is rotated."""
+    """Factor of the rotated dimensions."""
 
     def for_length(self, max_model_len: int) -> RopeSpec:
         """Return the rope for requests of at most max_model_len positions.
 
-        One set of factors serves all of them, as in vLLM 0.32: keys in the cache were rotated by it.
+        One set of factors serves all requests, as in vLLM 0.32, because cached keys were rotated by it.
         """
         return replace(self, is_long=max_model_len > self.original_max_len) if self.long_factors else self
 
     def rotated_dims(self, head_dim: int) -> int:
-        """Return how many dimensions of a head are rotated."""
+        """Return the number of rotated dimensions of a head."""
         return int(head_dim * self.share)
 
     def inverse_frequencies(self, head_dim: int) -> Tensor:
@@ -56,9 +56,9 @@ class RopeSpec:
         return frequencies
 
     def _scale_slow_waves(self, frequencies: Tensor) -> Tensor:
-        """Scale slow waves as Llama 3.1 does.
+        """Scale slow waves like Llama 3.1.
 
-        Fast ones stay, the slowest are divided by `factor`, others are blended.
+        Fast ones do not change, the slowest are divided by `factor`, and those in between are blended.
         """
         num_waves = self.original_max_len * frequencies / (2 * math.pi)
         keep = (num_waves - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
@@ -66,7 +66,7 @@ class RopeSpec:
 
 
 NO_ROPE = RopeSpec(1.0, share=0.0)
-"""Nothing is rotated: position is known from the layers with a state (Granite 4)."""
+"""No rotation: the layers with a state provide the position (Granite 4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Rotation:
     def rotate(self, heads: Tensor) -> Tensor:
         """Rotate queries or keys [num_tokens, num_heads, head_dim]; dimension i pairs with i + rotated dimensions / 2.
 
-        The dimensions behind the rotated ones stay.
+        The dimensions after the rotated ones do not change.
         """
         size = self.cos.shape[-1]
         if not size:

@@ -1,4 +1,4 @@
-"""The class that runs a real model: ModelRunner, or a user's subclass that was checked."""
+"""The class that runs a real model: ModelRunner, or a user's subclass after checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labengine.engine.model_runner import ModelRunner
 def choose_runner(requested: object) -> type[ModelRunner]:
     """Return the requested class; ModelRunner for None.
 
-    Raises ConfigError for another class, and for an override that would never be called or could not be.
+    Raises ConfigError for an unrelated class, and for an override that would never or could not be called.
     """
     if requested is None:
         return ModelRunner

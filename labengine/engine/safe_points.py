@@ -1,7 +1,7 @@
 """Safe points: instructions at which an exception may be raised in code that did not ask for it, as in an endless step.
 
 An exception between a change of the core and its journal entry would leave it half done. So it is raised where a part
-could have raised by itself: at the start of a function of the core, or in foreign code (a part, a listener, a
+could itself have raised one: at the start of a function of the core, or in foreign code (a part, a listener, a
 connector). It is not raised in code that follows the engine's events (checks, timeline, figures), in a rollback, or
 while a lock changes its owner. After two seconds only the locks count (Care.OF_LOCKS): it is raised at any instruction
 of the core or of foreign code, and the lab may then need reset() or rewind().
@@ -24,18 +24,18 @@ _STDLIB = sysconfig.get_paths()["stdlib"]
 
 
 class Care(IntEnum):
-    """State that an exception from outside must not leave half changed, at least."""
+    """The minimum of state that an exception from outside must not leave half changed."""
 
     OF_LOCKS = 1
-    """Locks only: after so long a wait a broken lab is better than one that hangs."""
+    """Locks only: after such a long wait a broken lab is better than one that hangs."""
     OF_THE_CORE = 2
-    """The core: a call in a part's own code may be interrupted."""
+    """The core: calls in a part's code may be interrupted."""
     OF_PARTS = 3
-    """Parts too: only between two rounds of their loops, and at the start of a function."""
+    """Parts too: interrupt them only between two rounds of their loops, or at the start of a function."""
 
 
 def is_safe_point(frame: FrameType | None, care: Care) -> bool:
-    """Return True if an exception may be raised at the instruction at which a thread was interrupted."""
+    """Return True if an exception may be raised at the instruction where a thread was interrupted."""
     if frame is None:
         return False
     if is_ours(frame):
@@ -58,7 +58,7 @@ def _instruction(frame: FrameType) -> tuple[str, int]:
 
 
 def _is_called_by_users(frame: FrameType | None) -> bool:
-    """Return False for the standard library's functions called by labengine's, such as those around a generator."""
+    """Return False for functions of the standard library called by labengine's, such as those around a generator."""
     while frame is not None and _is_stdlib(frame):
         frame = frame.f_back
     return frame is not None and not is_ours(frame)
@@ -81,7 +81,7 @@ def _may_unwind(frame: FrameType | None) -> bool:
 
 
 def is_in_step(frame: FrameType | None) -> bool:
-    """Return True inside an engine's step, its forward pass excepted."""
+    """Return True inside an engine's step, except in its forward pass."""
     while frame is not None:
         if code_roles.is_in_step(frame):
             return True
@@ -100,7 +100,7 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def is_users(frame: FrameType) -> bool:
-    """Return True in a scenario, and in code that is not ours, the standard library's or installed beside it."""
+    """Return True in a scenario, and in code that is neither ours, nor in the standard library, nor installed."""
     return role_of(frame) is Role.USERS or _owner(frame.f_code.co_filename)[0] == "users"
 
 

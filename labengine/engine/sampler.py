@@ -1,7 +1,7 @@
 """Sampling without state: a token depends only on the request's seed, its position and the logits.
 
-So a step that was rolled back and a request that was preempted draw the same tokens again, in any batch. Everything is
-computed on the logits' device, for all rows at once, and the tokens are copied back in one transfer.
+So a rolled-back step or a preempted request draws the same tokens again, in any batch. Everything is computed on the
+logits' device, for all rows at once, and the tokens are copied back in one transfer.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from labengine.engine.device import sent
 from labengine.engine.splitmix import uniform
 
 MAX_CELLS = {"cpu": 2**17, "cuda": 2**24}
-"""Logits per batch of drawn rows: as doubles they fit into a CPU's cache, or take 128 MiB of a GPU."""
+"""Number of logits per batch of drawn rows: as doubles they fit into a CPU's cache, or take 128 MiB of a GPU."""
 
 
 def sample(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor | None = None) -> list[int]:
     """Return one token id per row of `logits`, [len(requests), vocab_size]. Raises FloatingPointError for NaN or
     infinity.
 
-    argmax: a result of greedy_on_device for these logits, if there is one.
+    argmax: a result of greedy_on_device for these logits, if known.
     """
     return read(sample_on_device(logits, requests, argmax), requests, logits) if requests else []
 
@@ -42,7 +42,7 @@ def sample_on_device(
 ) -> Tensor:
     """Return the tokens, and under them whether their logits are finite: int [2, rows] on the device.
 
-    The host does not wait, unless asks_the_host says so. batch: that of these requests, if there is one.
+    The host does not wait unless asks_the_host is true. batch: these requests' BatchSampling, if known.
     """
     batch = batch or BatchSampling(requests, logits.shape[1])
     cut, uncut = batch.cut, batch.uncut
@@ -65,7 +65,7 @@ def sample_on_device(
 
 
 def uses_kernels(logits: Tensor) -> bool:
-    """Return True where Triton's kernels take the argmax, and draw; all but rows with a very large top-k."""
+    """Return True if Triton kernels compute the argmax and draw all rows but those with a very large top-k."""
     is_suitable = logits.is_cuda and logits.dtype == torch.float32 and logits.stride(1) == 1
     return is_suitable and triton_sampler.refusal(logits.device) is None
 
@@ -76,7 +76,7 @@ def asks_the_host(batch: BatchSampling, logits: Tensor) -> bool:
 
 
 def sampling_line(device: torch.device) -> str:
-    """Return how tokens are sampled on a GPU, with the reason. The first call on a device tries the kernels."""
+    """Return a line on how tokens are sampled on a GPU, and why. The first call on a device tries the kernels."""
     refusal = triton_sampler.refusal(device)
     return "triton (our own kernels)" if refusal is None else f"torch (op by op; not triton: {refusal})"
 
@@ -94,7 +94,7 @@ def _are_finite(logits: Tensor) -> Tensor:
 def read(sampled: Tensor, requests: Sequence[ScheduledRequest], logits: Tensor) -> list[int]:
     """Wait for a result of sample_on_device for these logits. Raises FloatingPointError for NaN or infinity.
 
-    Rows for which top-p needs more tokens than the kernels have put in order are drawn here.
+    Rows for which top-p needs more tokens than the kernels have sorted are drawn here.
     """
     tokens, is_finite = sampled.tolist()
     broken = [str(request.request_id) for request, finite in zip(requests, is_finite, strict=True) if not finite]
@@ -131,7 +131,7 @@ def draw(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Tensor:
 
 
 def pick(weights: Tensor, targets: Tensor) -> Tensor:
-    """Return the index under targets * sum, weights laid end to end: int64 [rows].
+    """Return the index found at targets * sum when the weights are laid end to end: int64 [rows].
 
     weights: [rows, n]. targets: [rows, 1].
     """
@@ -143,7 +143,7 @@ def pick(weights: Tensor, targets: Tensor) -> Tensor:
 
 
 def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """Return the ids [rows, n] left by top-k and top-p, the likeliest first, and their weights; 0 for ids cut off.
+    """Return the ids [rows, n] left by top-k and top-p, likeliest first, and their weights; 0 for ids cut off.
 
     shifted: float32 [rows, vocab_size], logits whose largest is 0. temperatures: [rows, 1].
     """
@@ -165,7 +165,7 @@ def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[Samplin
 
 
 def likeliest_tokens(logits: Tensor, num_tokens: int) -> list[Likeliest]:
-    """Return each row's num_tokens likeliest tokens (all, of a smaller vocabulary) with their log-probabilities."""
+    """Return each row's num_tokens likeliest tokens (at most the vocabulary) with their log-probabilities."""
     log_probabilities = logits.float().log_softmax(dim=-1)
     ids = _in_order(log_probabilities, min(num_tokens, logits.shape[1]))
     values = log_probabilities.gather(1, ids)
@@ -178,9 +178,9 @@ def _weights(shifted: Tensor, temperatures: Tensor) -> Tensor:
 
 
 def _num_needed(weights: Tensor, totals: Tensor, top_k: Tensor, top_p: Tensor) -> int:
-    """Return how many of the likeliest tokens a row may need, if not all rows have a top-k: the host waits for it.
+    """Return how many of the likeliest tokens a row may need. The host waits for the result.
 
-    Tokens below a threshold add up to less than 1 - p, so that no row needs them to reach p.
+    Tokens below a threshold add up to less than 1 - p, so no row needs them to reach p.
     """
     vocab_size = weights.shape[1]
     reach_p = (weights >= (1 - top_p) / vocab_size * totals).sum(dim=-1, keepdim=True)
@@ -190,7 +190,7 @@ def _num_needed(weights: Tensor, totals: Tensor, top_k: Tensor, top_p: Tensor) -
 def _in_order(values: Tensor, n: int) -> Tensor:
     """Return the indices of each row's n largest float32 values, int64 [rows, n]; of equals, the lower index first.
 
-    Integers of value and index are sorted: no two are equal, so that the order does not depend on the device.
+    The sorted integers combine value and index; no two are equal, so the order does not depend on the device.
     """
     keys = (values + 0.0).view(torch.int32).long()  # + 0.0: minus zero equals zero
     keys ^= (keys >> 63) & 0x7FFFFFFF  # as integers, negative floats are in reverse order

@@ -1,12 +1,12 @@
-"""Top-k and top-p in Triton, on a GPU: of a row's logits only the likeliest, its candidates, are put in order.
+"""Top-k and top-p in Triton, on a GPU: only a row's likeliest tokens, its candidates, are sorted.
 
     collect_kernel   one program per row: finds how far below the largest logit the candidates reach, and lists them
     cut_kernel       one program per row: sorts them, cuts them by top-k and top-p, and selects the one at the number
 
-A distance below the largest logit is at least 0, so that its bits, as an integer, are in its order. For a top-k up to
-the number of chunks the reach is the k-th largest of the chunks' maxima, and chunks below it are not read. Any other is
-searched for by histograms of these bits: the exponent, then 8 bits at a time, until few enough tokens are within it. Of
-tokens as far away as the last candidate, the lower ids are taken: candidates are the first tokens of the row's order.
+A distance below the largest logit is at least 0, so its bits, read as an integer, have the same order. For a top-k up
+to the number of chunks the reach is the k-th largest of the chunks' maxima, and chunks below it are not read. Any other
+reach is found by histograms of these bits: the exponent, then 8 bits at a time, until few enough tokens are within it.
+Among tokens as far away as the last candidate, the lower ids are taken, so candidates are the first tokens of the row.
 """
 # Kernels are Python in form only: their arguments are pointers and constants of the compiler.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -19,26 +19,26 @@ import triton.language as tl
 from labengine.engine.sampler_kernels import _first_above
 
 DIGITS = tl.constexpr(256)
-"""Values of the 8 bits that one histogram counts."""
+"""Number of values of the 8 bits that one histogram counts."""
 BINS = tl.constexpr(512)
-"""Bins of a histogram: the last is for tokens out of range. As many as threads, or more."""
+"""Number of a histogram's bins, at least the number of threads; the last bin is for tokens out of range."""
 NO_TOKEN = tl.constexpr(0x7FFFFFFFFFFFFFFF)
-"""In order behind every candidate."""
+"""Sorts after every candidate."""
 
 
 @triton.jit
 def _distances(logits, row_stride, row, token, size, largest):
-    """Return the bits of each token's distance below the largest logit, int32; the largest integer behind the end."""
+    """Return the bits of each token's distance below the largest logit, int32; the largest integer after the end."""
     logit = tl.load(logits + row * row_stride + token, mask=token < size, other=float("-inf"))
     return tl.where(token < size, (largest - logit).to(tl.int32, bitcast=True), 0x7FFFFFFF)
 
 
 @triton.jit
 def _reach(logits, row_stride, row, size, largest, wanted, BLOCK: tl.constexpr, ROOM: tl.constexpr):
-    """Return (within, tied, num_within): candidates are all distances up to `within`, and then some of `tied`.
+    """Return (within, tied, num_within): candidates are all tokens at distances up to `within`, then some at `tied`.
 
-    They are at least `wanted` tokens. tied: -1, or a distance of which there are too many: so many that with them there
-    would be more than ROOM.
+    There are at least `wanted` candidates. tied: -1, or a distance with so many tokens that including all of them would
+    exceed ROOM.
     """
     index = tl.arange(0, BINS)
     begin, before, shift = 0, 0, 23
@@ -89,9 +89,9 @@ def _list(
     CHUNK: tl.constexpr,
     ROOM: tl.constexpr,
 ):
-    """List the tokens of distances up to `within`, and behind these num_within the ones at `tied`; return how many.
+    """List the num_within tokens at distances up to `within`, then those at `tied`; return how many there are.
 
-    Those beyond ROOM are counted, and not stored. A block is not read if all of its chunks' maxima are too far away.
+    Tokens beyond ROOM are counted, but not stored. A block is not read if all of its chunks' maxima are too far away.
     """
     num_listed, num_ties = 0, 0
     for start in range(0, size, BLOCK):
@@ -128,10 +128,10 @@ def collect_kernel(
     PADDED: tl.constexpr,
     ROOM: tl.constexpr,
 ):
-    """List one cut row's candidates, in order of ids: distance and id, as int64 [rows, ROOM]; write how many there are.
+    """List one cut row's candidates in order of ids, as int64 [rows, ROOM] of distance and id; write their number.
 
-    They are at least the row's top-k, or half of ROOM where it has none. Rows that are not cut, or broken: nothing.
-    draws: see sampler_kernels.choose_kernel. counts: int32 [rows].
+    There are at least top-k of them, or half of ROOM without a top-k. Nothing is done for rows that are broken or not
+    cut. draws: see sampler_kernels.choose_kernel. counts: int32 [rows].
     """
     row = tl.program_id(0).to(tl.int64)
     top_k = tl.load(draws + 2 * num_rows + row).to(tl.int32)
@@ -140,7 +140,7 @@ def collect_kernel(
     largest = tl.max(maximum, 0)
     if (top_k > 0) & (tl.abs(largest) < float("inf")):
         wanted = tl.minimum(tl.where(top_k <= ROOM, top_k, ROOM // 2), size)
-        # top_k chunks have a token that is no farther away: without a histogram it is known that there are enough.
+        # top_k chunks have a token at most this far away, so there are enough; no histogram is needed.
         within = (largest - _nth_largest(maximum, chunk, top_k)).to(tl.int32, bitcast=True)
         tied, num_within, count = -1, 0, ROOM + 1
         attempt = (top_k > num_chunks).to(tl.int32)
@@ -168,9 +168,9 @@ def cut_kernel(
     PADDED: tl.constexpr,
     ROOM: tl.constexpr,
 ):
-    """Write one cut row's token over what choose_kernel wrote; 2 under it if top-p reaches beyond the candidates.
+    """Overwrite choose_kernel's token of one cut row; write 2 under it if top-p reaches beyond the candidates.
 
-    sums: of the weights by chunk, float32, for rows without top-k. The candidates' own weights are float64.
+    sums: float32 sums of the weights by chunk, for rows without top-k. The candidates' weights are float64.
     """
     row = tl.program_id(0).to(tl.int64)
     top_k = tl.load(draws + 2 * num_rows + row).to(tl.int32)

@@ -1,13 +1,13 @@
-"""The sampler in Triton, on a GPU: each row of logits is cut into chunks, so that a single row has work for many SMs.
+"""The sampler in Triton, on a GPU: each row of logits is cut into chunks, so a single row has work for many SMs.
 
     survey_kernel   one program per row and chunk: the chunk's largest logit and its place
     weigh_kernel    one program per row and chunk of a drawn row: the sum of its tokens' weights
     choose_kernel   one program per row: the largest logit's token, or the chunk under the number and its token there
 
-Rows with top-k or top-p have two more, in sampler_cut_kernels.py.
+Rows with top-k or top-p need two more kernels, in sampler_cut_kernels.py.
 
-Logits are read once for a greedy row, and twice and one chunk for a drawn one. Weights are sampler.py's, relative to
-the row's largest logit, but in float32, as are the sums of chunks: many cards have a 64th of their speed in float64.
+Logits are read once for a greedy row, and twice plus one chunk for a drawn one. Weights are as in sampler.py, relative
+to the row's largest logit, but in float32, like the sums of chunks: in float64, many cards have a 64th of their speed.
 Chunks, and the tokens of one chunk, are laid end to end in float64. So a row's token is the one that torch would draw,
 unless its number lies within a few millionths of the border between two tokens.
 """
@@ -22,9 +22,9 @@ import triton.language as tl
 
 @triton.jit
 def _weights(logits, row_stride, row, token, size, largest, root):
-    """Return the tokens' weights, float32; 0 behind the row's end.
+    """Return the tokens' weights, float32; 0 after the row's end.
 
-    root: see triton_sampler.roots. It is finite and above 0: a distance of 0 stays 0, and an infinite one infinite.
+    root: see triton_sampler.roots. It is finite and above 0, so a distance of 0 stays 0, and an infinite one infinite.
     """
     logit = tl.load(logits + row * row_stride + token, mask=token < size, other=float("-inf"))
     return tl.exp2((logit - largest) * root * root)
@@ -32,10 +32,10 @@ def _weights(logits, row_stride, row, token, size, largest, root):
 
 @triton.jit
 def _first_above(ends, weights, index, goal):
-    """Return the first index whose end exceeds the goal; without one the last. Indices of weight 0 are never selected.
+    """Return the first index whose end exceeds the goal, else the last. An index of weight 0 is never selected.
 
-    Neighbours' ends may be rounded differently, and the goal may be the very end, or beyond it: a chunk's sum and the
-    end of its tokens are rounded differently, too.
+    Neighbours' ends may be rounded differently. The goal may be at or beyond the very end, because a chunk's sum and
+    the end of its tokens are rounded differently, too.
     """
     last = tl.max(tl.where(weights > 0, index, 0), 0)
     return tl.min(tl.where((weights > 0) & (ends > goal), index, last), 0)
@@ -65,7 +65,7 @@ def weigh_kernel(
     CHUNK: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """Write the sum of one chunk's weights, unless the row is greedy, or its top-k needs no such sums.
+    """Write the sum of one chunk's weights, unless the row is greedy or its top-k needs no such sums.
 
     draws: see choose_kernel.
     """
@@ -98,8 +98,8 @@ def choose_kernel(
     """Write one row's token, and whether its logits are finite, into sampled, int64 [2, rows].
 
     draws: float64 [4, rows], roots of temperatures (see triton_sampler.roots; 0 for greedy rows), numbers in [0, 1),
-    top-k and top-p; top-k is 0 for a row that is not cut, and the row's size or more for one without top-k. A cut row's
-    token is left to cut_kernel. sums: float32. draws, sums: None when all rows are greedy.
+    top-k and top-p; top-k is 0 for a row that is not cut, and at least the row's size for a row without top-k. A cut
+    row's token comes from cut_kernel. sums: float32. draws, sums: None if all rows are greedy.
     """
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.arange(0, PADDED)
@@ -117,7 +117,7 @@ def choose_kernel(
             before = tl.sum(tl.where(chunk < into, summed, 0.0), 0)
             token = into * CHUNK + tl.arange(0, CHUNK)
             weights = _weights(logits, row_stride, row, token, size, largest, root)
-            # In float64: in float32 a light token behind a heavy one would have no length at all.
+            # In float64, because in float32 a light token after a heavy one would have no length at all.
             selected = _first_above(tl.cumsum(weights.to(tl.float64), 0), weights, token, goal - before)
     is_finite = tl.abs(largest) < float("inf")
     tl.store(sampled + row, selected.to(tl.int64))

@@ -15,11 +15,11 @@ from labengine.engine.tokenizer import require_messages
 NextToken = Callable[[int, int], int]
 """next_token(request_id, position): the token that the request will hold at that position.
 
-A request with a seed of its own has that in place of its id: equal seeds give equal tokens."""
+A request with a seed passes that instead of its id, so equal seeds give equal tokens."""
 
 
 def default_next_token(request_id: int, position: int) -> int:
-    """Return a token; requests rarely continue alike by chance."""
+    """Return a token; two requests rarely get the same one by chance."""
     return (request_id * 7919 + position * 104729) % 50021
 
 
@@ -30,30 +30,30 @@ class SimulatedRunner:
         self._next_token = next_token
 
     def forward(self, plan: StepPlan) -> None:
-        """Do nothing: there is no KV to write."""
+        """Do nothing, as there is no KV to write."""
 
     def sample(self, plan: StepPlan, logits: None) -> list[int]:
         """Return one token per row."""
         return [self._next_token(_number(request), request.end) for request in plan.rows]
 
     def likeliest(self, plan: StepPlan, logits: None, num_tokens: int) -> list[Likeliest]:
-        """Return tokens and log-probabilities that depend on a beam's newest token and position alone."""
+        """Return tokens and log-probabilities that depend only on a beam's newest token and position."""
         return [likely_after(part.token_ids[-1], part.end, num_tokens) for _, part in plan.beams]
 
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
         """Do nothing: there is no KV."""
 
     def read_block(self, group: int, block_id: int) -> None:
-        """Return None: there is no KV."""
+        """Return None, as there is no KV."""
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Do nothing: there is no KV."""
 
 
 def likely_after(token_id: int, position: int, num_tokens: int) -> Likeliest:
-    """Return made-up likely tokens at a position behind a token: after some tokens few are likely, after others many.
+    """Return made-up likely tokens after a token: after some tokens few are likely, after others many.
 
-    The probabilities fall by a factor, which differs from token to token, so that beams overtake each other.
+    The probabilities fall by a factor that differs from token to token, so that beams overtake each other.
     """
     factor = 0.3 + 0.6 * ((token_id * 2654435761 + position * 40503) % 1000) / 1000
     first = (token_id * 7919 + position * 104729) % 50021
@@ -66,7 +66,7 @@ def _number(request: ScheduledRequest) -> int:
 
 
 class WordTokenizer:
-    """Words as tokens, numbered in order of appearance, to make a simulated lab readable.
+    """Words as tokens, numbered in order of appearance; they make a simulated lab readable.
 
     Sampled tokens show as numbers.
     """
@@ -79,7 +79,7 @@ class WordTokenizer:
         self._texts: dict[int, str] = {}
 
     def encode(self, text: str) -> list[int]:
-        """Split text into words with their leading white space; return one token id per word."""
+        """Split text into words with their leading whitespace; return one token id per word."""
         return [self._word_id(word) for word in re.findall(r"\s*\S+|\s+$", text)]
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
@@ -88,7 +88,7 @@ class WordTokenizer:
         return self.encode(" ".join(f"{message['role']}: {message['content']}" for message in messages))
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the words, and for sampled tokens their numbers."""
+        """Return the words of the prompt's tokens and the numbers of sampled ones."""
         return "".join(self.token_text(token_id) for token_id in token_ids)
 
     def token_text(self, token_id: int) -> str:

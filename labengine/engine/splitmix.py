@@ -1,4 +1,4 @@
-"""A random number without state, by splitmix64. For a batch at once: random_numbers.py."""
+"""A random number without state, by splitmix64. See random_numbers.py for a whole batch."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors, row_ranges
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Chunks of a step that have the same number of tokens: all decodes are computed together.
+    """Chunks of a step with the same number of tokens, computed together, such as all decodes.
 
-    rows: int64 [n * t], their rows in the step; None when they are all rows, in order. num_chunks: n. sources, blocks:
-    int64 [n], the blocks of their requests' states before and after them; one block, but for drafts and checkpoints.
-    is_first: bool [n]; True for a chunk that begins its request.
+    rows: int64 [n * t], their rows in the step; None if they are all rows, in order. num_chunks: n. sources, blocks:
+    int64 [n], the blocks of their requests' states before and after them; the same block except for drafts and
+    checkpoints. is_first: bool [n]; True for a chunk that begins its request.
     """
 
     rows: Tensor | None
@@ -34,7 +34,7 @@ class Chunks:
 
 
 class StepStates:
-    """The chunks of one step in one state group, for all of the group's layers. keeps: no state is overwritten."""
+    """The chunks of one step in one state group, for all its layers. keeps: do not overwrite any state."""
 
     def __init__(self, chunks: list[Chunks], *, keeps: bool = False) -> None:
         self.chunks = chunks
@@ -42,13 +42,13 @@ class StepStates:
 
     @classmethod
     def looked_at(cls, block_id: int, position: int, device: torch.device) -> StepStates:
-        """Return the one token at `position`, whose request's state before it is in a block that stays as it is."""
+        """Return the one token at `position`. The state before it is in block_id, which is not changed."""
         blocks, is_first = torch.tensor([block_id], device=device), torch.tensor([position == 0], device=device)
         return cls([Chunks(None, 1, blocks, blocks, is_first)], keeps=True)
 
     @classmethod
     def prepared(cls, step: StepTensors, group: GroupTensors) -> StepStates:
-        """Group the step's chunks by length. Drafts come after the tokens before them, whose states they go on from."""
+        """Group the step's chunks by length. Drafts come after earlier tokens, from whose states they continue."""
         requests_of_length: dict[tuple[int, int], list[int]] = defaultdict(list)
         for request, length in enumerate(step.query_lens):
             requests_of_length[group.depths[request] if group.depths else 0, length].append(request)
@@ -92,7 +92,7 @@ class LayerStates:
         yield from self._step.chunks
 
     def read(self, name: str, chunks: Chunks) -> Tensor:
-        """Return copies of the states before the chunks, [n, ...]: zeros for first ones, whatever their blocks hold."""
+        """Return copies of the states before the chunks, [n, ...]; zeros for first chunks, regardless of the blocks."""
         states = self._tensors[name][chunks.sources]
         return states.masked_fill_(chunks.is_first.view(-1, *[1] * (states.dim() - 1)), 0.0)
 

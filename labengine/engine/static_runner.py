@@ -1,4 +1,4 @@
-"""A runner whose decodes replay over static tensors on a CPU, as CUDA graphs do on a GPU."""
+"""A runner whose decodes are replayed over static tensors on a CPU, like CUDA graphs on a GPU."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from labengine.engine.model_runner import ModelRunner
 
 
 class StaticRunner(ModelRunner):
-    """A ModelRunner that shows a GPU's padded rows, table width and stale columns where there is no GPU.
+    """A ModelRunner that shows a GPU's padded rows, table width and stale columns on a machine without a GPU.
 
-    Decodes run through the rows of `static_step`, in the sizes of CUDA graphs; other steps run module by module.
+    Decodes run in the rows of `static_step`, in the sizes of CUDA graphs; other steps run module by module.
     """
 
     attention = StaticTorch
 
     @classmethod
     def recorder(cls, device: torch.device) -> Recorder | None:
-        """Return a recorder that runs again on a CPU; None on a GPU, where CUDA graphs record."""
+        """Return a recorder that repeats the computation on a CPU; None on a GPU, where CUDA graphs record."""
         return None if device.type == "cuda" else RunAgain()

@@ -1,4 +1,4 @@
-"""What a step may hold at most, and how long a request may become."""
+"""The limits of a step's size and of a request's length."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from labengine.config import ConfigError, checked_int
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """A step's requests and tokens, and a request's positions, at most: graphs and "auto" follow them."""
+    """Maximum requests and tokens of a step, and positions of a request; graphs and "auto" follow them."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
     num_drafts: int = 0
-    """Tokens of a request that a step judges as guesses, each in a row of its own like a decode."""
+    """Number of a request's guesses that a step judges, each in a separate row like a decode."""
 
     @property
     def max_decodes(self) -> int:
-        """Rows of a step in which all requests decode."""
+        """Number of rows of a step in which all requests decode."""
         return min(self.max_num_batched_tokens, self.max_num_seqs * (1 + self.num_drafts))
 
 
 def checked_model_len(asked: int | None, model_len: int, name: str) -> int:
-    """Return the positions of a request: those asked for, or the model's. ConfigError for more than the model's."""
+    """Return the requested maximum of positions, or the model's. Raises ConfigError if it exceeds the model's."""
     if asked is None:
         return model_len
     if checked_int("max_model_len", asked, 2) > model_len:

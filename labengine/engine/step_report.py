@@ -1,4 +1,4 @@
-"""The phases of a step, and what one step has done."""
+"""The phases of a step, and the report on one step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Phase = Literal["schedule", "forward", "sample", "update"]
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """Result of one step; falsy when there was nothing to do. All keys are request ids."""
+    """Result of one step; falsy if there was nothing to do. All keys are request ids."""
 
     step: int
     scheduled: dict[int, int] = field(default_factory=dict)
@@ -20,16 +20,16 @@ class StepReport:
     preempted: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
     sampled: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """The tokens that each request got: one; with drafts those accepted and the one behind them; for a beam the one
-    that its search has chosen, if it has in this step."""
+    """Each request's new tokens: one; with drafts the accepted ones and the next; for a beam the one that its search
+    has chosen, if it has chosen one in this step."""
     drafted: dict[int, int] = field(default_factory=dict)
-    """Drafts judged per request that had any."""
+    """Number of judged drafts, per request that had any."""
     accepted: dict[int, int] = field(default_factory=dict)
-    """Of these, those among the request's new tokens."""
+    """Number of accepted drafts among these."""
     peak_used_blocks: int = 0
-    """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
+    """Number of blocks in use during the computation; merging and finishing free blocks only after it."""
     loading: tuple[int, ...] = ()
-    """Requests that wait for KV from the external tier."""
+    """Number of requests that wait for KV from the external tier."""
     violations: tuple[Violation, ...] = field(default=(), repr=False)
     """Violations that the checks found in the step; empty without checks."""
 

@@ -1,11 +1,11 @@
 """A StepPlan as tensors, for the model and the attention backends, and the staging memory that fills them.
 
-Staging: int32 host memory, copied to the device as one piece. Loops run over requests, numpy over tokens. Unchanged
-values are not written again: a request's row of the block table is compared with its last content, and a decode that
+Staging: int32 host memory, copied to the device in one piece. Loops run over requests, numpy over tokens. Unchanged
+values are not written again: a request's row of the block table is compared with its last content, so a decode that
 opens no block costs one comparison.
 
-Little happens here for a decode, because all of it is slow: the weights that a step reads on a CPU have driven Python,
-numpy and torch out of its caches, so that a call takes ten times as long as in a loop of its own.
+A decode does as little as possible here, because everything is slow: the weights that a step reads on a CPU have driven
+Python, numpy and torch out of its caches, so a call takes ten times as long as in a tight loop.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from labengine.engine.staged_memory import LastCopy, Numbers, StagedMemory
 class GroupTensors:
     """The slots and block tables of the batch's tokens in one KV-cache group.
 
-    window: tokens that a token attends to, itself included; None for all before it.
-    slots: int32 [num_tokens]; the slot of each token's KV, block_id * block_size + offset. A slot below 0 is padding:
-    it is not written.
-    block_tables: int32 [num_requests, at least the most blocks]; entries that hold none of the positions that the
+    window: number of tokens that a token attends to, itself included; None for all before it.
+    slots: int32 [num_tokens]; the slot of each token's KV, block_id * block_size + offset. A slot below 0 is padding,
+    and not written.
+    block_tables: int32 [num_requests, at least the largest number of blocks]; entries without a position that the
     step's tokens attend to are undefined.
-    is_state: the layers keep a state instead. Then slots are [num_requests], the block of each request's state, and
-    nothing reads the tables.
-    depths: of such a group, per request of the batch: how many chunks of the same request are before this one, which
-    goes on from the state that they leave.
-    sources: in a step with checkpoints, per request: the block of the state that its first chunk goes on from.
+    is_state: True if the layers keep a state. Then slots are [num_requests], the block of each request's state, and the
+    tables are not read.
+    depths: for a state group, per request of the batch: number of earlier chunks of the same request in the step; the
+    chunk continues from the state they leave.
+    sources: in a step with checkpoints, per request: the block of the state from which its first chunk continues.
     """
 
     block_size: int
@@ -54,7 +54,7 @@ class GroupTensors:
 
 @dataclass(frozen=True, slots=True)
 class NewTokens:
-    """The tokens that a step has sampled, of which the host knows none yet: int64 [num_sampling] on the device."""
+    """A step's sampled tokens, still unknown to the host: int64 [num_sampling] on the device."""
 
     plan: StepPlan
     tokens: Tensor
@@ -62,16 +62,16 @@ class NewTokens:
 
 @dataclass(frozen=True, slots=True)
 class LateTokens:
-    """Token ids of a step that only the device knows: tokens[columns[i]] belongs into row rows[i]."""
+    """Token ids of a step that only the device knows: tokens[columns[i]] belongs in row rows[i]."""
 
     rows: Sequence[int]
     columns: Sequence[int]
     tokens: Tensor
 
     def put_into(self, token_ids: Tensor) -> None:
-        """Write them on the device, behind the step that samples them. The host does not wait."""
+        """Write the ids on the device, after the step that samples them. The host does not wait."""
         count = len(self.rows)
-        if self.rows == self.columns == [*range(count)]:  # the same requests decode on
+        if self.rows == self.columns == [*range(count)]:  # the same requests continue to decode
             token_ids[:count].copy_(self.tokens[:count], non_blocking=True)
         elif count:
             rows, columns = sent(torch.tensor([self.rows, self.columns], device="cpu"), token_ids.device)
@@ -80,18 +80,18 @@ class LateTokens:
 
 @dataclass(frozen=True, slots=True)
 class StepTensors:
-    """The step's batch: its requests' tokens one after the other, in the plan's order. All tensors are int32.
+    """The step's batch: its requests' tokens, concatenated in the plan's order. All tensors are int32.
 
-    Tensors live on the device, those of a decode that a graph takes on the host (see GraphStaging). They are
-    overwritten by the next step. Tuples and numbers stay on the host.
+    Tensors live on the device, except that those of a decode for a graph live on the host (see GraphStaging). The next
+    step overwrites them. Tuples and numbers stay on the host.
 
     token_ids, positions: [num_tokens].
     query_lens: tokens computed in this step, per request; context_lens: tokens that have KV after it.
     query_starts: [num_requests + 1]; request r has the rows query_starts[r] to query_starts[r + 1].
-    contexts: [num_requests], context_lens on the device. 0 is padding: it reads nothing, and attends to zeros.
+    contexts: [num_requests], context_lens on the device. 0 means padding, which reads nothing and attends to zeros.
     sample_rows: [num_sampling]; the rows whose logits are needed.
     groups: one per KV-cache group.
-    late_tokens: token ids that are still to be written, where token_ids are on the host and hold 0.
+    late_tokens: token ids still to be written, if token_ids are on the host; they hold 0 there.
     """
 
     token_ids: Tensor
@@ -106,17 +106,17 @@ class StepTensors:
 
     @property
     def num_tokens(self) -> int:
-        """Rows of the batch."""
+        """Number of rows of the batch."""
         return self.token_ids.shape[0]
 
     @property
     def num_requests(self) -> int:
-        """Requests of the batch, padding included."""
+        """Number of requests of the batch, padding included."""
         return len(self.query_lens)
 
     @property
     def is_decode(self) -> bool:
-        """True if every request computes one token: row r is request r."""
+        """True if every request computes one token, so that row r is request r."""
         return self.num_tokens == self.num_requests
 
 
@@ -153,13 +153,13 @@ class StagedTables:
         self._has_null: list[bool] = []
 
     def forget(self) -> None:
-        """Take no row for written."""
+        """Mark all rows as unwritten."""
         self._rows, self._has_null = [], []
 
     def fill(self, memory: StagedMemory, scheduled: Sequence[ScheduledRequest], context_lens: Sequence[int]) -> None:
-        """Write the tables of these requests where they have changed; the memory has room for them.
+        """Write the changed tables of these requests; the memory must have room for them.
 
-        Raises ValueError for a table that is too short, and for a null entry that would be read.
+        Raises ValueError for a table that is too short, or for a null entry that would be read.
         """
         missing = max(0, len(scheduled) - len(self._rows))
         self._rows += [()] * missing
@@ -182,13 +182,13 @@ class StagedTables:
         block_size = self.spec.block_size
         end = -(-request.end // block_size)
         if len(table) < end:
-            raise ValueError(f"request {request.request_id} needs {end} blocks, its table has {len(table)}")
+            raise ValueError(f"request {request.request_id} needs {end} blocks, but its table has {len(table)}")
         start = first_read(request.start, self.spec.window) // block_size
         for entry in range(start, end):
             if table[entry] < 0:
                 raise ValueError(
                     f"request {request.request_id} would read through entry {entry} of its table in group "
-                    f"{self._group}, which is {table[entry]}: no block"
+                    f"{self._group}, which is {table[entry]}, not a block"
                 )
 
 
@@ -203,9 +203,9 @@ class StepStaging:
         self._last_copy = LastCopy(device) if device.type == "cuda" else None
 
     def step_tensors(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
-        """Expand a plan. Raises ValueError where a table or a run is too short, or a null entry would be read.
+        """Expand a plan. Raises ValueError if a table or a run is too short, or a null entry would be read.
 
-        new: the tokens that stand in place of UNSAMPLED.
+        new: the tokens for which UNSAMPLED stands.
         """
         with nullcontext() if self._last_copy is None else self._last_copy.replaced():
             step = self.expanded(plan, new)
@@ -214,7 +214,7 @@ class StepStaging:
         return step
 
     def expanded(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
-        """Expand a plan into memory that nobody reads any more. Its late tokens are not written."""
+        """Expand a plan into memory that is no longer read. Its late tokens are not written."""
         scheduled = without_checkpoints(plan.scheduled, self._groups)
         has_checkpoints = scheduled is not plan.scheduled
         texts = [request.token_ids for request in scheduled]
@@ -261,7 +261,7 @@ class StepStaging:
     def _fill_tables(
         self, scheduled: Sequence[ScheduledRequest], context_lens: Sequence[int], lengths: Sequence[int]
     ) -> list[int]:
-        """Make room for the step, write its tables, and return the columns of each group's."""
+        """Make room for the step, write its tables, and return the number of columns of each group's table."""
         widths = [
             max([len(request.block_tables[group]) for request in scheduled], default=0) or 1
             for group in range(len(self._groups))
@@ -269,7 +269,7 @@ class StepStaging:
         needed = lengths, len(scheduled), max(widths, default=1)
         if not self._memory.has_room(*needed):
             for tables in self._tables:
-                tables.forget()  # before: an interrupt may come once the new memory is there
+                tables.forget()  # first, as an interrupt may come once the new memory is there
             self._memory.reserve(*needed)
         for tables in self._tables:
             if tables.spec.kind != "state":
@@ -285,9 +285,9 @@ class StepStaging:
 
 
 def _state_blocks(scheduled: Sequence[ScheduledRequest], group: int, has_checkpoints: bool) -> list[int]:
-    """Return the block that each request leaves its state in. Raises ValueError for runs that do not name exactly one.
+    """Return the block in which each request leaves its state. Raises ValueError unless its runs name exactly one.
 
-    In a step with checkpoints there may be two, and the state is left in the second one's.
+    In a step with checkpoints there may be two runs; the state is left in the second run's block.
     """
     blocks = []
     for request in scheduled:
@@ -306,7 +306,7 @@ def _sources(scheduled: Sequence[ScheduledRequest], group: int) -> tuple[int, ..
 
 
 def _depths(scheduled: Sequence[ScheduledRequest]) -> tuple[int, ...]:
-    """Return, per request, how many of the requests right before it are the same one."""
+    """Return, per request, the number of entries right before it for the same request."""
     depths: list[int] = []
     before = None
     for request in scheduled:
@@ -318,7 +318,7 @@ def _depths(scheduled: Sequence[ScheduledRequest]) -> tuple[int, ...]:
 def _taken_out(
     token_ids: list[int], ends: Sequence[int], scheduled: Sequence[ScheduledRequest], new: NewTokens
 ) -> LateTokens:
-    """Replace each UNSAMPLED among token_ids by 0; return what belongs there."""
+    """Replace each UNSAMPLED among token_ids by 0; return the late tokens that belong there."""
     column_of = {request.request_id: column for column, request in enumerate(new.plan.sampling)}
     rows, columns = [], []
     for end, request in zip(ends, scheduled, strict=True):
@@ -330,12 +330,12 @@ def _taken_out(
 
 
 def step_tensors(plan: StepPlan, groups: Sequence[GroupSpec], device: torch.device) -> StepTensors:
-    """Return a single plan's tensors, in buffers of their own."""
+    """Return a single plan's tensors, in separate buffers."""
     return StepStaging(groups, device).step_tensors(plan)
 
 
 def expand_runs(starts: Sequence[int], lengths: Sequence[int]) -> Numbers:
-    """Return the ranges [start, start + length) one after the other.
+    """Return the ranges [start, start + length), concatenated.
 
     expand_runs([7, 2], [2, 3]) gives [7, 8, 2, 3, 4].
     """
@@ -347,6 +347,6 @@ def expand_runs(starts: Sequence[int], lengths: Sequence[int]) -> Numbers:
 
 
 def slots_of_runs(runs: Sequence[SlotRun], block_size: int) -> Numbers:
-    """Return the slots of consecutive runs: as many as their lengths add up to."""
+    """Return the slots of consecutive runs, one per token."""
     starts = [block_id * block_size + offset for block_id, offset, _ in runs]
     return expand_runs(starts, list(map(itemgetter(2), runs)))

@@ -1,4 +1,4 @@
-"""Text to token ids and back, by the tokenizer in the model's directory."""
+"""Text to token ids and back, with the tokenizer in the model's directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def give_back_freed() -> None:
-    """Return freed memory to the system. Has no effect where the C library is not glibc."""
+    """Return freed memory to the system. Has no effect without glibc."""
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -26,10 +26,10 @@ def give_back_freed() -> None:
 def require_messages(messages: Sequence[dict[str, str]]) -> None:
     """Raise ConfigError for anything but a list of {role, content}, both texts, with at least one of them."""
     if not isinstance(messages, (list, tuple)) or not messages:
-        raise ConfigError(f"a conversation is a list of messages, one at least, got {messages!r}")
+        raise ConfigError(f"a conversation must be a list of at least one message, got {messages!r}")
     for message in messages:
         if not isinstance(message, dict) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
-            raise ConfigError(f"a chat message is a dict with the texts 'role' and 'content', got {message!r}")
+            raise ConfigError(f"a chat message must be a dict with the texts 'role' and 'content', got {message!r}")
         checked_text("a chat message", message["content"])
 
 
@@ -37,7 +37,7 @@ _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def readable_fragment(token: str) -> str:
-    r"""Return a token as its vocabulary spells it, with complete characters as text and other bytes as \xe2."""
+    r"""Return the text of a token in the vocabulary's spelling; bytes of incomplete characters as \xe2."""
     if fallback := _BYTE_FALLBACK.fullmatch(token):
         return f"\\x{fallback[1].lower()}"
     alphabet = byte_of_character()
@@ -48,7 +48,7 @@ def readable_fragment(token: str) -> str:
 
 @cache
 def byte_of_character() -> dict[str, int]:
-    """Return byte-level BPE's alphabet: a printable byte is itself, the n-th of the others is chr(256 + n)."""
+    """Return byte-level BPE's alphabet: a printable byte stands for itself, the n-th other byte is chr(256 + n)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -77,7 +77,7 @@ class IdTokenizer:
         raise self._no_tokenizer()
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the ids, each after a space: a longer output then begins with the shorter one."""
+        """Return the ids, each after a space, so that a longer output begins with the shorter one."""
         return "".join(map(self.token_text, token_ids))
 
     def token_text(self, token_id: int) -> str:
@@ -86,7 +86,7 @@ class IdTokenizer:
 
     def _no_tokenizer(self) -> ConfigError:
         files = ", ".join(TOKENIZER_FILES)
-        return ConfigError(f"{self.model_dir} has no tokenizer ({files}): give token ids, as add(token_ids=[...])")
+        return ConfigError(f"{self.model_dir} has no tokenizer ({files}): give token ids, as in add(token_ids=[...])")
 
 
 class HuggingFaceTokenizer:
@@ -142,8 +142,8 @@ class HuggingFaceTokenizer:
     def _tokenizer_class(self) -> Any:
         """Return the class of transformers that loads this directory.
 
-        AutoTokenizer imports transformers' modelling half, which takes seconds: it is asked only where the directory
-        does not name the generic class itself.
+        AutoTokenizer imports transformers' modelling half, which takes seconds. It is used only if the directory does
+        not name the generic class.
         """
         if names_generic_class(self.model_dir):
             from transformers import PreTrainedTokenizerFast
@@ -154,7 +154,7 @@ class HuggingFaceTokenizer:
         return AutoTokenizer
 
     def _render(self, messages: Sequence[dict[str, str]]) -> str:
-        """Return the conversation as the model's chat template writes it."""
+        """Return the conversation rendered by the model's chat template."""
         from jinja2 import TemplateError
 
         if not self._transformers.chat_template:

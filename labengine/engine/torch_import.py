@@ -1,13 +1,13 @@
-"""Import of torch: in a thread that no Ctrl-C reaches, and so that torch's own threads wait asleep.
+"""Import torch in a thread that Ctrl-C does not reach, and make torch's threads sleep while they wait.
 
-An import of torch that was broken off cannot be repeated: the process has half a torch, and may crash. Only the main
-thread receives interrupts, so another one imports. It goes on when the user interrupts the cell that waits for it, and
-the process does not end before it. The main thread imports nothing while it waits: an interrupt there could leave
-Python's import lock taken (3.11).
+An interrupted import of torch cannot be repeated: the process has half a torch, and may crash. Only the main thread
+receives interrupts, so another thread imports. It continues if the user interrupts the waiting cell, and the process
+does not end before it. The main thread imports nothing while it waits, because an interrupt there could leave Python's
+import lock taken (3.11).
 
-Between two products torch's threads spin by default, and take the cores from other work beside them (another lab, a
-browser, the native kernels' threads). GNU's OpenMP reads its setting when it is loaded, so the variable has to be in
-the environment at that moment, and only then: processes that the user starts later do not inherit it.
+By default torch's threads spin between two products, and take the cores from other work (another lab, a browser, the
+native kernels' threads). GNU's OpenMP reads its setting when it is loaded, so the variable is in the environment only
+at that moment; processes that the user starts later do not inherit it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from labengine.system.garbage_collection import garbage_collection_paused
 
 SPIN = "GOMP_SPINCOUNT"
 VARIABLES = (SPIN, "OMP_WAIT_POLICY")
-"""Variables by which a user decides how torch's threads wait; if one of them is set, labengine sets none."""
+"""Variables with which a user decides how torch's threads wait. If one of them is set, labengine sets none."""
 POLL_S = 0.005
 
 
@@ -32,9 +32,9 @@ class _Import(Thread):
     def __init__(self) -> None:
         super().__init__(name="labengine-imports-torch")
         self.waiting_line = ""
-        """How torch's threads wait."""
+        """A description of how torch's threads wait."""
         self.error: BaseException | None = None
-        """Why torch could not be imported."""
+        """The error that ended the import."""
         self.is_over = False
         self._process = os.getpid()
 
@@ -47,7 +47,7 @@ class _Import(Thread):
             self.is_over = True
 
     def wait(self) -> None:
-        """Wait until the import has ended. Raises ImportError in a process that was forked meanwhile.
+        """Wait until the import has ended. Raises ImportError in a process that was forked in the meantime.
 
         Polls: an interrupt can leave a lock taken, and after an interrupted `join` Python 3.11 believes that the
         thread has ended.
@@ -55,7 +55,7 @@ class _Import(Thread):
         with interrupts_allowed():
             while not self.is_over:
                 if os.getpid() != self._process:
-                    raise ImportError("this process was forked while torch was imported, and cannot import it")
+                    raise ImportError("torch cannot be imported: this process was forked during the import")
                 sleep(POLL_S)
 
 
@@ -104,5 +104,5 @@ def _imported() -> str:
         if not settings and not was_there:
             os.environ.pop(SPIN, None)
     if settings:
-        return f"wait as {' and '.join(settings)} says"
+        return f"wait as set by {' and '.join(settings)}"
     return f"spin while they wait: torch was loaded before labengine, without {SPIN}=0" if was_there else "wait asleep"

@@ -20,7 +20,7 @@ class Transfers:
     """The engine's side of the connector; without a connector nothing moves."""
 
     _PATIENCE_S = 0.05
-    """Seconds that a step waits for a late load when there is nothing else to do."""
+    """Seconds that a step waits for a late load if there is nothing else to do."""
 
     def __init__(self, connector: Connector | None, external: ExternalLoads, runner: Runner, hooks: Hooks) -> None:
         self._connector = connector
@@ -28,10 +28,10 @@ class Transfers:
         self._runner = runner
         self._hooks = hooks
         self.num_saved = 0
-        """Blocks that the tier has kept of those that this engine, or `take_in`, gave it."""
+        """Number of blocks from this engine, or from `take_in`, that the tier has kept."""
 
     def take_in(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> int:
-        """Have the tier keep blocks that another engine has computed; return how many are new there."""
+        """Have the tier keep blocks computed by another engine; return the number of new ones."""
         assert self._connector is not None
         kept = self._connector.save_kv(saves, kv)
         self.num_saved += len(kept)
@@ -39,7 +39,7 @@ class Transfers:
         return len(kept)
 
     def collect(self, *, is_idle: bool) -> None:
-        """Collect finished asynchronous loads for the coming step; wait a little when there is nothing else to do."""
+        """Collect finished asynchronous loads for the next step; wait a little if there is nothing else to do."""
         self._external.failed_keys.clear()
         connector, external = self._connector, self._external
         if connector is None or not external.loading:
@@ -53,7 +53,7 @@ class Transfers:
         self._emit_changes()
 
     def load(self, plan: StepPlan) -> None:
-        """Load the plan's blocks, or start to. Raises LoadError for any error of the tier."""
+        """Load the plan's blocks, or start loading them. Raises LoadError for any error of the tier."""
         if self._connector is None or not plan.loads:
             return
         try:
@@ -75,7 +75,7 @@ class Transfers:
             self._emit(BlocksSaved, saved)
 
     def forget(self, error: LoadError) -> None:
-        """Schedule this step without these blocks. Raises the error again if they had failed before."""
+        """Schedule this step without these blocks. Raises the error again if they have failed before."""
         keys = {transfer.key for transfer in error.failed}
         if self._connector is None or keys <= self._external.failed_keys:
             raise error
@@ -84,20 +84,20 @@ class Transfers:
         try:
             self._connector.forget(error.failed)
         except Exception as failure:
-            self._connector.note(f"blocks that could not be loaded could not be forgotten either: {failure!r}")
+            self._connector.note(f"blocks that failed to load could not be forgotten: {failure!r}")
         if LoadFailed in self._hooks:
             for request_id in dict.fromkeys(transfer.request_id for transfer in error.failed):
                 self._hooks.emit(LoadFailed(request_id, str(error)))
         self._emit_changes()
 
     def stop(self) -> None:
-        """Cancel asynchronous loads: the engine is about to be closed."""
+        """Cancel asynchronous loads before the engine is closed."""
         if self._connector is not None:
             for request in self._external.loading:
                 self._connector.cancel(request.request_id)
 
     def _emit_changes(self, added: tuple[Key, ...] = ()) -> None:
-        """Emit what the tier has dropped and pinned, and what was put into it."""
+        """Emit events for blocks that the tier has dropped or pinned, and for new ones."""
         assert self._connector is not None
         dropped, pinned = self._connector.take_changes()
         if TierChanged in self._hooks and (added or dropped or pinned):

@@ -1,4 +1,4 @@
-"""A trial launch of compiled kernels: what they need besides a GPU shows only then, and not in a user's first step.
+"""A trial launch of compiled kernels, to find missing requirements before a user's first step.
 
 Triton compiles its launcher with a C compiler and Python.h, its kernels with ptxas, and compares their shared memory
 with the GPU's when it loads them.
@@ -13,9 +13,9 @@ import torch
 
 
 def launch_refusal(device: torch.device, launch: Callable[[], object]) -> str | None:
-    """Return why `launch` fails on the device, as half a sentence; None when it does not.
+    """Return why `launch` fails on the device, as half a sentence; None if it succeeds.
 
-    Raises torch.OutOfMemoryError: a full GPU says nothing about the kernels.
+    Raises torch.OutOfMemoryError, because a full GPU does not show whether the kernels work.
     """
     is_gpu = device.type == "cuda"
     try:
@@ -25,7 +25,7 @@ def launch_refusal(device: torch.device, launch: Callable[[], object]) -> str | 
                 torch.cuda.synchronize(device)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # a compiler's, a linker's or a driver's, of any type
+    except Exception as error:  # from a compiler, a linker or a driver, of any type
         return f"a trial launch failed ({type(error).__name__}: {_first_line(error)})"
     return None
 

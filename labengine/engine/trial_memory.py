@@ -1,4 +1,4 @@
-"""The memory that steps need beside weights and KV pool: found by taking the largest ones, on a pool for a trial."""
+"""The memory that steps need beside weights and KV pool, measured by taking the largest steps on a trial pool."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.engine.step_limits import StepLimits
 
 WITH_TOP_P = SamplingParams(temperature=1.0, top_p=1 - 1e-12)
-"""The settings whose sampling needs the most memory: torch puts nearly all tokens in order, on any device."""
+"""The settings whose sampling needs the most memory: torch sorts nearly all tokens, on any device."""
 
 
 def largest_plans(groups: Sequence[GroupSpec], limits: StepLimits, longest: int) -> list[StepPlan]:
-    """Return a step of one chunk, one in which as many chunks as possible share the tokens, and one of decodes.
+    """Return a step of one chunk, a step in which as many chunks as possible share the tokens, and one of decodes.
 
-    longest: tokens of a request. Each context is as long: a backend may gather the keys and values that it reads.
-    All positions are in block 0 of the pool: of the steps only the memory matters.
+    longest: tokens of a request. Each context is that long, as a backend may gather the keys and values that it reads.
+    All positions are in block 0 of the pool, as only the memory of the steps matters.
     """
     num_tokens = limits.max_num_batched_tokens
     num_chunks = min(limits.max_num_seqs, num_tokens)
@@ -45,9 +45,9 @@ def _runs(length: int, block_size: int) -> tuple[SlotRun, ...]:
 
 
 def most_bytes(device: torch.device, work: Callable[[], object]) -> int:
-    """Return the most bytes that `work` takes on a GPU at any time, by torch or beside it.
+    """Return the peak number of bytes that `work` takes on a GPU, by torch or beside it.
 
-    Raises ConfigError where there are not enough.
+    Raises ConfigError if the GPU has too few.
     """
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
@@ -58,7 +58,7 @@ def most_bytes(device: torch.device, work: Callable[[], object]) -> int:
         torch.cuda.synchronize(device)
     except torch.OutOfMemoryError as error:
         raise ConfigError(
-            f"the largest step does not fit into what {device} has free beside the weights: lower "
+            f"the largest step does not fit into the memory that {device} has free beside the weights: lower "
             f"max_num_batched_tokens, max_num_seqs or max_model_len, or give num_blocks ({error})"
         ) from error
     by_torch = torch.cuda.max_memory_reserved(device) - reserved

@@ -18,40 +18,40 @@ from torch import Tensor
 from labengine.engine.trial_launch import launch_refusal
 
 CHUNK = 2048
-"""Logits of one program."""
+"""Number of logits per program."""
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 BLOCK = 4096
-"""Logits that the one program of a cut row takes at a time: several chunks."""
+"""Number of logits that the one program of a cut row takes at a time: several chunks."""
 COLLECTING = {"num_warps": 16, "enable_fp_fusion": False}
 CUTTING = {"num_warps": 8, "enable_fp_fusion": False}
 ROOM = 1024
-"""Candidates of a row with top-k or top-p: a larger top-k is for torch."""
+"""Maximum number of candidates of a row with top-k or top-p; torch handles a larger top-k."""
 MORE = 2
-"""Under a row's token: top-p reaches beyond its candidates, and torch has to draw."""
+"""The mark under a row's token if top-p reaches beyond its candidates, so that torch has to draw."""
 MIN_CAPABILITY = (7, 5)
 LARGE_VOCABULARY = 262_144
-"""Gemma 3's: a row with as many chunks needs the most registers and shared memory."""
+"""Gemma 3's vocabulary, whose rows need the most chunks, and so the most registers and shared memory."""
 LARGEST_ROOT = 2.0**126
 """It and its inverse are normal numbers of float32."""
 
 
 def refusal(device: torch.device) -> str | None:
-    """Return why the kernels cannot run on a device, as half a sentence; None when they can."""
+    """Return why the kernels cannot run on a device, as half a sentence; None if they can."""
     if find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
     if device.type != "cuda":
-        return f"it needs a CUDA GPU, and the device is {device}"
+        return f"it needs a CUDA GPU, but the device is {device}"
     capability = torch.cuda.get_device_capability(device)
     if capability < MIN_CAPABILITY:
-        return "it needs compute capability {}.{}, and the GPU has {}.{}".format(*MIN_CAPABILITY, *capability)
+        return "it needs compute capability {}.{}, but the GPU has {}.{}".format(*MIN_CAPABILITY, *capability)
     return _trial(device)
 
 
 def roots(temperatures: Sequence[float]) -> NDArray[np.float64]:
     """Return the square roots of log2(e) / temperature; temperatures > 0.
 
-    The kernels multiply by a root twice, and take a power of 2: the root of any temperature that matters is a float32
-    number, and its square need not be one. Roots are limited to LARGEST_ROOT and its inverse, where any two logits have
+    The kernels multiply by a root twice, and take a power of 2. The root of any temperature that matters is a float32
+    number; its square need not be one. Roots are limited to LARGEST_ROOT and its inverse, where any two logits have
     weights of 1 and 0, or of 1 and 1.
     """
     found = math.sqrt(math.log2(math.e)) / np.sqrt(np.asarray(temperatures, np.float64))
@@ -86,7 +86,7 @@ def sample(logits: Tensor, draws: Tensor | None, *, cuts: bool = False) -> Tenso
 
 
 def _cut(logits: Tensor, maxima: Tensor, draws: Tensor, sums: Tensor, sampled: Tensor) -> None:
-    """Draw the rows with top-k or top-p, from their likeliest tokens."""
+    """Draw the rows with top-k or top-p from their likeliest tokens."""
     from labengine.engine.sampler_cut_kernels import collect_kernel, cut_kernel
 
     (num_rows, size), num_chunks = logits.shape, maxima.shape[1]
@@ -106,7 +106,7 @@ def _padded(num_chunks: int) -> int:
 
 @cache
 def _trial(device: torch.device) -> str | None:
-    """Return why a greedy row, a drawn one and one with top-k fail."""
+    """Launch a greedy row, a drawn row and one with top-k; return why they fail, if they do."""
 
     def launch() -> None:
         logits = torch.zeros(3, LARGE_VOCABULARY, device=device)

@@ -27,7 +27,7 @@ WIDER = {
     torch.bfloat16: "use dtype='float32'",
     torch.float32: "no dtype of the engine holds them",
 }
-"""What to do about numbers that do not fit."""
+"""Advice for numbers that do not fit, by dtype."""
 
 
 def check_weights(model: PagedModel, model_dir: Path) -> None:
@@ -41,16 +41,18 @@ def check_weights(model: PagedModel, model_dir: Path) -> None:
             _check_tensor(_named(tensors, name, model_dir), shape)
         may_be_there = {LM_HEAD} if model.config.tie_word_embeddings else set()
         unused = re.compile(rf".*\.rotary_emb\.inv_freq|(?!{re.escape(model.family.root)}\.|lm_head\.).*")
-        # Ropes, which config.json defines, and other programs' tensors.
+        # Ropes (defined by config.json) and other programs' tensors are not needed.
         for name in sorted(tensors.keys() - shapes.keys() - may_be_there):
             if not unused.fullmatch(name):
-                raise ConfigError(f"{tensors[name].path} holds the tensor {name}, for which config.json has no place")
+                raise ConfigError(
+                    f"{tensors[name].path} holds the tensor {name}, which config.json does not provide for"
+                )
 
 
 PIECE_BYTES = 2**22
-"""Bytes of a matrix that are read and packed at a time: they stay in the processor's cache in between."""
+"""Number of bytes of a matrix read and packed at a time, so that they stay in the processor's cache in between."""
 PIECE_ROWS = 64
-"""A piece has a multiple of these rows, which is a multiple of the rows that any kernels want side by side."""
+"""A piece's number of rows is a multiple of this; this is a multiple of any kernel's rows side by side."""
 
 
 class Packing(Protocol):
@@ -77,7 +79,7 @@ def load_weights(
 ) -> None:
     """Fill a model built on the meta device from files that check_weights accepted.
 
-    packing: the matrices are kept packed only; see Matrix. Raises ConfigError for bad values and too little memory.
+    packing: keep only the packed matrices; see Matrix. Raises ConfigError for bad values and too little memory.
     """
     _require_memory(model, model_dir, dtype, device)
     memory, scratch = MappedMemory(), ReusedMemory()
@@ -99,7 +101,7 @@ def load_weights(
 
 
 def _require_memory(model: PagedModel, model_dir: Path, dtype: torch.dtype, device: torch.device) -> None:
-    """Raise ConfigError unless the weights fit. (Where memory runs out, Linux ends the whole process.)"""
+    """Raise ConfigError unless the weights fit. If memory runs out, Linux kills the whole process."""
     needed = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
     free = free_memory(device)
     if needed > free:
@@ -111,19 +113,19 @@ def _require_memory(model: PagedModel, model_dir: Path, dtype: torch.dtype, devi
 
 
 def _shape_of(sources: Sequence[StoredTensor]) -> tuple[int, ...]:
-    """Return the shape of the sources one below the other."""
+    """Return the shape of the stacked sources."""
     return (sum(source.shape[0] for source in sources), *sources[0].shape[1:])
 
 
 def _empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return memory of its own, which is free once oneDNN has packed the tensor, whatever becomes of others."""
+    """Return separate memory, so that it is freed once oneDNN has packed the tensor, independently of others."""
     return mapped_zeros(shape, dtype) if device.type == "cpu" else torch.empty(*shape, dtype=dtype, device=device)
 
 
 def _pieces(
     sources: Sequence[StoredTensor], dtype: torch.dtype, scratch: ReusedMemory, *, in_one: bool
 ) -> Iterator[Tensor]:
-    """Yield a matrix's rows in pieces of about PIECE_BYTES, each in the same memory; a stacked matrix in one piece."""
+    """Yield a matrix's rows in pieces of about PIECE_BYTES, all in the same memory; a stacked matrix in one piece."""
     num_rows, width = _shape_of(sources)
     rows = max(1, PIECE_BYTES // (width * dtype.itemsize * PIECE_ROWS)) * PIECE_ROWS
     if in_one or len(sources) > 1:
@@ -135,9 +137,9 @@ def _pieces(
 
 
 def _filled(memory: Tensor, sources: Sequence[StoredTensor], rows: slice = slice(None)) -> Tensor:
-    """Return the memory with the sources one below the other, each copied straight from its file into its rows.
+    """Return the memory with the sources stacked, each copied straight from its file into its rows.
 
-    A copy: tensors that stay mapped to the file would crash the process if someone rewrote it. rows: of each source.
+    They are copied because mapped tensors would crash the process if the file were rewritten. rows: of each source.
     Raises ConfigError for numbers that are not finite.
     """
     first = 0
@@ -150,9 +152,9 @@ def _filled(memory: Tensor, sources: Sequence[StoredTensor], rows: slice = slice
 
 
 def stored_names(parameter: str, model: PagedModel, tensors: Container[str]) -> tuple[str, ...]:
-    """Return the files' names for one parameter, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight.
+    """Return the files' tensor names for one parameter, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight.
 
-    tensors: names in the files, which decide between two forms of experts.
+    tensors: all names in the files, which decide between two forms of experts.
     """
     names, root = model.family.names, model.family.root
     path, _, leaf = parameter.rpartition(".")
@@ -175,7 +177,7 @@ def stored_names(parameter: str, model: PagedModel, tensors: Container[str]) -> 
 
 
 def _expected_shapes(model: PagedModel, tensors: Container[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of the files, by its name there."""
+    """Return the expected shape of each tensor by its name in the files."""
     return {
         source: shape
         for name, parameter in model.named_parameters()
@@ -186,7 +188,7 @@ def _expected_shapes(model: PagedModel, tensors: Container[str]) -> dict[str, tu
 def _sources(
     model: PagedModel, name: str, parameter: Tensor, tensors: Container[str]
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield names and shapes of the tensors stacked in a parameter, top to bottom; it may be stacked in the file."""
+    """Yield names and shapes of the tensors stacked in a parameter, top to bottom; the file may have one stack."""
     owner, names = model.get_submodule(name.rpartition(".")[0]), stored_names(name, model, tensors)
     if len(names) == 1:
         return iter([(names[0], tuple(parameter.shape))])
@@ -197,14 +199,14 @@ def _sources(
 
 def _named(tensors: StoredTensors, name: str, model_dir: Path) -> StoredTensor:
     if name not in tensors:
-        raise ConfigError(f"{model_dir} lacks the tensor {name}; its config.json is not that of its *.safetensors")
+        raise ConfigError(f"{model_dir} lacks the tensor {name}; its config.json does not match its *.safetensors")
     return tensors[name]
 
 
 def _check_tensor(tensor: StoredTensor, shape: tuple[int, ...]) -> None:
     if tensor.shape != shape:
         raise ConfigError(
-            f"{tensor.path}: the tensor {tensor.name} has shape {tensor.shape}, but config.json asks for {shape}"
+            f"{tensor.path}: the tensor {tensor.name} has shape {tensor.shape}, but config.json requires {shape}"
         )
     if tensor.dtype not in DTYPES:
         raise ConfigError(
@@ -214,7 +216,7 @@ def _check_tensor(tensor: StoredTensor, shape: tuple[int, ...]) -> None:
 
 
 def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
-    """Check that a tied model's files hold no other output matrix than the embedding."""
+    """Check that a tied model's files hold no output matrix other than the embedding."""
     if not model.config.tie_word_embeddings or LM_HEAD not in tensors:
         return
     head, embedding = tensors[LM_HEAD], tensors[f"{model.family.root}.embed_tokens.weight"]
@@ -226,7 +228,7 @@ def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
 
 
 def _check_finite(filled: Tensor, sources: Sequence[StoredTensor]) -> None:
-    """Check for NaN and infinity. (The least and the largest number show both: one pass, without another tensor.)"""
+    """Check for NaN and infinity by the least and the largest number: one pass, without another tensor."""
     if all(extreme.isfinite() for extreme in filled.aminmax()):
         return
     for source in sources:
@@ -239,7 +241,7 @@ def _check_finite(filled: Tensor, sources: Sequence[StoredTensor]) -> None:
 
 @dataclass(eq=False)
 class Weights:
-    """A model on a device, with the directory that it was loaded from."""
+    """A model on a device, with the directory from which it was loaded."""
 
     model: PagedModel
     files: ModelFiles
@@ -248,15 +250,15 @@ class Weights:
     dtype: torch.dtype
     cuda_graphs: bool
     are_borrowed: bool = False
-    """True if the modules are another model's, which releases them."""
+    """True if the modules belong to another model, which releases them."""
     _users: WeakSet[Any] = field(default_factory=WeakSet)
     _guard: RLock = field(default_factory=RLock)
-    """Held for moments. (A runner may be released while garbage is collected, thus by a thread that holds it.)"""
+    """Held briefly. Reentrant, as garbage collection may release a runner in a thread that holds the lock."""
     _copy: PagedModel | None = None
     _copying: Lock = field(default_factory=Lock)
 
     def first_layers(self, num_layers: int) -> Weights:
-        """Return the first layers, the same modules in a model of their own."""
+        """Return the first layers: the same modules in a separate model."""
         model = self.model.first_layers(num_layers)
         return Weights(model, self.files, self.device, self.dtype, self.cuda_graphs, are_borrowed=True)
 
@@ -272,7 +274,7 @@ class Weights:
             return bool(self._users)
 
     def leave(self, user: object) -> bool:
-        """Unregister a user; return True if no other is left. Twice is harmless. Any thread may call it."""
+        """Unregister a user; return True if none is left. A second call has no effect. Any thread may call it."""
         with self._guard:
             self._users.discard(user)
             if not self._users:
@@ -280,9 +282,9 @@ class Weights:
             return not self._users
 
     def torch_modules(self) -> PagedModel:
-        """Return the model if its modules can compute, else a copy: the native kernels' order is only theirs.
+        """Return the model if its modules can compute, else a copy, as only native kernels read packed weights.
 
-        The copy is read from the files, and kept while the weights are used. Raises ConfigError if files have changed.
+        The copy is read from the files and kept while the weights are used. Raises ConfigError if files have changed.
         """
         if all(can_compute(module) for module in self.model.modules()):
             return self.model

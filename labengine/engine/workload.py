@@ -44,17 +44,17 @@ def simulate(
     hooks: Hooks | None = None,
     speculation: Proposer | None = None,
 ) -> list[Snapshot]:
-    """Run a workload on the simulated model; return one snapshot per step, `step` being the workload's clock from 0.
+    """Run a workload on the simulated model; return one snapshot per step, whose `step` is the workload's clock from 0.
 
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
     max_tokens, salt?, priority?, arrival?, skip_reading_prefix_cache?}], groups?: [{kind, block_size?, window?,
     eagle?}], watermark?, long_prefill_token_threshold?, retention_interval?, hash_block_size?, policy?,
-    max_model_len?}. A request joins before the step of its `step`; requests are numbered from 0 in list order;
-    while nothing waits or runs the clock jumps to the next arrival. A request's `arrival` is its place among those
-    of equal priority, by default its number.
+    max_model_len?}. A request joins before step `step`; requests are numbered from 0 in list order; while none waits or
+    runs, the clock jumps to the next arrival. A request's `arrival` is its rank among those of equal priority, by
+    default its number.
     Raises ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their
-    listeners receive every event of the run. edition: its name, or Parts in place of those of `labengine`. speculation:
-    what guesses tokens, as Lab takes it.
+    listeners receive every event of the run. edition: its name, or Parts that replace those of `labengine`.
+    speculation: the proposer, as for Lab.
     """
     if next_token is not None:
         checked_call("next_token", next_token, "request_id", "position")
@@ -86,7 +86,7 @@ def _parts(edition: str | Parts, policy: str) -> Parts:
 
 
 def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, Request]]:
-    """Return (step, request) in the order of joining; every request is checked before the first one joins."""
+    """Return (step, request) in the order of joining, after checking every request."""
     arrivals = []
     for request_id, wanted in enumerate(rows("requests", workload["requests"])):
         optional = {"salt", "priority", "arrival", "skip_reading_prefix_cache"}
@@ -118,13 +118,13 @@ def _config(workload: Mapping[str, Any], speculation: Proposer | None) -> Engine
 
 
 def group_specs(workload: Mapping[str, Any]) -> tuple[GroupSpec, ...]:
-    """Return the workload's KV-cache groups (by default one of full attention), in these keys or in vLLM's."""
+    """Return the workload's KV-cache groups, in these keys or vLLM's; by default one of full attention."""
     groups = rows("groups", workload.get("groups") or [{"kind": "full"}])
     return tuple(_group_spec(f"group {index}", group, workload["block_size"]) for index, group in enumerate(groups))
 
 
 def eagle_groups(workload: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the indices of the workload's groups that are marked as the drafter's: "eagle": true."""
+    """Return the indices of the workload's groups that are marked as the drafter's ("eagle": true)."""
     groups = workload.get("groups") or ()
     return tuple(index for index, group in enumerate(groups) if checked_bool("eagle", group.get("eagle", False)))
 
@@ -147,7 +147,7 @@ def rows(name: str, value: Any) -> Sequence[Any]:
 
 
 def check_keys(what: str, mapping: Any, required: set[str], optional: set[str]) -> None:
-    """Raise ConfigError unless a mapping has the required keys, and besides only optional ones."""
+    """Raise ConfigError unless a mapping has all required keys, and no others but optional ones."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{what} must be a mapping with the keys {sorted(required)}, got {mapping!r}")
     unknown, missing = set(mapping) - required - optional, required - set(mapping)

@@ -1,7 +1,7 @@
-"""Attention weights of one token, block by block: one decode is repeated, which reads the pool and writes nothing.
+"""Attention weights of one token, block by block: one decode is repeated that reads the pool and writes nothing.
 
-K and V are read through the request's block tables, so the result is what the engine sees, faults included.
-A request that no longer holds its blocks is recomputed in a pool of its own; so is a token whose state has moved on.
+K and V are read through the request's block tables, so the result is what the engine sees, faults included. A request
+that no longer holds its blocks is recomputed in a separate pool, and so is a token whose state has moved on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from labengine.engine.step_tensors import StepTensors, first_read, slots_read, s
 from labengine.record.snapshot import NULL_BLOCK, RequestState
 
 CHUNK = 512
-"""Tokens per step when a request is computed anew."""
+"""Number of tokens per step when a request is recomputed."""
 
 Source = Literal["pool", "recomputed"]
 
@@ -37,10 +37,10 @@ Source = Literal["pool", "recomputed"]
 class BlockAttention:
     """Attention of the token at `position` to each block of its request.
 
-    mass: float32 [layers, heads, blocks]; a head's blocks add up to 1. Column i is positions [i * block_size,
-    (i + 1) * block_size), as far as `position`. layers: the model's layers with attention, which are the rows.
-    block_ids: per KV-cache group the block behind each column, -1 where none is held. layer_groups: the group of each
-    row. source: "pool", or "recomputed" when blocks were freed.
+    mass: float32 [layers, heads, blocks]; a head's blocks add up to 1. Column i stands for positions [i * block_size,
+    (i + 1) * block_size), up to `position`. layers: the model's layers with attention, which are the rows.
+    block_ids: per KV-cache group the block of each column, -1 without one. layer_groups: the group of each row.
+    source: "pool", or "recomputed" if blocks were freed.
     """
 
     position: int
@@ -54,10 +54,10 @@ class BlockAttention:
 
 
 class AttentionRecorder(StepAttention):
-    """Attention of one query that does not change the cache and keeps each layer's weights.
+    """Attention of one query that leaves the cache unchanged and keeps each layer's weights.
 
     slots: int64 [num_read], the slots of the positions that the query reads. is_last_fresh: the last of them is the
-    query's own, whose K and V are in no slot yet.
+    query's own position, whose K and V are not in a slot yet.
     """
 
     def __init__(self, slots: Tensor, is_last_fresh: bool, seen: list[Tensor]) -> None:
@@ -70,7 +70,7 @@ class AttentionRecorder(StepAttention):
         self._fresh = keys, values
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """Return the attention output, as StepAttention does.
+        """Return the attention output, like StepAttention.
 
         Append the weights, float32 [num_heads, num_read], to `seen`.
         """
@@ -100,20 +100,20 @@ def attention_by_block(
     """
     if not 0 <= position < len(request.token_ids):
         last = len(request.token_ids) - 1
-        raise IndexError(f"position {position} holds no token: the request has positions 0 to {last}")
+        raise IndexError(f"no token at position {position}: the request has positions 0 to {last}")
     model = runner.torch_modules()
     if is_in_pool(runner.groups, request, position, null_block):
         is_fresh = position == request.num_computed_tokens
         mass = _attention_mass(model, runner.kv_tensors, runner.groups, request, position, is_fresh)
         ids = tuple(_shown_ids(spec, table, position, null_block) for spec, table in _tables(runner, request))
         return _result(runner, mass, position, ids, "pool")
-    kv, anew = computed_anew(runner, request, position)
-    mass = _attention_mass(model, kv, runner.groups, anew, position, is_last_fresh=True)
+    kv, moved = recomputed(runner, request, position)
+    mass = _attention_mass(model, kv, runner.groups, moved, position, is_last_fresh=True)
     return _result(runner, mass, position, ((-1,) * mass.shape[2],) * len(runner.groups), "recomputed")
 
 
 def is_in_pool(groups: Sequence[GroupSpec], request: RequestState, position: int, null_block: int) -> bool:
-    """Return whether the request holds all blocks that the token at `position` reads."""
+    """Return True if the request holds all blocks that the token at `position` reads."""
     end = min(position + 1, request.num_computed_tokens)
     if position > request.num_computed_tokens:
         return False
@@ -133,7 +133,7 @@ def _tables(runner: ModelRunner, request: RequestState) -> list[tuple[GroupSpec,
 
 
 def _shown_ids(spec: GroupSpec, table: tuple[int, ...], position: int, null_block: int) -> tuple[int, ...]:
-    """Return the blocks of the columns; -1 before the window and for blocks that are not allocated yet."""
+    """Return the blocks of the columns; -1 before the window and for blocks not allocated yet."""
     first = first_read(position, spec.window) // spec.block_size
     columns = range(position // spec.block_size + 1)
     return tuple(table[i] if first <= i < len(table) and table[i] != null_block else NULL_BLOCK for i in columns)
@@ -149,7 +149,7 @@ def _result(
 
 
 def attention_layers(model: PagedModel) -> tuple[int, ...]:
-    """Return the layers that attend."""
+    """Return the layers with attention."""
     return tuple(layer for layer, state in enumerate(model.config.states) if not state)
 
 
@@ -185,12 +185,12 @@ def _attention_mass(
 
 
 def _state_block(spec: GroupSpec, table: Sequence[int], position: int) -> int:
-    """Return the block of the state after `position` tokens; any block for the first token, which reads none."""
+    """Return the block of the state after `position` tokens; any block for the first token, which reads no state."""
     return table[(position - 1) // spec.block_size] if position else 0
 
 
 def _one_row(token_id: int, position: int, device: torch.device) -> StepTensors:
-    """Return a step of one token. Its groups are empty: only attention that reads and writes the cache needs them."""
+    """Return a step of one token. Its groups are empty, as only attention on the cache needs them."""
     token, place, starts, context, row = (
         torch.tensor(values, dtype=torch.int32, device=device)
         for values in ([token_id], [position], [0, 1], [position + 1], [0])
@@ -207,8 +207,8 @@ def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
 
 
 @torch.inference_mode()
-def computed_anew(runner: ModelRunner, request: RequestState, position: int) -> tuple[KVTensors, RequestState]:
-    """Return a pool of its own with the KV of the tokens before `position`, and the request with its tables there."""
+def recomputed(runner: ModelRunner, request: RequestState, position: int) -> tuple[KVTensors, RequestState]:
+    """Return a separate pool with the KV of the tokens before `position`, and the request with its tables there."""
     model, groups, pool = runner.torch_modules(), runner.groups, runner.kv_tensors
     config = model.config
     size, dtype = groups[0].block_size, model.norm.weight.dtype
@@ -219,18 +219,18 @@ def computed_anew(runner: ModelRunner, request: RequestState, position: int) -> 
         (g * num_blocks,) * num_blocks if spec.kind == "state" else tuple(range(g * num_blocks, (g + 1) * num_blocks))
         for g, spec in enumerate(groups)
     )
-    anew = replace(request, num_computed_tokens=position, block_tables=tables)
+    moved = replace(request, num_computed_tokens=position, block_tables=tables)
     backend = TorchGather(
         AttentionSetting(pool.device, dtype, config.num_heads, config.num_kv_heads, config.head_dim, (size,))
     )
     for start in range(0, position, CHUNK):
-        step = step_tensors(_plan(groups, anew, start, min(start + CHUNK, position)), groups, pool.device)
+        step = step_tensors(_plan(groups, moved, start, min(start + CHUNK, position)), groups, pool.device)
         attention = [
             StepStates.prepared(step, group) if group.is_state else backend.prepare(step, group)
             for group in step.groups
         ]
         model(step, kv, attention, _rotations(model, step.positions))
-    return kv, anew
+    return kv, moved
 
 
 def _plan(groups: Sequence[GroupSpec], request: RequestState, start: int, end: int) -> StepPlan:

@@ -77,7 +77,7 @@ def test_a_real_model_brings_its_own_groups() -> None:
 
 @pytest.mark.parametrize("wrong", [5, None, b"smollm2"])
 def test_a_model_is_a_name_or_a_directory(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="a model is a name or a directory"):
+    with pytest.raises(ConfigError, match="a name or a directory, got"):
         Lab(wrong)
 
 

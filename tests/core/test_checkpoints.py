@@ -123,7 +123,7 @@ def test_a_step_that_fails_leaves_no_checkpoint() -> None:
 def test_only_states_have_an_alignment() -> None:
     with pytest.raises(ConfigError, match="checkpoint_alignment must be"):
         GroupSpec(8, "state", checkpoint_alignment=0)
-    with pytest.raises(ConfigError, match="only a state group"):
+    with pytest.raises(ConfigError, match="checkpoint_alignment"):
         GroupSpec(8, checkpoint_alignment=1)
 
 

@@ -25,7 +25,7 @@ def test_the_code_of_every_exercise_has_its_words() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('hint = ["Look."]', "mine.toml, line 3: there is no text of an exercise 'hint'. Did you mean 'hints'?"),
+        ('hint = ["Look."]', "mine.toml, line 3: unknown text of an exercise 'hint'. Did you mean 'hints'?"),
         ('mistakes = ["One.", "Two."]', "mine.toml, line 1: 'half' has 1 mistakes in its code, and 2 here"),
     ],
 )

@@ -117,7 +117,7 @@ def _step(spec: GroupSpec, query_lens: tuple[int, ...], contexts: tuple[int, ...
 
 
 def fuse(dtype: torch.dtype, num_tokens: int = 3) -> None:
-    """The ops around attention, with and without what is optional, in Qwen3's sizes."""
+    """The ops around attention, with and without their optional arguments, in Qwen3's sizes."""
     hidden, weight = torch.zeros(num_tokens, 1024, dtype=dtype), torch.zeros(1024, dtype=dtype)
     qkv, angles = torch.zeros(num_tokens, 32, 128, dtype=dtype), torch.zeros(num_tokens, 1, 64)
     for offset in (False, True):

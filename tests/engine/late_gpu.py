@@ -40,7 +40,7 @@ class LateGpu:
             self.num_copied += 1
 
     def _allocating(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return a function that allocates on the host in place of a GPU, and notes what is pinned."""
+        """Return a function that allocates on the host instead of a GPU, and records pinned memory."""
 
         def allocate(*args: Any, pin_memory: bool = False, **settings: Any) -> Tensor:
             result = function(*args, **{name: value for name, value in settings.items() if value != CUDA})

@@ -92,7 +92,7 @@ def reheaded(change: Callable[[dict[str, Any]], object]) -> Damage:
 
 
 def split(directory: Path, *, index: dict[str, str] | None = None, **moved: str) -> None:
-    """The weights in two files with an index; what `index` says of a tensor replaces what is so."""
+    """Write the weights in two files with an index; `index` overrides its entries."""
     tensors = load_file(directory / WEIGHTS)
     names = sorted(tensors, key=lambda name: (name != EMBEDDING, name))
     files = {name: f"model-{1 + number % 2}.safetensors" for number, name in enumerate(names)}

@@ -34,7 +34,7 @@ class HandMadeRequest:
         return self.tables[0]
 
     def take(self, num_tokens: int, *, samples: bool = True) -> ScheduledRequest:
-        """Compute the next `num_tokens` (or what is left) in a step."""
+        """Compute the next `num_tokens` (or the rest) in a step."""
         start, end = self.num_computed, min(self.num_computed + num_tokens, len(self.token_ids))
         self.num_computed = end
         dealt = list(zip(self.tables, self.groups, strict=True))

@@ -200,7 +200,7 @@ def _attributes(marks: Marks) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _labengines(marks: Marks) -> Iterator[tuple[Any, str, Any]]:
-    """Yield what is stood in of labengine: its name for the product, and what kernels that do not run would sample."""
+    """Yield labengine's names that are replaced: the product, and the sampling of kernels that do not run."""
     from labengine.engine import modules, triton_sampler
 
     sample = triton_sampler.sample
@@ -217,7 +217,7 @@ def _labengines(marks: Marks) -> Iterator[tuple[Any, str, Any]]:
 
 @contextmanager
 def cuda_replaced() -> Iterator[Marks]:
-    """Stand in CUDA, and yield the marks of what is launched and read meanwhile."""
+    """Stand in for CUDA, and yield the marks of launches and reads."""
     from labengine.engine import triton_sampler
 
     marks = Marks()

@@ -132,7 +132,7 @@ def save_state_model(name: str, directory: Path, **settings: Any) -> Path:
 
 
 def multimodal(config_class: Any) -> Callable[..., Any]:
-    """Return what makes a configuration whose language model is that of the text alone."""
+    """Return a function that makes a configuration with the language model of the text-only one."""
     vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "num_position_embeddings": 4}
     tokens = {"image_token_id": 90, "video_token_id": 91, "vision_start_token_id": 92, "vision_end_token_id": 93}
 

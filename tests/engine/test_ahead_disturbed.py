@@ -66,7 +66,7 @@ def fail_free_step(drive: Drive, events: list[Event], run: Callable[[Callable[[]
 def test_a_free_step_happens_completely_or_not_at_all(
     ground: Ground, point: Point, num_points: int, act: Callable[[], None]
 ) -> None:
-    """Every other disturbed step is followed by no look, so that what is left is what the next step builds on."""
+    """Do not look after every other disturbed step, so that the next step builds on the remaining work."""
     num_taken_back, met = 0, Counter[str]()
     for seed in ground.busy_seeds(16):
         rng = Random(seed)

@@ -27,7 +27,7 @@ class RegistersEarly(KVCacheManager):
 
 
 class EndsAtThree(TokenBudgetScheduler):
-    """A stop rule of its own."""
+    """A custom stop rule."""
 
     def finish_reason(self, request: Request) -> FinishReason | None:
         return "stop" if request.token_ids[-1] % 3 == 0 else super().finish_reason(request)
@@ -42,7 +42,7 @@ def test_a_part_that_asks_for_a_token_too_early_ends_it(parts: Parts) -> None:
         twins = Twins(GROUNDS[0].workload(seed), parts)
         twins.run(Random(seed), 0.0)
         if twins.met["did not come true"] or twins.met["not anticipated"]:
-            assert twins.ahead.engine.gave_up == "a decision asked for a token that is not sampled yet"  # type: ignore[attr-defined]
+            assert "not sampled yet" in twins.ahead.engine.gave_up  # type: ignore[attr-defined]
             return
     raise AssertionError("no workload had it asked")
 

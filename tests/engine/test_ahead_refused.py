@@ -15,7 +15,7 @@ from labengine.record.hooks import Hooks
 
 @pytest.mark.parametrize("edition", ["vllm", "nano-vllm-2025-07"])
 def test_editions_that_hash_at_allocation_are_refused(edition: str) -> None:
-    with pytest.raises(ConfigError, match="hashes tokens when it allocates"):
+    with pytest.raises(ConfigError, match=edition):
         ahead_engine(parts=EDITIONS[edition])
 
 
@@ -33,12 +33,12 @@ class Device(SimulatedRunner):
 @pytest.mark.parametrize(
     ("overlap", "edition", "runner", "is_watched", "line"),
     [
-        (None, "labengine", Device(), False, "overlapped with the forward"),
-        (True, "nano-vllm", SimulatedRunner(), False, "overlapped with the forward"),
-        (None, "labengine", SimulatedRunner(), False, "synchronous (the forward pass keeps the host busy)"),
+        (None, "labengine", Device(), False, "overlapped"),
+        (True, "nano-vllm", SimulatedRunner(), False, "overlapped"),
+        (None, "labengine", SimulatedRunner(), False, "synchronous (the forward pass"),
         (False, "labengine", Device(), False, "synchronous (asked for)"),
-        (None, "vllm", Device(), False, "synchronous (edition vllm hashes tokens"),
-        (None, "labengine", Device(), True, "synchronous (the checks look at the core"),
+        (None, "vllm", Device(), False, "synchronous (edition vllm"),
+        (None, "labengine", Device(), True, "synchronous (the checks"),
     ],
 )
 def test_which_engine(overlap: bool | None, edition: str, runner: SimulatedRunner, is_watched: bool, line: str) -> None:
@@ -49,7 +49,7 @@ def test_which_engine(overlap: bool | None, edition: str, runner: SimulatedRunne
 
 @pytest.mark.parametrize(("edition", "is_watched"), [("vllm", False), ("labengine", True)])
 def test_what_is_asked_for_and_cannot_be_is_an_error(edition: str, is_watched: bool) -> None:
-    with pytest.raises(ConfigError, match="overlap=True is not possible"):
+    with pytest.raises(ConfigError, match="overlap=True "):
         choose_engine(True, EDITIONS[edition], Device(), has_external=False, is_watched=is_watched)
-    with pytest.raises(ConfigError, match="must be True, False or None"):
+    with pytest.raises(ConfigError, match="True, False or None"):
         choose_engine("yes", EDITIONS[edition], Device(), has_external=False, is_watched=False)  # type: ignore[arg-type]

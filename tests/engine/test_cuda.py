@@ -50,7 +50,7 @@ def exact_float32() -> Iterator[None]:
 
 
 def require(attention: str, dtype: torch.dtype, block_size: int) -> None:
-    """Skips, with the backend's own reason, what this GPU or what is installed cannot do."""
+    """Skips, with the backend's reason, cases that this GPU or environment does not support."""
     refusal = BACKENDS[attention]().refusal(AttentionSetting(CUDA, dtype, 4, 2, 64, (block_size,)))
     if refusal is not None:
         pytest.skip(f"{attention}: {refusal}")
@@ -429,7 +429,7 @@ def test_a_pool_for_a_larger_gpu_is_refused(smollm2: Path) -> None:
 def test_an_impossible_backend_is_refused(smollm2: Path) -> None:
     with pytest.raises(ConfigError, match=r"flash_attn.*float16 and bfloat16, not in float32"):
         ModelRunner.load(smollm2, num_blocks=8, block_size=256, device="cuda", dtype="float32", attention="flash_attn")
-    with pytest.raises(ConfigError, match="attention='cpu' cannot run here: it runs on a CPU"):
+    with pytest.raises(ConfigError, match=r"attention='cpu' .* CPU"):
         ModelRunner.load(smollm2, num_blocks=8, block_size=16, device="cuda", attention="cpu")
 
 

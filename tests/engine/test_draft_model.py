@@ -1,4 +1,4 @@
-"""A draft model: the guesses are a second model's greedy tokens, from a pool of its own."""
+"""A draft model: the guesses are a second model's greedy tokens, from a separate pool."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_name_is_that_of_the_weights_in_memory(model_dir: Path) -> None:
     before = first.fingerprint
     edit(model_dir / "model.safetensors")
     assert first.sibling(8, 4, 4).fingerprint == before
-    with pytest.raises(ConfigError, match=r"model.safetensors has changed since it was loaded: close the lab and open"):
+    with pytest.raises(ConfigError, match=r"model.safetensors has changed"):
         _ = second.fingerprint
 
 
@@ -104,7 +104,7 @@ def test_weights_that_change_while_they_are_loaded(model_dir: Path, monkeypatch:
         edit(model_dir / "model.safetensors")
 
     monkeypatch.setattr(model_runner, "load_weights", interrupted)
-    with pytest.raises(ConfigError, match="has changed since it was loaded"):
+    with pytest.raises(ConfigError, match="has changed"):
         name_of(model_dir)
 
 

@@ -37,7 +37,7 @@ class FlashOnCpu(FlashAttention):
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Put one fake in place of both packages, on a GPU that suits it."""
+    """Replace both packages by one fake, on a GPU that suits it."""
 
     def put(generation: str, **options: str) -> ModuleType:
         module = fake_flash_attn.fa3() if generation == "FA3" else fake_flash_attn.fa2(**options)
@@ -231,24 +231,20 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("capability", "asked", "reason"),
     [
-        (9, setting(device="cpu"), "it runs on a GPU, and the model is on cpu"),
-        (9, setting(torch.float32), "it computes in float16 and bfloat16, not in float32"),
-        (7, setting(), r"FA3 is made for sm_90, and this GPU is sm_70; FA2 needs sm_80 or newer"),
-        (
-            8,
-            setting(block_size=16),
-            r"FA3 is made for.*; FA2 takes blocks of a multiple of 256 tokens, not of 16",
-        ),
-        (8, setting(), r"FA3 is made for sm_90.*; FA2 \(flash_attn\) is not installed"),
-        (9, setting(block_size=16), r"FA3 \(flash_attn_interface\) is not installed; FA2 takes blocks"),
+        (9, setting(device="cpu"), "GPU.* cpu"),
+        (9, setting(torch.float32), "float16 and bfloat16, not in float32"),
+        (7, setting(), r"FA3 .*sm_90.* sm_70; FA2 .*sm_80"),
+        (8, setting(block_size=16), r"FA3 .*; FA2 .* 256 tokens.* 16"),
+        (8, setting(), r"FA3 .*sm_90.*; FA2 \(flash_attn\) is not installed"),
+        (9, setting(block_size=16), r"FA3 \(flash_attn_interface\) is not installed; FA2 .* 256"),
     ],
 )
 def test_refusals(monkeypatch: pytest.MonkeyPatch, capability: int, asked: AttentionSetting, reason: str) -> None:
     absent(monkeypatch)
     on_gpu(monkeypatch, capability)
-    with pytest.raises(ConfigError, match=f"attention='flash_attn' cannot run here: {reason}"):
+    with pytest.raises(ConfigError, match=f"attention='flash_attn' .*{reason}"):
         choose_attention("flash_attn", asked)
-    with pytest.raises(RuntimeError, match="flash_attn cannot serve this"):
+    with pytest.raises(RuntimeError, match="flash_attn"):
         FlashAttention(asked)
 
 

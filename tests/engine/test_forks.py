@@ -16,7 +16,7 @@ OTHERS = (50, 77)
 
 
 def alone(model: Path, lab: Lab, tokens: list[int], max_tokens: int) -> list[int]:
-    """What a lab of its own generates."""
+    """The tokens of a separate lab."""
     with Lab(model, num_blocks=24, block_size=4, dtype=lab.settings.dtype) as other:
         (output,) = other.generate([tokens], max_tokens=max_tokens, ignore_eos=True)
         return list(output.token_ids)
@@ -30,7 +30,7 @@ FLOAT32, TORCH = {"dtype": "float32"}, {"dtype": "float32", "attention": "torch"
 def test_greedy_tokens_are_those_of_a_request_alone(
     num_blocks: int, settings: dict[str, str], tiny_llama: Path
 ) -> None:
-    """With 9 blocks forks are preempted, and hit what is left of the prompt when they come back."""
+    """With 9 blocks forks are preempted, and hit the rest of the prompt when they resume."""
     with forked(tiny_llama, num_blocks, **settings) as lab:
         events = lab.timeline.events()  # type: ignore[union-attr]
         hits = [event for event in events if isinstance(event, ev.PrefixHit) and event.num_tokens]

@@ -97,7 +97,7 @@ def test_max_model_len_selects_the_factors_of_longrope(tiny_model: Callable[...,
     differences = [largest_difference(runner, [text], expected, chunk=7, num_decodes=4) for runner in runners]
     assert differences[0] < 1e-4 and differences[1] > 1e-3
     assert len({runner.fingerprint for runner in runners}) == 2, "a tier keeps their KV apart"
-    with pytest.raises(ConfigError, match="max_model_len=65 needs the other factors of the model's LongRoPE"):
+    with pytest.raises(ConfigError, match=r"max_model_len=65 .*LongRoPE"):
         runners[0].sibling(10, 4, 1, max_model_len=65)
 
 

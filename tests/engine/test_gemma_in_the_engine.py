@@ -93,7 +93,7 @@ def reference(hybrid: Hybrid) -> Rows:
 
 @cache
 def loaded(directory: str, block_size: int) -> LoadedModel:
-    """The weights of all engines here; each has a pool of its own."""
+    """The weights of all engines here; each has a separate pool."""
     return load_model(directory, config_of(1, block_size), ModelOptions(1, "float32", "cpu"))
 
 

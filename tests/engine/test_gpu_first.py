@@ -1,4 +1,4 @@
-"""`python benchmarks/gpu --first`, as far as it goes without a GPU: its stages, and what is brought along."""
+"""`python benchmarks/gpu --first`, as far as it works without a GPU: its stages, and the folder brought along."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_case_of_a_kernel_has_a_stage() -> None:
 
 
 def test_every_test_of_a_gpu_has_a_stage() -> None:
-    """All but those of test_triton.py, which runs the cases in processes of their own.
+    """All but those of test_triton.py, which runs the cases in separate processes.
 
     FA3 serves those that compare backends, and the figures.
     """

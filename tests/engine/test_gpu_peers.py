@@ -120,7 +120,7 @@ def test_an_engine_that_fails_or_hangs_costs_only_itself(entry: MakeEntry, tmp_p
         f"{peers.OURS}, round 1": "passed",
         "hanging, round 1": "failed (no answer within 0 s)",
         "dying, round 1": "failed (it ended)",
-        "short, round 1": f"failed ({NUM_TOKENS} tokens were asked for, 7 came)",
+        "short, round 1": f"failed (expected {NUM_TOKENS} tokens, got 7)",
         "good, round 1": "passed",
         "good, round 2": "passed",
         f"{peers.OURS}, round 2": "passed",
@@ -177,7 +177,7 @@ def module(name: str, monkeypatch: pytest.MonkeyPatch, **content: Any) -> None:
 
 @pytest.mark.parametrize("engine", ["ours", "nano"])
 def test_engines_have_equal_settings(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each by its own names; ours does not compute on a CPU where there is no GPU."""
+    """Each by its own names; without a GPU, ours does not compute on a CPU."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(labengine, "Lab", Seen)
     module("flash_attn", monkeypatch)

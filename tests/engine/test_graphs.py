@@ -136,7 +136,7 @@ def pool_of(runner: ModelRunner) -> Tensor:
 
 
 def test_padding_of_a_graph_writes_nowhere(make: Make) -> None:
-    """Slot -1 is no index from the end (vLLM 43810), and block 0 is a block like any other (SGLang 32477)."""
+    """Slot -1 is not an index from the end (vLLM 43810), and block 0 is a block like any other (SGLang 32477)."""
     setup = make(8)
     requests = setup.prefilled(dealer_for(setup), 6, 6, 6)
     for _ in range(2):  # the first step leaves three rows filled, the second one
@@ -336,5 +336,5 @@ def test_who_can_be_recorded() -> None:
     setting = AttentionSetting(CPU, torch.float32, 4, 4, 16, (4,))
     cuda = torch.device("cuda")
     assert refusal(cuda, CapturableTorch(setting)) is None
-    assert refusal(cuda, TorchGather(setting)) == "attention by torch asks the host in between"
-    assert refusal(CPU, CapturableTorch(setting)) == "graphs are recorded on a GPU, and the model is on cpu"
+    assert "attention by torch" in (refusal(cuda, TorchGather(setting)) or "")
+    assert "the model is on cpu" in (refusal(CPU, CapturableTorch(setting)) or "")

@@ -110,7 +110,7 @@ def test_kv_of_other_weights_or_another_dtype_is_refused(tiny_model: Callable[..
         left.add(token_ids=range(3, 12), max_tokens=4, ignore_eos=True)
         left.step()
         for other, words in (
-            (Lab(tiny_model("qwen3"), **settings), "between labs of the same weights and dtype"),
+            (Lab(tiny_model("qwen3"), **settings), "weights and dtype"),
             (Lab(tiny_llama, dtype="bfloat16", **settings), "float32.*bfloat16"),
         ):
             with other, pytest.raises(ConfigError, match=words):

@@ -53,12 +53,12 @@ def test_saved_and_restored_into_other_blocks(hybrid_runner: ModelRunner) -> Non
 
 
 def test_kv_of_a_model_without_weights_is_refused(hybrid_runner: ModelRunner) -> None:
-    with pytest.raises(ValueError, match="there is no KV to write to block 3: it comes from a model without weights"):
+    with pytest.raises(ValueError, match="no KV to write to block 3"):
         hybrid_runner.write_block(0, 3, None)
 
 
 def test_a_block_held_by_two_groups_is_one_memory(hybrid_runner: ModelRunner, tiny_gemma: Path) -> None:
-    """A double allocation is no drawing here: the later layers overwrite the earlier group's KV, and tokens change."""
+    """A double allocation is real here: the later layers overwrite the earlier group's KV, and tokens change."""
     honest = Dealer(64, hybrid_runner.groups, seed=1).request(TEXT)
     window, *others, full = honest.tables
     doubled = HandMadeRequest(0, TEXT, (window, *others, (*full[:-1], window[-1])), hybrid_runner.groups)
@@ -75,7 +75,7 @@ def test_a_block_dropped_one_too_early_is_reported(hybrid_runner: ModelRunner) -
     hybrid_runner.forward(plan_of(request.take(19)))
     table = request.tables[1]
     request.tables = (request.tables[0], (*table[:3], -1, *table[4:]), *request.tables[2:])
-    with pytest.raises(ValueError, match="request 0 would read through entry 3 of its table in group 1, which is -1"):
+    with pytest.raises(ValueError, match=r"request 0 .*entry 3 .*group 1.* -1"):
         hybrid_runner.forward(plan_of(request.take(1)))
 
 
@@ -88,7 +88,7 @@ def test_load_model_takes_the_groups_from_the_model(tiny_gemma: Path) -> None:
 @pytest.mark.parametrize("groups", [(FULL, WINDOW), (WINDOW,)])
 def test_groups_cannot_be_set_for_a_real_model(groups: tuple[GroupSpec, ...], tiny_gemma: Path) -> None:
     config = EngineConfig(16, groups)
-    with pytest.raises(ConfigError, match=r"a real model brings its own KV-cache groups: give it one block_size"):
+    with pytest.raises(ConfigError, match="one block_size"):
         load_model(tiny_gemma, config, ModelOptions(16, device="cpu"))
     simulated = load_model("simulated", config, ModelOptions(16))
     assert isinstance(simulated, SimulatedModel) and simulated.config.groups == groups

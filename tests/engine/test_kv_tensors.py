@@ -34,7 +34,7 @@ def test_every_layer_has_its_own_keys_and_values() -> None:
 
 
 def test_groups_share_the_pool_layer_by_layer() -> None:
-    """Full, sliding, full, sliding: the n-th layer of either group lives in the n-th tensor, in blocks of its own."""
+    """Full, sliding, full, sliding: the n-th layer of either group lives in the n-th tensor, in separate blocks."""
     kv = pool(layer_groups=(0, 1, 0, 1))
     addresses = [kv.layer(layer).keys.data_ptr() for layer in range(4)]
     assert addresses[0] == addresses[1] != addresses[2] == addresses[3]
@@ -110,15 +110,15 @@ def test_kv_that_does_not_fit_is_refused_before_anything_is_written() -> None:
 @pytest.mark.parametrize(("group", "block_id"), [(2, 0), (-1, 0), (0, 6), (0, -1)])
 def test_read_and_write_refuse_what_is_not_there(group: int, block_id: int) -> None:
     kv = random_pool()
-    with pytest.raises(IndexError, match=r"there is no (group|block)"):
+    with pytest.raises(IndexError, match=r"no (group|block) "):
         kv.read_block(group, block_id)
-    with pytest.raises(IndexError, match=r"there is no (group|block)"):
+    with pytest.raises(IndexError, match=r"no (group|block) "):
         kv.write_block(group, block_id, {})
 
 
 @pytest.mark.parametrize(("block_id", "layer"), [(6, 0), (-1, 0), (0, 3), (0, -1)])
 def test_block_refuses_what_is_not_there(block_id: int, layer: int) -> None:
-    with pytest.raises(IndexError, match=r"there is no (block|layer) (6|-1|3): the (pool|model) has"):
+    with pytest.raises(IndexError, match=r"no (block|layer) (6|-1|3): the (pool|model) has"):
         pool().block(block_id, layer)
 
 
@@ -173,5 +173,5 @@ def test_states_are_read_written_and_copied_block_by_block() -> None:
 
 
 def test_a_layer_with_a_state_has_no_keys() -> None:
-    with pytest.raises(ConfigError, match="layer 2 keeps a state, and no K and V; layers with K and V: 1, 3, 4"):
+    with pytest.raises(ConfigError, match=r"layer 2 .*layers with K and V: 1, 3, 4"):
         pool_with_states().block(0, 2)

@@ -1,6 +1,6 @@
 """A step that is computed before the tokens of the step before are read: it is the same step, and harms no block.
 
-On a CPU: decodes over static tensors with memory of their own, and a runner that says that its device works alone.
+On a CPU: decodes over static tensors with separate memory, and a runner that claims an asynchronous device.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Pair:
             self.step()
 
     def look(self) -> None:
-        """Compare everything between two steps: what is anticipated is rolled back for it."""
+        """Compare everything between two steps, which rolls anticipated work back."""
         assert self.plain.snapshot() == self.ahead.snapshot()
         self.require_equal_content()
 

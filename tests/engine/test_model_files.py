@@ -37,14 +37,14 @@ def load(model_dir: Path) -> ModelRunner:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model_type": "mamba"}, "model_type 'mamba' is not supported; supported: llama, mistral, mixtral, qwen3"),
-        ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported for llama; only 'silu' is"),
-        ({"attention_bias": True}, "attention_bias=True is not supported"),
+        ({"model_type": "mamba"}, "model_type 'mamba' .*llama, mistral, mixtral, qwen3"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu' .*llama.*'silu'"),
+        ({"attention_bias": True}, "attention_bias=True "),
         (
             {"layer_types": ["full_attention", "sliding_attention"] * 2},
             r"layer_types\[1\] should be 'full_attention', got",
         ),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantized weights are not supported"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
     ],
 )
 def test_settings_we_cannot_compute(model_dir: Path, settings: dict[str, Any], message: str) -> None:
@@ -57,16 +57,16 @@ def test_phi3_was_trained_on_some_positions(tiny_model: Callable[..., Path], tmp
     """Of one position the paper's factor would divide by the logarithm of 1."""
     model_dir = Path(shutil.copytree(tiny_model("phi3", hidden_size=96, pad_token_id=0), tmp_path / "phi3"))
     edit_config(model_dir, original_max_position_embeddings=1)
-    with pytest.raises(ConfigError, match="original_max_position_embeddings should be greater than or equal to 2"):
+    with pytest.raises(ConfigError, match=r"original_max_position_embeddings .* 2"):
         load(model_dir)
 
 
 @pytest.mark.parametrize(
     ("rope", "message"),
     [
-        ({"rope_type": "linear", "factor": 2.0}, "'linear' is not supported for phi3; supported: default, longrope"),
-        ({"rope_type": "longrope", "long_factor": [1.0] * 8}, "lacks short_factor, which rope type longrope needs"),
-        ({"type": "su", "short_factor": [1.0] * 8, "long_factor": [1.0]}, "long_factor should have 8 numbers, one per"),
+        ({"rope_type": "linear", "factor": 2.0}, "'linear' .*phi3.*default, longrope"),
+        ({"rope_type": "longrope", "long_factor": [1.0] * 8}, "short_factor.*longrope"),
+        ({"type": "su", "short_factor": [1.0] * 8, "long_factor": [1.0]}, "long_factor .* 8 "),
     ],
 )
 def test_ropes_of_phi3_we_cannot_compute(
@@ -81,11 +81,11 @@ def test_ropes_of_phi3_we_cannot_compute(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden_activation": "gelu"}, "hidden_activation='gelu' is not supported for gemma3_text; only"),
-        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping=30.0 is not supported"),
-        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
-        ({"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
-        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope type 'yarn' is not supported"),
+        ({"hidden_activation": "gelu"}, "hidden_activation='gelu' .*gemma3_text"),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping=30.0 "),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 "),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention=True "),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope type 'yarn' "),
     ],
 )
 def test_gemma_settings_we_cannot_compute(
@@ -135,7 +135,7 @@ def test_a_loaded_model_does_not_depend_on_its_files(model_dir: Path) -> None:
 
 def test_weights_of_another_shape(model_dir: Path) -> None:
     edit_config(model_dir, intermediate_size=64)
-    with pytest.raises(ConfigError, match=r"mlp.gate_proj.weight has shape \(80, 48\), .* asks for \(64, 48\)"):
+    with pytest.raises(ConfigError, match=r"mlp.gate_proj.weight .*\(80, 48\).*\(64, 48\)"):
         load(model_dir)
 
 

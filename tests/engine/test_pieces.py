@@ -187,7 +187,7 @@ def test_without_a_recording_that_fails_the_forward_is_eager(make: Make, fails_a
 
 
 def test_pieces_beside_decodes(make: Make) -> None:
-    """Decodes run through graphs of their own, everything else through pieces; status() says both."""
+    """Decodes run through whole graphs, everything else through pieces; status() reports both."""
     setup = make()
     recorder = RunAgain()
     graphed = GraphedForward(setup.pieces._eager, setup.runner.groups, 60, 2, recorder, CPU, others=setup.pieces)

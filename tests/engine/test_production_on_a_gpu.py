@@ -30,7 +30,7 @@ for overlap in (True, False):
         lab.run()
     print(json.dumps(marks.order))
 """
-"""Two mixed steps, with the graphs between layers, and decodes. In a process of its own: all of torch is stood in."""
+"""Two mixed steps, with the graphs between layers, and decodes, in a separate process, as all of torch is replaced."""
 
 
 @pytest.mark.journey

@@ -35,10 +35,10 @@ def test_the_command_prints_the_state_after_each_operation(tmp_path: Path, capsy
         ({"block_size": 4, "ops": []}, "lacks ['num_blocks']"),
         (workload(retention_intervall=0), "unknown keys ['retention_intervall']"),
         (workload(ops="add"), "ops must be a list"),
-        (workload(3), "op 0 is 3; an operation has an 'op'"),
+        (workload(3), "op 0 is 3; "),
         (workload({"op": "grow"}), "one of add, append, lookup"),
-        (workload({"op": "free", "req": "b"}), "got 'b'; there: none"),
-        (workload(ADD, ADD), "got 'a'; there: a"),
+        (workload({"op": "free", "req": "b"}), "got 'b'; known: none"),
+        (workload(ADD, ADD), "got 'a'; known: a"),
         (workload({"op": "add", "req": "a", "tokens": []}), "at least one token"),
         (workload({"op": "add", "req": "a", "tokens": "abc"}), "must be a list of integers"),
         (workload(ADD, {"op": "allocate", "req": "a", "n": -2}), "n must be at least 0"),
@@ -57,7 +57,7 @@ def test_what_cannot_be_replayed_ends_with_status_2(
 
 @pytest.mark.parametrize("edition", ["nano-vllm", "nano-vllm+243", "nano-vllm-2025-07"])
 def test_editions_that_allocate_complete_prompts_are_refused(edition: str) -> None:
-    with pytest.raises(ConfigError, match="allocates whole prompts"):
+    with pytest.raises(ConfigError, match="whole prompts"):
         replay(workload(ADD), edition)
 
 

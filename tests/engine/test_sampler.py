@@ -86,7 +86,7 @@ def test_top_p_keeps_the_fewest_that_reach_p(top_p: float, kept: set[int]) -> No
 
 
 def test_top_k_comes_before_top_p() -> None:
-    """Of 0.4, 0.25, 0.2 two reach 0.7 of their own sum, but not of all tokens' sum."""
+    """Two of 0.4, 0.25, 0.2 reach 0.7 of these three's sum, but not of all tokens' sum."""
     found = draws(SamplingParams(temperature=1.0, top_k=3, top_p=0.7))
     assert_distribution(found, {1: 0.4 / 0.65, 3: 0.25 / 0.65})
 
@@ -277,5 +277,5 @@ def test_broken_logits_name_the_request(temperature: float, value: float) -> Non
     logits[1, 3] = value
     dealer = Dealer(4, 4)
     requests = tuple(dealer.request([0], SamplingParams(temperature=temperature)).take(1) for _ in range(2))
-    with pytest.raises(FloatingPointError, match="logits of request 1 hold NaN or infinity"):
+    with pytest.raises(FloatingPointError, match=r"request 1 .*NaN"):
         sample(logits, requests)

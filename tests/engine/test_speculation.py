@@ -76,7 +76,7 @@ def test_a_guess_outside_the_vocabulary_is_refused(tiny_llama: Path) -> None:
     """Its row of the embedding table does not exist."""
     with Lab(tiny_llama, speculation=FixedDrafts((10**6,) * 100), num_blocks=64, block_size=4) as lab:
         lab.add(token_ids=STORY, max_tokens=8)
-        with pytest.raises(ValueError, match=r"FixedDrafts\.propose has to return token ids"):
+        with pytest.raises(ValueError, match=r"FixedDrafts\.propose .*token ids"):
             lab.step()
         assert lab.snapshot().requests[0].num_computed_tokens == 0
 
@@ -138,7 +138,7 @@ def distance(drawn: Counter[int], expected: torch.Tensor, num_draws: int) -> flo
 
 
 def test_the_draw_behind_an_accepted_draft_is_another_one() -> None:
-    """Each position has a uniform number of its own: a request's tokens do not repeat because the logits do."""
+    """Each position has a different uniform number: a request's tokens do not repeat because the logits do."""
     logits = torch.zeros(2, 1000)
     part = ScheduledRequest(0, (7, 8), 3, ((0, 1),), (((0, 3, 1), (1, 0, 1)),), False, True, HOT, 5, 1)
     alone = [

@@ -89,11 +89,11 @@ def test_families_and_groups(model_dir: Path) -> None:
     assert f"{state_bytes / 1024:,.1f} of them for a state" in pool
     kv_bytes = kinds.count("full") * 2 * 4 * 2 * runner.model.config.head_dim * 4
     assert runner.kv_tensors.num_bytes == 128 * (state_bytes + kv_bytes)
-    assert "not cpu: it computes no layers with a state" in runner.describe()["attention"]
+    assert "not cpu: it cannot compute layers with a state" in runner.describe()["attention"]
 
 
 def test_the_sums_stay_in_float32(directory: Directory) -> None:
-    """In bfloat16 the convolution's inputs are bfloat16, as computed; what is summed up over all tokens is float32."""
+    """In bfloat16 the convolution's inputs are bfloat16, as computed; sums over all tokens are float32."""
     runner = ModelRunner.load(directory("bamba"), num_blocks=4, block_size=4, device="cpu", dtype="bfloat16")
     dtypes = {name: tensor.dtype for name, tensor in runner.kv_tensors.states(0).items()}
     assert dtypes == {"conv": torch.bfloat16, "matrices": torch.float32}
@@ -186,7 +186,7 @@ def test_runs_that_name_no_single_state_are_refused(
     group = state_group(runner)
     part = Dealer(128, runner.groups).request(TEXT).take(8)
     runs = (*part.slot_runs[:group], run, *part.slot_runs[group + 1 :])
-    with pytest.raises(ValueError, match=rf"request 0: slot_runs of group {group}, which keeps states, should be one"):
+    with pytest.raises(ValueError, match=rf"request 0: slot_runs of group {group}"):
         runner.forward(plan_of(replace(part, slot_runs=runs)))
 
 
@@ -208,7 +208,7 @@ def test_an_automatic_pool_holds_what_requests_of_full_length_need(model_dir: Pa
 
 
 def test_the_x_ray_shows_the_layers_that_attend(model_dir: Path) -> None:
-    """From the pool where the state is still that before the token, else computed anew: the same as transformers."""
+    """Taken from the pool while the state is still the one before the token, else recomputed: equal to transformers."""
     runner = load(model_dir)
     request = Dealer(128, runner.groups).request(TEXT[:23])
     for _ in range(2):
@@ -233,18 +233,18 @@ def test_the_x_ray_shows_the_layers_that_attend(model_dir: Path) -> None:
 
 def test_a_layer_with_a_state_has_no_keys_and_values(directory: Directory) -> None:
     runner = load(directory("lfm2"))
-    with pytest.raises(ConfigError, match="layer 0 keeps a state, and no K and V; layers with K and V: 1, 4"):
+    with pytest.raises(ConfigError, match=r"layer 0 .*layers with K and V: 1, 4"):
         runner.kv(0, 0)
     assert runner.kv(0, 1)[0].shape == (4, 2, 8)
 
 
 def test_native_kernels_refuse_it_by_name(directory: Directory) -> None:
-    with pytest.raises(ConfigError, match=r"attention='cpu' cannot run here: it computes no layers with a state"):
+    with pytest.raises(ConfigError, match=r"attention='cpu' .* layers with a state"):
         ModelRunner.load(directory("lfm2"), num_blocks=4, block_size=4, device="cpu", attention="cpu")
 
 
 def test_a_runner_that_records_decodes_refuses_it(directory: Directory) -> None:
-    with pytest.raises(ConfigError, match="a runner that records decodes computes no layers with a state"):
+    with pytest.raises(ConfigError, match=r"records decodes .* layers with a state"):
         StaticRunner.load(directory("lfm2"), num_blocks=4, block_size=4, device="cpu")
 
 

@@ -78,7 +78,7 @@ def tokens_of(model_dir: Path, prompts: Sequence[list[int]], **settings: Any) ->
 
 
 def alone(model_dir: Path) -> list[list[int]]:
-    """Each prompt in a lab of its own, in one chunk."""
+    """Each prompt in a separate lab, in one chunk."""
     return [tokens_of(model_dir, [prompt])[0][0] for prompt in PROMPTS]
 
 
@@ -90,7 +90,7 @@ def guesses(expected: list[list[int]]) -> MostlyRight:
 
 
 class WideProduct:
-    """A product whose sums are float64, in place of oneDNN's."""
+    """A replacement for oneDNN's product, with float64 sums."""
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight.detach().double()

@@ -1,4 +1,4 @@
-"""The static tensors of recorded decodes on a device with memory of its own: what is copied there, and when."""
+"""The static tensors of recorded decodes on a device with separate memory: the copies and their times."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_replayed_step_is_one_copy_to_the_device(
 
 
 def loaded(static: StaticStep, requests: Sequence[HandMadeRequest]) -> StepTensors:
-    """Load a decode of these requests; return it, in memory of its own."""
+    """Load a decode of these requests; return it, in separate memory."""
     step = step_tensors(plan_of(*(request.take(1) for request in requests)), GROUPS, CPU)
     static.load(step)
     return step

@@ -73,14 +73,14 @@ def test_slots_lie_where_the_table_says() -> None:
 def test_a_table_too_short_is_named() -> None:
     short = HandMadeRequest(7, [1, 2, 3, 4, 5], tables=((3, 1),), groups=GROUPS).take(5)
     plan = plan_of(replace(short, block_tables=((3,),)))
-    with pytest.raises(ValueError, match="request 7 needs 2 blocks, its table has 1"):
+    with pytest.raises(ValueError, match=r"request 7 needs 2 blocks.* 1"):
         step_tensors(plan, GROUPS, CPU)
 
 
 def test_runs_that_miss_tokens_are_refused() -> None:
     entry = HandMadeRequest(0, [1, 2, 3, 4, 5], tables=((3, 1),), groups=GROUPS).take(5)
     plan = plan_of(replace(entry, slot_runs=(((3, 0, 4),),)))
-    with pytest.raises(ValueError, match="do not cover"):
+    with pytest.raises(ValueError, match="slot_runs of group 0 "):
         step_tensors(plan, GROUPS, CPU)
 
 
@@ -102,7 +102,7 @@ def test_a_null_entry_inside_of_the_window_is_never_read_through() -> None:
     """Position 16 reads 11, which lies in the null entry; position 17 reads from 12 on."""
     request = HandMadeRequest(3, [0] * 30, tables=((9, 8, -1, 6, 5, 4, 3, 2),), groups=(WINDOW,), num_computed=16)
     too_early, fine = plan_of(request.take(1)), plan_of(request.take(1))
-    with pytest.raises(ValueError, match=r"request 3 would read through entry 2 of its table in group 0, which is -1"):
+    with pytest.raises(ValueError, match=r"request 3 .*entry 2 .*group 0.* -1"):
         step_tensors(too_early, [WINDOW], CPU)
     assert read_entries(step_tensors(fine, [WINDOW], CPU).groups[0], [(3, 5)]) == [[6, 5]]
 
@@ -237,7 +237,7 @@ def test_a_step_is_not_written_while_the_one_before_is_copied(monkeypatch: pytes
 
 
 def test_an_interrupted_step_has_its_copy_waited_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C behind the copy: the next step must not write what is being read."""
+    """Ctrl-C after the copy: the next step must not write to memory that is being read."""
     gpu, staging = LateGpu(monkeypatch), StepStaging(GROUPS, CUDA)
     request = Dealer(40, GROUPS).request([5, 6, 7, 8])
 

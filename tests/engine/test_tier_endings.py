@@ -57,7 +57,7 @@ def test_a_closed_lab_leaves_no_load_behind() -> None:
 
 
 class BreaksOff(HostStore):
-    """A load ends with what is no Exception."""
+    """A load ends with a BaseException that is not an Exception."""
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: Any) -> None:
         raise asyncio.CancelledError

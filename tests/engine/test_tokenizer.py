@@ -86,7 +86,7 @@ def test_sentencepiece_spaces_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("messages", [["hi"], [{"role": "user"}], [{"role": "user", "content": None}]])
 def test_messages_that_are_none(tokenizer: HuggingFaceTokenizer, messages: list[dict[str, str]]) -> None:
-    with pytest.raises(ConfigError, match="a chat message is a dict with the texts 'role' and 'content', got"):
+    with pytest.raises(ConfigError, match=r"a chat message .*'role' and 'content'"):
         tokenizer.chat(messages)
 
 
@@ -111,14 +111,14 @@ def tokenizer_dir(smollm2: Path, tmp_path: Path) -> Path:
 
 def test_a_broken_tokenizer_is_named(tokenizer_dir: Path) -> None:
     (tokenizer_dir / "tokenizer.json").write_text('{"version": "1.0"')
-    with pytest.raises(ConfigError, match=f"the tokenizer in {tokenizer_dir} does not load"):
+    with pytest.raises(ConfigError, match=f"{tokenizer_dir} does not load"):
         HuggingFaceTokenizer(tokenizer_dir).encode("x")
 
 
 def test_no_template_or_one_that_refuses(tokenizer_dir: Path) -> None:
     messages = [{"role": "user", "content": "hi"}]
-    with pytest.raises(ConfigError, match="has no chat template; give a plain prompt"):
+    with pytest.raises(ConfigError, match="no chat template"):
         HuggingFaceTokenizer(tokenizer_dir).chat(messages)
     (tokenizer_dir / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
-    with pytest.raises(ConfigError, match="chat template refuses these messages: roles must alternate"):
+    with pytest.raises(ConfigError, match="roles must alternate"):
         HuggingFaceTokenizer(tokenizer_dir).chat(messages)

@@ -195,7 +195,7 @@ def test_attention_that_is_too_large_for_the_gpu_is_refused(
     assert TritonAttention.refusal(asked) == REASON
     backend, line = choose_attention(None, asked)
     assert type(backend) is TorchGather and line.endswith(f"; not triton: {REASON})")
-    with pytest.raises(backend_choice.ConfigError, match="attention='triton' cannot run here: a trial launch failed"):
+    with pytest.raises(backend_choice.ConfigError, match=r"attention='triton' .*trial launch"):
         choose_attention("triton", asked)
 
 

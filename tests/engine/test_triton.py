@@ -1,4 +1,4 @@
-"""Triton's kernels compute what they should: the cases beside this file run in processes of their own.
+"""Triton's kernels compute correctly: the cases beside this file run in separate processes.
 
 Whether kernels are interpreted is decided when Triton is imported, for all of the process: other tests run without it.
 On a machine with a GPU the same cases run there, compiled.
@@ -108,12 +108,14 @@ def test_refusals_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     half = setting(dtype=torch.float16)
     assert refusal(monkeypatch, (9, 0), setting()) is None
     assert refusal(monkeypatch, (7, 5), half) is None
-    assert refusal(monkeypatch, (7, 5), setting()) == "bfloat16 needs compute capability 8.0, and the GPU has 7.5"
-    assert refusal(monkeypatch, (7, 0), half) == "float16 needs compute capability 7.5, and the GPU has 7.0"
-    assert refusal(monkeypatch, (9, 0), setting("cpu")) == "it needs a CUDA GPU, and the device is cpu"
-    assert refusal(monkeypatch, (9, 0), setting(head_dim=320)) == "heads of 320 are larger than 256"
-    wide = setting(dtype=torch.float64)
-    assert refusal(monkeypatch, (9, 0), wide) == "it computes in float16, bfloat16, float32 only"
+    for capability, asked, facts in (
+        ((7, 5), setting(), "bfloat16 .* 8.0.* 7.5"),
+        ((7, 0), half, "float16 .* 7.5.* 7.0"),
+        ((9, 0), setting("cpu"), "CUDA GPU.* cpu"),
+        ((9, 0), setting(head_dim=320), "320.* 256"),
+        ((9, 0), setting(dtype=torch.float64), "float16, bfloat16, float32 only"),
+    ):
+        assert re.search(facts, refusal(monkeypatch, capability, asked) or ""), facts
 
 
 def test_a_machine_that_cannot_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +170,7 @@ def test_the_interpreter_is_for_any_device(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_write_of_ones_own_is_never_left_out() -> None:
-    """The kernel that rotates may write in place of the backends' own write, and of no other one."""
+    """The kernel that rotates may replace the backends' own write, but not any other write."""
 
     class Own(TritonStep):
         def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:

@@ -158,7 +158,7 @@ OF_SOME_SIZE: dict[str, Callable[[int], None]] = {
 
 @pytest.mark.parametrize("run", OF_SOME_SIZE.values(), ids=OF_SOME_SIZE)
 def test_batches_of_any_size_run_the_same_code(run: Callable[[int], None]) -> None:
-    """Triton compiles anew for an integer that is 1 or a multiple of 16: in the midst of steps, for seconds."""
+    """Triton recompiles for an integer that is 1 or a multiple of 16, for seconds in the middle of steps."""
     found = []
     for size in (1, 2, 3, 16, 17, 256):
         with specializing(90) as specializations:

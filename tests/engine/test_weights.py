@@ -1,4 +1,4 @@
-"""Loading weights: packed piece by piece, or each in memory of its own; and the modules of packed weights."""
+"""Loading weights: packed piece by piece, or each in separate memory; and the modules of packed weights."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_pieces_change_no_logit(model_dir: Path, dtype: str, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("number", "dtype", "message"),
     [
-        (float("nan"), "float32", r"model.embed_tokens.weight holds NaN or infinity; fetch the file again"),
-        (3.4028e38, "bfloat16", r"numbers beyond torch.bfloat16; use dtype='float32'"),
+        (float("nan"), "float32", r"model.embed_tokens.weight .*NaN"),
+        (3.4028e38, "bfloat16", r"torch.bfloat16.* dtype='float32'"),
     ],
 )
 def test_a_number_in_the_last_piece_is_refused(model_dir: Path, number: float, dtype: str, message: str) -> None:
@@ -133,5 +133,5 @@ def test_weights_that_are_not_packed_are_not_read_again(model_dir: Path) -> None
 def test_modules_are_not_read_from_other_files(model_dir: Path) -> None:
     runner, path = loaded(model_dir), model_dir / "model.safetensors"
     save_file({name: tensor * 2 for name, tensor in load_file(path).items()}, path)
-    with pytest.raises(ConfigError, match=r"model.safetensors has changed since it was loaded: close the lab"):
+    with pytest.raises(ConfigError, match=r"model.safetensors has changed"):
         runner.torch_modules()

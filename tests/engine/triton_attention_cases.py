@@ -26,7 +26,7 @@ from labengine.engine.trial_launch import launch_refusal
 from sampling import sampled
 
 TOLERANCES = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
-"""Of the norm of the error, relative to the norm of what is expected."""
+"""Tolerance of the error's norm, relative to the expected result's norm."""
 BUSY, IDLE = Gpu((8, 0), 1), Gpu((8, 0), 4096)
 """GPUs on which few programs are enough, and on which keys are cut into as many spans as they can be."""
 SMALL_DECODE, SMALL_PREFILL = TileShape(16, 16, 4, 2, 1, min_steps=1), TileShape(16, 16, 4, 2, 1, min_steps=1)
@@ -105,7 +105,7 @@ def backend_for(texts: Texts, gpu: Gpu = BUSY, *, small: bool = False) -> Triton
 
 
 def largest_error(texts: Texts, backend: TritonAttention, steps: list[list[int]]) -> float:
-    """Relative to what is expected; NaN when a slot was read that should not be."""
+    """The error relative to the expected result; NaN if a forbidden slot was read."""
     worst = 0.0
     for chunks in steps:
         plan = texts.take(chunks)

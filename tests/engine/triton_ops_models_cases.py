@@ -32,7 +32,7 @@ FAMILIES = [pytest.param("llama", marks=pytest.mark.sweep), pytest.param("qwen3"
 
 
 class ModelAndPools:
-    """A model and a pool of its own for each kind of ops."""
+    """A model and a separate pool for each kind of ops."""
 
     def __init__(self, model_dir: Path) -> None:
         self.config = load_config(model_dir)
@@ -105,9 +105,9 @@ def test_one_launch_a_layer_rotates_and_writes(
 
 
 def test_triton_is_taken_on_a_gpu_and_nowhere_else() -> None:
-    """That it could be interpreted on a CPU is no reason to."""
+    """Triton is not chosen on a CPU, although it could be interpreted there."""
     ops, reason = choose_ops(replace(SMALL, device=DEVICE))
     if DEVICE.type == "cuda":
-        assert type(ops) is TritonOps and reason == "triton (our own fused kernels)"
+        assert type(ops) is TritonOps and reason.startswith("triton (")
     else:
-        assert type(ops) is OneDNNOps and reason == "onednn (weights packed for this CPU)"
+        assert type(ops) is OneDNNOps and reason.startswith("onednn (")

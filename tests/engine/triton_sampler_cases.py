@@ -335,14 +335,14 @@ def test_broken_logits_name_the_request(way: tuple[float, int | None], value: st
     requests = requests_of(*[SamplingParams(temperature=temperature, top_k=top_k)] * 3, random=Random(0))
     tokens, is_finite = sampler.sample_on_device(logits, requests).tolist()
     assert is_finite == [1, 0, 1] and all(0 <= token < 2500 for token in tokens)
-    with pytest.raises(FloatingPointError, match="logits of request 1 hold NaN or infinity"):
+    with pytest.raises(FloatingPointError, match=r"request 1 .*NaN"):
         sampler.sample(logits, requests)
 
 
 def test_a_row_without_any_allowed_token_is_broken() -> None:
     logits = torch.full((1, 3000), -torch.inf, device=DEVICE)
     for temperature in (0.0, 1.0):
-        with pytest.raises(FloatingPointError, match="NaN or infinity"):
+        with pytest.raises(FloatingPointError, match="NaN"):
             sampler.sample(logits, requests_of(SamplingParams(temperature=temperature), random=Random(0)))
 
 

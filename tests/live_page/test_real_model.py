@@ -124,9 +124,9 @@ def test_a_long_prompt_is_computed_in_short_steps(found: dict[str, Any]) -> None
 
 def test_what_a_page_cannot_do_is_refused(found: dict[str, Any]) -> None:
     refused = found["refused"]
-    assert refused["auto"].startswith('ConfigError: num_blocks="auto": a page does not know')
-    assert refused["large"].startswith("ConfigError: 100000 blocks of 16 tokens are 70,312 MiB of KV; a page gives")
-    assert refused["dtype"].startswith("ConfigError: dtype='bfloat16': a page computes with dtype='float32'")
-    assert refused["runner"].startswith("ConfigError: runner=...: a page runs its own")
+    assert refused["auto"].startswith('ConfigError: num_blocks="auto": ')
+    assert refused["large"].startswith("ConfigError: 100000 blocks of 16 tokens ") and "70,312 MiB" in refused["large"]
+    assert refused["dtype"].startswith("ConfigError: dtype='bfloat16': ")
+    assert refused["runner"].startswith("ConfigError: runner=...: ")
     assert refused["xray"].startswith('ConfigError: view("xray") needs plotly')
-    assert refused["layer"].startswith("IndexError: layer 30 does not exist")
+    assert refused["layer"].startswith("IndexError: no layer 30")

@@ -267,7 +267,7 @@ def test_ctrl_c_ends_a_patch_that_never_ends_and_the_loop_is_named(
         ran = worked.run(ENDLESS)
     assert isinstance(ran.error, KeyboardInterrupt)
     assert (
-        "It stood in PatchedTokenBudgetScheduler.append_token (a cell:4)" in ran.printed
+        "It was in PatchedTokenBudgetScheduler.append_token (a cell:4)" in ran.printed
         and "this lab is as it was" in ran.printed
     )
     assert "comparison" not in worked.shell.user_ns

@@ -43,7 +43,7 @@ EDITS = {
         ('    "HashesMoved":', '    "BlockSplit": "{block} is split into {into_block}.",\n    "HashesMoved":'),
     ),
 }
-"""By file: what is written by hand. The core's method, the tap's observer and Why? are not tried here."""
+"""Lines written by hand, by file. The core's method, the tap's observer and Why? are not tested here."""
 TRIED = """
 from labengine import events as ev
 from labengine.core.editions import LABENGINE

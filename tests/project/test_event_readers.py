@@ -30,7 +30,7 @@ READERS = {
     "labengine/scenarios/": "finds the events at which its own story stops",
     "labengine/course/": "asks about an event, and shows the one that an answer gets wrong",
     "tools/event_types.py": "which fields a stream of vLLM leaves out",
-    "tools/site/opening.py": "tells of a step in sentences of its own",
+    "tools/site/opening.py": "has its own sentences on a step",
     "widgets/labengine_widgets/compare/alignment.py": "pairs the events of two recordings by their subjects",
     "widgets/labengine_widgets/why/": "an answer is a chain of events",
     "widgets/labengine_widgets/words/scene.py": "which allocations took a block from elsewhere than the queue's head",
@@ -46,7 +46,7 @@ READERS = {
 }
 """Files and packages, each with its reason."""
 TABLES = {"labengine/events/blocks.py", "widgets/browser/model/event_rows.ts", "vllm_tap/labengine_vllm/kinds.py"}
-"""Their names, and what is generated from them."""
+"""Names of events, and files generated from them."""
 PACKAGES = ("labengine", "widgets/labengine_widgets", "widgets/browser", "widgets/live_page", "vllm_tap", "tools")
 QUOTED = re.compile(rf'"({"|".join(KINDS)})"|^  ({"|".join(KINDS)})[(:]', re.MULTILINE)
 

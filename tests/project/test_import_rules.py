@@ -102,7 +102,7 @@ def is_entry(imported: Import) -> bool:
 
 
 def is_heavy(module: str, tree: SourceTree) -> bool:
-    """Whether importing a module leads to what is kept out."""
+    """Return whether importing a module leads to an excluded one."""
     return module.partition(".")[0] in KEPT_OUT or bool(path_to(KEPT_OUT, module, tree.imports()))
 
 

@@ -1,4 +1,4 @@
-"""Waits end on their condition or fail with its name; no test has a patience of its own, or waits for a time."""
+"""Waits end on their condition or fail with its name; no test has its own time limit, or waits for a time."""
 
 from __future__ import annotations
 

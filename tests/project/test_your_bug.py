@@ -15,7 +15,7 @@ from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
 
 PAGES = {"your_bug.md": 4, "regression_tests.md": 2}
-"""Pages, and on how many places they show what is printed."""
+"""Pages, and the number of places in which they show printed output."""
 MAX_WORDS = 650
 
 

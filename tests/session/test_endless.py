@@ -67,7 +67,7 @@ def one_ctrl_c_ends() -> Iterator[None]:
         yield
     switch.is_on = False
     (note, *_) = caught.value.__notes__
-    assert "had not come to an end after 0.05 s. It stood in Switch.loop (endless_parts.py:" in note
+    assert "had not ended after 0.05 s. It was in Switch.loop (endless_parts.py:" in note
 
 
 def _press_when_inside() -> None:
@@ -177,7 +177,7 @@ def started(on: Lab | Comparison) -> None:
 
 def assert_interrupted(error: BaseException | None) -> None:
     assert isinstance(error, KeyboardInterrupt)
-    assert "It stood in Switch.loop" in error.__notes__[0]
+    assert "It was in Switch.loop" in error.__notes__[0]
 
 
 @ENDLESS

@@ -248,7 +248,7 @@ REFUSED: dict[str, tuple[Callable[[Lab, Lab], None], str]] = {
     "no lab": (_to_no_lab, "needs the lab that the request goes to, got 'right'"),
     "other blocks": (_to_a_lab_like(block_size=8), "full blocks of 4, and lab .* in full blocks of 8"),
     "other groups": (_to_a_lab_like(groups=LAYOUTS["window"]), r"sliding_window blocks of 4 \(window 6\)"),
-    "nano": (_to_a_lab_like(edition="nano-vllm"), "edition 'nano-vllm', which hands no request over"),
+    "nano": (_to_a_lab_like(edition="nano-vllm"), "edition 'nano-vllm', which cannot"),
     "too long": (_to_a_lab_like(max_model_len=15), "shorten the prompt"),
     "never fits": (_to_a_lab_like(num_blocks=3), "needs 5 blocks, and the pool has 3"),
     "no room": (_to_a_full_lab, r"too few free blocks for 12 tokens \(2 are free\)"),

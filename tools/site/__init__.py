@@ -1,1 +1,1 @@
-"""The site, a folder for any static host, and its parts."""
+"""The site, a folder for any static host, and the code that builds its parts."""

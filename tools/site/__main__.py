@@ -1,6 +1,6 @@
 """Write the site: python -m tools.site [FOLDER] [--without-model].
 
-Without the model its page has the simulated one only: neither weights nor a compiler for the kernels are fetched.
+With --without-model the page has only the simulated model; neither weights nor a compiler for the kernels are fetched.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The gallery of bugs: one page that lists all scenarios, and a page for each, in which both engines scrub."""
+"""The gallery of bugs: one page that lists all scenarios, and a page for each with both engines to scrub."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _entry(scenario: Scenario, verdict: Verdict) -> str:
 
 
 def judged(verdict: Verdict) -> str:
-    """Return what goes wrong here, what was seen upstream, and what follows for the claim, in words for a list."""
+    """Return the fault here, the evidence upstream, and the conclusion on the claim, in words for a list."""
     here = verdict.reproduction("the override", "the fix")
     conclusion = verdict.conclusion
     return f"{here} Upstream's own code: {conclusion.upstream} {conclusion.sentence}"
@@ -68,7 +68,7 @@ def _report(scenario: Scenario) -> str:
 
 
 def _live(scenario: Scenario) -> str:
-    """Return a link to the live page, which has all scenarios that compute with no weights."""
+    """Return a link to the live page, which has all scenarios without weights."""
     if isinstance(scenario, TinyModelScenario):
         return ""
     return f' · <a class="bug-live" href="../../index.html?bug={escape(scenario.id)}">live</a>'

@@ -1,4 +1,4 @@
-"""Compile archives of Python sources. It runs in the Python that will import them: bytecode.mjs calls it in Pyodide."""
+"""Compile archives of Python sources, in the Python that will import them: bytecode.mjs calls it in Pyodide."""
 
 import importlib._bootstrap_external as bootstrap
 import importlib.util
@@ -8,11 +8,11 @@ import zipfile
 from collections.abc import Iterator
 
 PLACE = "/lib/python3.14/site-packages"
-"""Where the archives are unpacked: the folder of the files that tracebacks name."""
+"""The folder into which archives are unpacked, for the file names in tracebacks."""
 
 
 def compiled(archive: bytes, keeps_sources: bool) -> bytes:
-    """Return the archive with bytecode: beside the sources, or in their place."""
+    """Return the archive with bytecode beside the sources, or instead of them."""
     written = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as sources, zipfile.ZipFile(written, "w") as target:
         for name in sources.namelist():
@@ -26,9 +26,7 @@ def _entries(name: str, data: bytes, keeps_sources: bool) -> Iterator[tuple[str,
         yield name, data
         return
     code = compile(data, f"{PLACE}/{name}", "exec", dont_inherit=True)
-    bytecode = bytes(
-        bootstrap._code_to_hash_pyc(code, importlib.util.source_hash(data), False)
-    )  # never looked at again
+    bytecode = bytes(bootstrap._code_to_hash_pyc(code, importlib.util.source_hash(data), False))  # never checked again
     if keeps_sources:
         folder, _, file = name.rpartition("/")
         yield name, data

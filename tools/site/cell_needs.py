@@ -1,4 +1,4 @@
-"""What cells of a notebook need that a page lacks: by their own code, or by an earlier cell whose names they use."""
+"""Needs of a notebook's cells that a page lacks, from their code, or from an earlier cell whose names they use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ OWN_NEEDS = {
     "pandas": re.compile(r"\b\w+_frame\("),
     "gemma3-270m": re.compile(r"gemma3-270m"),
 }
-"""What code needs that says this, the need that can least be met first."""
+"""Words in code and the need that each shows; the need hardest to meet comes first."""
 
 
 def cell_needs(cells: Sequence[dict[str, Any]], told: Mapping[str, str]) -> dict[str, str]:
-    """Return the needs of code cells, by cell id; cells that run everywhere are left out.
+    """Return the needs of code cells by cell id, without cells that run everywhere.
 
-    told: needs that the code does not say. A cell that uses what only such a cell has assigned needs the same. (Imports
-    are no reason: the page does those of a cell that it does not run.)
+    told: needs that the code does not show. A cell that uses a name assigned only by such a cell needs the same.
+    Imports do not count, because the page executes those of a cell that it does not run.
     """
     needs: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -43,7 +43,7 @@ def cell_needs(cells: Sequence[dict[str, Any]], told: Mapping[str, str]) -> dict
 
 
 def names_of(source: str) -> tuple[set[str], set[str]]:
-    """Return the names that a cell assigns, and those that it uses without assigning them; imports are neither."""
+    """Return the names that a cell assigns, and those that it only uses; imports are neither."""
     table = symtable.symtable(TransformerManager().transform_cell(source), "cell", "exec")
     bound = {one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()}
     assigned = {one.get_name() for one in table.get_symbols() if one.is_assigned()}

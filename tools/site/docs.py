@@ -1,4 +1,4 @@
-"""The site's documentation, made by MkDocs: course, how-tos, bugs, reference, figures, from what the repository has."""
+"""The site's documentation, built by MkDocs from the repository: course, how-tos, bugs, reference, figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGES = Path(__file__).parent / "pages"
 THEME = Path(__file__).parent / "theme"
 CONFIG = THEME / "mkdocs.yml"
 DATA = (".md", ".png", ".svg", ".webp", ".html")
-"""Kinds of files of docs/ that the site shows."""
+"""Suffixes of the files in docs/ that the site shows."""
 
 MOVED = {
     "../README.md": "index.md",
@@ -34,13 +34,13 @@ MOVED = {
     "../CITATION.cff": "citation.md",
     "../notebooks/": "course/",
 }
-"""Where links that leave docs/ lead on the site."""
+"""Targets on the site of links that leave docs/."""
 
 
 def build(site: Path, selected: Sequence[Path] | None = None, scenarios: Sequence[Scenario] | None = None) -> Path:
-    """Write the documentation into site/docs, which is emptied; return its front page.
+    """Write the documentation into site/docs, which is emptied first; return its front page.
 
-    selected, scenarios: notebooks and bugs to write; by default all. A broken link, anchor or entry raises SystemExit.
+    selected, scenarios: notebooks and bugs to write; None for all. Raises SystemExit for a broken link or anchor.
     """
     target = (site / "docs").resolve()
     shutil.rmtree(target, ignore_errors=True)
@@ -56,13 +56,13 @@ def build(site: Path, selected: Sequence[Path] | None = None, scenarios: Sequenc
             write_text(source / "reference" / name, text)
         write_theme(source)
         run_mkdocs(configuration(source, target, course))
-    for name in ("404.html", "sitemap.xml", "sitemap.xml.gz"):  # they need the site's address
+    for name in ("404.html", "sitemap.xml", "sitemap.xml.gz"):  # these need the site's address
         (target / name).unlink(missing_ok=True)
     return target / "index.html"
 
 
 def write_pages(source: Path) -> None:
-    """Write docs/, the pages that only the site has, and those from the top of the repository."""
+    """Write docs/, the pages that only the site has, and the pages from the top of the repository."""
     for path in [*DOCS.rglob("*"), *PAGES.rglob("*")]:
         if path.suffix not in DATA or "__pycache__" in path.parts:
             continue
@@ -92,7 +92,7 @@ To cite labengine, use `CITATION.cff` at the top of the repository, which refere
 
 
 def moved(text: str) -> str:
-    """Return a page with the links that leave docs/ led to their places on the site."""
+    """Return a page with links that leave docs/ replaced by their targets on the site."""
     for old, new in MOVED.items():
         text = text.replace(f"]({old}", f"]({new}")
     return re.sub(r"\]\((course/[\w/]+)\.ipynb", r"](\1.md", text)
@@ -113,7 +113,7 @@ def write_course(folder: Path, paths: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def write_theme(source: Path) -> None:
-    """Write what the pages and the frames in them fetch: style sheets, the widgets' browser half, plotly."""
+    """Write the files that the pages and their frames fetch: style sheets, the widgets' browser half, plotly."""
     from plotly.offline import get_plotlyjs
 
     for name in ("site.css", "favicon.svg"):
@@ -126,7 +126,7 @@ def write_theme(source: Path) -> None:
 
 
 def configuration(source: Path, target: Path, course: Sequence[tuple[str, str]]) -> Any:
-    """Return MkDocs' configuration, with the pages that are made from code in its navigation."""
+    """Return MkDocs' configuration, with the generated pages in its navigation."""
     from mkdocs.config import load_config
 
     config = load_config(str(CONFIG), docs_dir=str(source), site_dir=str(target))
@@ -143,7 +143,7 @@ def configuration(source: Path, target: Path, course: Sequence[tuple[str, str]])
 
 
 def run_mkdocs(config: Any) -> None:
-    """Have MkDocs write the site. Raises SystemExit for anything that it warns of."""
+    """Have MkDocs write the site. Raises SystemExit for any warning."""
     os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
     from mkdocs.commands.build import build as build_pages
     from mkdocs.exceptions import Abort
@@ -154,13 +154,13 @@ def run_mkdocs(config: Any) -> None:
         config.plugins.on_startup(command="build", dirty=False)
         build_pages(config)
     except Abort as error:
-        raise SystemExit(f"site: the documentation is not made: {error}") from None
+        raise SystemExit(f"site: the documentation was not built: {error}") from None
     finally:
         config.plugins.on_shutdown()
         log.removeHandler(warnings)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, and the folders above it."""
+    """Write a file, and create the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Docstrings of this project for the reference: lines of the form "name, name: meaning" become a list."""
+"""The project's docstrings for the reference: lines of the form "name, name: meaning" become a list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def names_of(obj: griffe.Object) -> set[str]:
 
 
 def as_list(text: str, names: set[str]) -> str:
-    """Return the docstring with an entry of a list for each meaning of known names."""
+    """Return the docstring with a list entry for each explanation of known names."""
 
     def entry(match: re.Match[str]) -> str:
         if not names.issuperset(match[1].split(", ")):
@@ -41,7 +41,7 @@ def as_list(text: str, names: set[str]) -> str:
 
 
 def _joined(paragraph: str) -> str:
-    """Return a paragraph whose list, if it has one, stands after an empty line, each entry on one line."""
+    """Return a paragraph whose list, if any, follows an empty line and has one line per entry."""
     head, *entries = re.split(r"\n(?=\* `)", "\n" + paragraph)
     lines = [" ".join(entry.split()) for entry in entries]
     return "\n\n".join(filter(None, [head.strip("\n"), "\n".join(lines)]))

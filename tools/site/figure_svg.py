@@ -8,14 +8,14 @@ from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 INK, GRID = "#808080", "#80808050"
-"""Greys that are readable on white and on black: a picture does not know the page's theme."""
+"""Greys that are readable on white and on black, as a picture does not know the page's theme."""
 LEFT, RIGHT, TOP, BOTTOM = 62, 18, 34, 50
 MOST_TICKS = 8
 HATCH = '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
 
 
 class Plot(NamedTuple):
-    """The area between the axes, in pixels, and the highest values on them."""
+    """The area between the axes in pixels, and the axes' highest values."""
 
     width: float
     height: float
@@ -23,23 +23,23 @@ class Plot(NamedTuple):
     most_y: float
 
     def x(self, value: float) -> float:
-        """Return the place of a value."""
+        """Return the x coordinate of a value."""
         return LEFT + self.width * value / self.most_x
 
     def y(self, value: float) -> float:
-        """Return the height of a value."""
+        """Return the y coordinate of a value."""
         return TOP + self.height * (1 - value / self.most_y)
 
 
 def figure_svg(figure: Mapping[str, Any]) -> str:
-    """Return the picture of {"data": traces, "layout": layout}. Raises ValueError for traces of other kinds."""
+    """Return the picture of {"data": traces, "layout": layout}. Raises ValueError for other kinds of traces."""
     traces, layout = figure["data"], figure["layout"]
     kinds = {trace["type"] for trace in traces}
     if kinds == {"bar"} and layout.get("barmode") == "stack":
         return _bars(traces, layout)
     if kinds == {"scatter"}:
         return _lines(traces, layout)
-    raise ValueError(f"no SVG for a figure with traces {sorted(kinds)}: figure_svg draws stacked bars, and lines")
+    raise ValueError(f"no SVG for a figure with traces {sorted(kinds)}: figure_svg draws stacked bars and lines")
 
 
 def _bars(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> str:
@@ -111,7 +111,7 @@ def _legend(traces: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _paints(trace: Mapping[str, Any]) -> list[str]:
-    """Return the fills of a bar, one above the other: its colour, and the hatch if it has a pattern."""
+    """Return the fills of a bar, bottom to top: its colour, and the hatch if it has a pattern."""
     marker = trace["marker"]
     return [escape(marker["color"]), *(["url(#hatch)"] if "pattern" in marker else [])]
 

@@ -1,4 +1,4 @@
-"""Checks a folder of pages, python -m tools.site.links FOLDER: links lead somewhere, nothing comes from elsewhere."""
+"""Check a folder of pages, python -m tools.site.links FOLDER: links work, and nothing comes from another host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BROWSED = ("a", "area")
 
 @dataclass
 class Page(HTMLParser):
-    """What one HTML file names: its anchors, links to follow, and addresses that are fetched."""
+    """The names in one HTML file: its anchors, links to follow, and fetched addresses."""
 
     anchors: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Page(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what a tag names."""
+        """Record the names in a tag."""
         named = {name: value or "" for name, value in attrs}
         self.is_style = tag == "style"
         self.anchors |= {named[name] for name in ("id", "name") if name in named}
@@ -57,14 +57,14 @@ class Page(HTMLParser):
         self.fetched += in_style(named.get("style", ""))
 
     def handle_data(self, data: str) -> None:
-        """Note what an inline style sheet fetches."""
+        """Record the addresses that an inline style sheet fetches."""
         if self.is_style:
             self.fetched += in_style(data)
             self.is_style = False
 
 
 def addresses_in(attribute: str, value: str) -> list[str]:
-    """Return the addresses of an attribute: a srcset has several, each with a width."""
+    """Return the addresses of an attribute; a srcset has several, each with a width."""
     if attribute != "srcset":
         return [value.strip()]
     return [part.split()[0] for part in value.split(",") if part.strip()]
@@ -77,7 +77,7 @@ def in_style(text: str) -> list[str]:
 
 @cache
 def read(path: Path) -> Page:
-    """Return what a page names."""
+    """Return a page's names."""
     page = Page()
     page.feed(path.read_text(encoding="utf-8"))
     page.close()
@@ -85,7 +85,7 @@ def read(path: Path) -> Page:
 
 
 def wrong_in(site: Path) -> list[str]:
-    """Return what is wrong in a folder of pages, one line each."""
+    """Return the faults in a folder of pages, one line each."""
     read.cache_clear()
     root = site.resolve()
     found = []
@@ -132,12 +132,12 @@ def _broken(link: str, path: Path, root: Path) -> Iterator[str]:
 
 
 def _has_anchor(page: Path, fragment: str) -> bool:
-    """Return True for an anchor of the page; a fragment of the form name=value is read by the page's script."""
+    """Return True for an anchor of the page, or a fragment name=value, which the page's script reads."""
     return "=" in fragment or fragment in read(page).anchors
 
 
 def main(folder: str) -> None:
-    """Print what is wrong, and exit with a status of 1 if anything is."""
+    """Print the faults, and exit with status 1 if there are any."""
     found = wrong_in(Path(folder))
     print("\n".join(found) or f"{folder}: all links work, and nothing is fetched from another host")
     sys.exit(bool(found))

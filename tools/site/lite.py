@@ -1,4 +1,4 @@
-"""JupyterLite in the site: the course's notebooks, with Python and labengine in the page. No other host is asked."""
+"""JupyterLite in the site: the course's notebooks with Python and labengine in the page, without any other host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.site.live_page import ROOT
 from tools.site.python_packages import IN_A_BROWSER, Package
 
 TOOLS = Path(sys.prefix, "jupyterlite")
-"""JupyterLite's own packages. They are kept out of this environment, whose JupyterLab would load the kernel."""
+"""JupyterLite's packages. They stay out of this environment, whose JupyterLab would load the kernel."""
 KERNEL = "@jupyterlite/pyodide-kernel-extension"
 EXTENSIONS = (
     TOOLS / "share" / "jupyter" / "labextensions" / KERNEL,
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 def build(site: Path) -> Path:
-    """Write lite/ into the site, whose live page is there: they share Pyodide. Return the path of its front page."""
+    """Write lite/ into a site with its live page, whose Pyodide it shares; return the path of its front page."""
     if not EXTENSIONS[0].is_dir():
         install_extra("lite", TOOLS)
     folder = site.resolve() / "lite"
@@ -66,7 +66,7 @@ def packages() -> Iterator[Package]:
 
 
 def _page(names: list[str]) -> dict[str, Any]:
-    """Return what the page reads: Pyodide beside it, and these packages at the start, in place of any index."""
+    """Return the page's settings: Pyodide beside it, and these packages at the start instead of an index."""
     environment = {"LABENGINE_PROGRESS": PROGRESS, "PYTHONSTARTUP": START}
     pyodide = {"lockFileURL": "./python/pyodide-lock.json", "packages": names, "env": environment}
     kernel = {

@@ -1,4 +1,4 @@
-"""The course's notebooks for a web page: as they are, with recorded outputs for the cells that may not run there."""
+"""The course's notebooks for a web page, with recorded outputs for the cells that may not run there."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ PLAYED = "(a view with playback: see this notebook's page in the course)"
 SHOWN = {"image/svg+xml", "image/png", "text/html", "text/plain"}
 """Kinds of recorded outputs that need no kernel."""
 FIGURE = "application/vnd.plotly.v1+json"
-"""A chart: drawn as a small SVG, as plotly is not in the page."""
+"""A chart; it is drawn as a small SVG, because plotly is not in the page."""
 
 Cell = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Twin:
-    """How a notebook differs in the page.
+    """The differences of a notebook in the page.
 
-    edits: (cell id, old text, new text). needs: by cell id, what a cell needs though its code does not say so.
+    edits: (cell id, old text, new text). needs: by cell id, needs that a cell's code does not show.
     """
 
     edits: tuple[tuple[str, str, str], ...] = ()
@@ -69,7 +69,7 @@ TWINS = {
 
 
 def write(folder: Path) -> Recorded:
-    """Write the notebooks and their pictures into a folder; return the outputs of the cells that a page may not run."""
+    """Write the notebooks and their pictures into a folder; return the outputs of cells that a page may not run."""
     shutil.copytree(NOTEBOOKS / "pictures", folder / "pictures")
     recorded: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
@@ -87,7 +87,7 @@ def write(folder: Path) -> Recorded:
 
 
 def in_page(cells: list[Cell], needs: Mapping[str, str], outputs: Recorded) -> list[Cell]:
-    """Return cells as the page has them. needs and outputs: by the ids of the cells that it may not run."""
+    """Return the page's form of the cells. needs and outputs: by the ids of the cells that it may not run."""
     asks = any(MODEL_NAME in one["source"] for one in cells if one["cell_type"] == "code" and one["id"] not in needs)
     button = BUTTON.format(megabytes=MEGABYTES) if asks or MODEL_NAME in needs.values() else ""
     note = NOTE + button + (SIMULATED if asks else "") + (NEEDS if needs else "")
@@ -101,19 +101,19 @@ def in_page(cells: list[Cell], needs: Mapping[str, str], outputs: Recorded) -> l
 
 
 def twin_of(path: Path) -> Twin:
-    """Return how a notebook differs in the page."""
+    """Return the differences of a notebook in the page."""
     return TWINS.get(path.stem, Twin())
 
 
 def changed(path: Path) -> list[Cell]:
-    """Return a notebook's cells with the page's edits. Raises LookupError if one has lost its place."""
+    """Return a notebook's cells with the page's edits. Raises LookupError if an edit no longer applies."""
     cells: list[Cell] = json.loads(path.read_text(encoding="utf-8"))["cells"]
     edits = {cell_id: (old, new) for cell_id, old, new in twin_of(path).edits}
     for cell in cells:
         cell["source"] = "".join(cell["source"])
         old, new = edits.pop(cell["id"], ("", ""))
         if old not in cell["source"]:
-            raise LookupError(f"{path.stem}: cell {cell['id']!r} has changed, and with it what the page must change")
+            raise LookupError(f"{path.stem}: cell {cell['id']!r} has changed, so adapt the page's edit of it")
         cell["source"] = cell["source"].replace(old, new) if old else cell["source"]
     if lost := [*edits, *twin_of(path).needs.keys() - {cell["id"] for cell in cells}]:
         raise LookupError(f"{path.stem} has no cell {', '.join(map(repr, lost))}")
@@ -121,14 +121,14 @@ def changed(path: Path) -> list[Cell]:
 
 
 def recorded_outputs(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the outputs of a notebook's run, by cell id; empty if no run of its code is kept."""
+    """Return the outputs of a notebook's run by cell id; {} if no run of its code is kept."""
     ids = [cell["id"] for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     run = run_of(path)
     return {} if run is None else dict(zip(ids, map(shown_outputs, run.outputs), strict=True))
 
 
 def shown_outputs(outputs: list[Output]) -> list[dict[str, Any]]:
-    """Return recorded outputs as a notebook file has them; of a view that plays, its picture."""
+    """Return recorded outputs in a notebook file's form; for a view with playback, its picture."""
     pictures = [number for number, output in enumerate(outputs) if output["kind"] == "image/svg+xml"]
     return [
         shown_output(output)
@@ -138,7 +138,7 @@ def shown_outputs(outputs: list[Output]) -> list[dict[str, Any]]:
 
 
 def shown_output(output: Output) -> dict[str, Any]:
-    """Return a recorded output as a notebook file has it. A view without a picture is in the course's page."""
+    """Return a recorded output in a notebook file's form. A view without a picture is in the course's page."""
     if output["kind"] == "stream":
         return {"output_type": "stream", "name": output["name"], "text": output["text"]}
     if output["kind"] == FIGURE:

@@ -32,18 +32,18 @@ PYODIDE = ROOT / "node_modules" / "pyodide"
 PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
 PACKAGES = {"labengine": ROOT / "labengine", "labengine_widgets": ROOT / "widgets" / "labengine_widgets"}
 PURE = "tqdm"
-"""The installed package that the simulated lab needs too: its progress bars."""
+"""An installed package that the simulated lab needs too, for its progress bars."""
 SUFFIXES = (".py", ".json", ".toml")
-"""Files of the packages that the page needs: the browser half comes with the page."""
+"""Files of the packages that the page needs, without the browser half, which comes with the page."""
 
 
 def build(
     site: Path, scenarios: Iterable[Scenario] | None = None, write_model: Callable[[Path], object] | None = None
 ) -> Path:
-    """Write the site into a folder, which is emptied; return the path of its front page.
+    """Write the site into a folder, which is emptied first; return the path of its front page.
 
-    scenarios: those to record; by default all that need no model. The page offers only these. write_model: writes the
-    real model's files (real_model.write); without it the page offers none.
+    scenarios: those to record and offer; None for all that need no model. write_model: writes the real model's files
+    (real_model.write); without it the page does not offer one.
     """
     shown = [one for one in scenarios or bugs() if not isinstance(one, TinyModelScenario)]
     shutil.rmtree(site, ignore_errors=True)
@@ -65,14 +65,14 @@ def build(
 
 
 def write_offline(site: Path) -> None:
-    """Write the service worker that keeps all files of the page, of which all but its front are there."""
+    """Write the service worker that keeps all files of the page; all but its front page must exist."""
     files = (file.relative_to(site).as_posix() for file in site.rglob("*") if file.is_file())
     text = (SOURCES / "offline.js").read_text(encoding="utf-8")
     (site / "offline.js").write_text(text.replace("@FILES@", " ".join(["./", *sorted(files)])), encoding="utf-8")
 
 
 def copy_pyodide(folder: Path) -> None:
-    """Copy Pyodide, with a lock that names no package: the page fetches none."""
+    """Copy Pyodide, with a lock without packages, as the page fetches none."""
     if not PYODIDE.is_dir():
         raise SystemExit(f"{PYODIDE.relative_to(ROOT)} is missing: make setup fetches it from npm's registry")
     folder.mkdir()
@@ -89,7 +89,7 @@ def bundle(site: Path) -> None:
 
 
 def write_packages(path: Path) -> None:
-    """Write both packages as an archive that is the same whenever it is made of the same sources."""
+    """Write both packages as an archive that is identical for identical sources."""
     with ZipFile(path, "w") as archive:
         for name, file in sorted(_package_files()):
             archive.writestr(ZipInfo(name), file.read_bytes(), ZIP_DEFLATED, 9)
@@ -106,9 +106,9 @@ def _package_files() -> Iterator[tuple[str, Path]]:
 
 
 def recorded(scenario: Scenario) -> bytes:
-    """Return a scenario's comparison and sliders, as it opens, to show before Python is there: gzipped JSON.
+    """Return a scenario's opening comparison and sliders, to show before Python has loaded, as gzipped JSON.
 
-    Its labs have the names of the first two labs of a process, as those of the page will.
+    Its labs have the names of the first two labs of a process, like the page's labs.
     """
     session = open_session(Permalink(bug=scenario.id))
     assert isinstance(session.shown, Comparison)
@@ -122,9 +122,9 @@ def recorded(scenario: Scenario) -> bytes:
 
 
 def page(scenarios: Iterable[Scenario], model_bytes: int) -> str:
-    """Return the front page, in which these scenarios and all editions can be chosen.
+    """Return the front page, with these scenarios and all editions to choose from.
 
-    model_bytes: those of the real model's weights, 0 for a site without one.
+    model_bytes: size of the real model's weights, 0 for a site without one.
     """
     options = "".join(
         f'<option value="{escape(one.id)}">{escape(f"{one.id}: {one.title}")}</option>' for one in scenarios

@@ -1,4 +1,4 @@
-"""A notebook as a page in Markdown: text, code, what each cell printed, and its views, which scrub in the page."""
+"""A notebook as a page in Markdown: text, code, printed outputs, and views to scrub in the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from labengine.course.check_result import marked
 from tools.site.notebook_runs import Output, Run
 
 HEIGHTS = {"dashboard": 760, "compare": 900, "view": 380}
-"""Pixels of a frame until its view says how high it is."""
+"""Pixels of a frame until its view reports its height."""
 NO_RUN = """\
 !!! note "Not run here"
     This notebook computes with a model's weights. No run of its current code is recorded, so this page shows text and
@@ -40,7 +40,7 @@ class NotebookPage:
 
 
 def notebook_page(path: Path, run: Run | None, place: str, known: set[str]) -> NotebookPage:
-    """Return a notebook's page. place: where it is in the course, in words. known: the notebooks that have pages."""
+    """Return a notebook's page. place: its place in the course, in words. known: the notebooks that have pages."""
     page = NotebookPage(path.stem)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     outputs = iter(run.outputs if run else [])
@@ -61,7 +61,7 @@ def notebook_page(path: Path, run: Run | None, place: str, known: set[str]) -> N
 
 
 def prose(source: str, known: set[str]) -> str:
-    """Return a Markdown cell for the page: links lead to pages that are there, and what unfolds has Markdown inside."""
+    """Return a Markdown cell for the page, with links to existing pages only and Markdown inside <details>."""
 
     def link(match: re.Match[str]) -> str:
         return f"[{match[1]}]({match[2]}.md{match[3] or ''})" if match[2] in known else match[1]
@@ -78,7 +78,7 @@ def title_of(path: Path) -> str:
 
 
 def _shown(page: NotebookPage, run: Run | None, outputs: list[Output]) -> Iterator[str]:
-    """Yield the markup of a cell's outputs. A view's picture goes into its frame, for a page without scripts."""
+    """Yield the markup of a cell's outputs. A view's frame contains its picture, for a page without scripts."""
     picture = ""
     for output in outputs:
         kind, view = output["kind"], run.views.get(output.get("view", "")) if run else None
@@ -95,7 +95,7 @@ def _shown(page: NotebookPage, run: Run | None, outputs: list[Output]) -> Iterat
 
 
 def block(markup: str) -> str:
-    """Return markup as one block, in which Markdown changes nothing."""
+    """Return markup as one block, which Markdown leaves unchanged."""
     lines = re.sub(r"\n\s*\n", "\n", markup)
     return f'<div class="cell-output">{lines}</div>'
 
@@ -115,7 +115,7 @@ def _markup(output: Output) -> str:
 
 
 def _lines(text: str) -> str:
-    """Return text for a <pre>; an empty line is a character's reference, or it would end the block."""
+    """Return text for a <pre>, with a character reference for each empty line, which would end the block."""
     return re.sub(r"\n(?=\n)", "\n&#8203;", escape(text.rstrip("\n")))
 
 
@@ -126,7 +126,7 @@ def _image(output: Output) -> str:
 
 
 def _view(page: NotebookPage, view: dict[str, Any], picture: str) -> str:
-    """Return a frame in which a recording scrubs, and put the recording beside the page."""
+    """Return a frame with a recording to scrub, and put the recording beside the page."""
     if "figure" in view:
         return _figure(view["figure"])
     number = len(page.files) + 1
@@ -141,7 +141,7 @@ def _view(page: NotebookPage, view: dict[str, Any], picture: str) -> str:
 
 
 def _opened(view: dict[str, Any], at: list[int]) -> dict[str, Any]:
-    """Return a view that opens where it was after its cell, if its lab went on after that."""
+    """Return a view that opens at its moment after its cell, if its lab continued after that."""
     if "figure" in view:
         return view
     sides = [

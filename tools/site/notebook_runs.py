@@ -1,8 +1,8 @@
-"""Notebooks that were run: their outputs and the recordings behind their views.
+"""Runs of notebooks: their outputs, and the recordings of their views.
 
-Notebooks without weights are run while the site is made. Those with weights would have the site wait for a download and
-a minute's conversion, so their runs are kept in docs/runs. python -m tools.site.notebook_runs [NAME ...] records them:
-without a name, those that are missing or were of other code.
+Notebooks without weights run while the site is built. Those with weights would make the build wait for a download and a
+minute's conversion, so their runs are kept in docs/runs. python -m tools.site.notebook_runs [NAME ...] records them;
+without a name, it records missing runs and runs of older code.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ KINDS = (
 """Kinds of outputs that a page shows, the preferred one first."""
 
 CELL_FILE = re.compile(r"\S+/ipykernel_\d+/\d+\.py:(\d+)")
-"""The file that a kernel compiles a cell from, as a warning names it, and the line."""
+"""The file and line in a warning from a kernel's cell."""
 
 Output = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A notebook's run. code: digest of its code cells; outputs: of each code cell; views: by their widgets' ids.
+    """A notebook's run. code: digest of its code cells; outputs: of each code cell; views: by widget id.
 
-    An output of kind "view" says where the view was after the cell ("at": the moment of each side).
+    An output of kind "view" has the view's place after the cell ("at": the moment of each side).
     """
 
     code: str
@@ -77,7 +77,7 @@ def digest(path: Path) -> str:
 def run_of(path: Path) -> Run | None:
     """Return the run of a notebook: the kept one if it needs weights, else a new one.
 
-    None if the kept one is missing, or is of other code.
+    None if the kept one is missing or belongs to older code.
     """
     if not has_weights(path):
         return executed(path)
@@ -89,7 +89,7 @@ def run_of(path: Path) -> Run | None:
 
 
 def loaded(kept: Path) -> Run:
-    """Return a run that was kept."""
+    """Return a kept run."""
     return Run(**json.loads(lzma.decompress(kept.read_bytes())))
 
 
@@ -99,7 +99,7 @@ def kept_path(path: Path) -> Path:
 
 
 def executed(path: Path) -> Run:
-    """Run a notebook from top to bottom in a new kernel. Raises CellExecutionError with the cell that fails."""
+    """Run a notebook from top to bottom in a new kernel. Raises CellExecutionError with the failing cell."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -122,9 +122,9 @@ def executed(path: Path) -> Run:
 
 
 def _place(outputs: list[list[Output]], moments: list[dict[str, list[int]]]) -> None:
-    """Have each view opened where it was after its cell; a cell that only steps a shown lab shows its view again.
+    """Have each view open at its moment after its cell; a cell that only steps a shown lab shows its view again.
 
-    (Not a comparison's view: that opens at the first difference in any case.)
+    A comparison's view always opens at the first difference instead.
     """
     shown: dict[str, list[int]] = {}
     for cell, ends in zip(outputs, moments, strict=True):
@@ -139,13 +139,13 @@ def _place(outputs: list[list[Output]], moments: list[dict[str, list[int]]]) -> 
 
 
 def all_runs(paths: Sequence[Path]) -> list[Run | None]:
-    """Return the runs of several notebooks, as many at a time as there are cores."""
+    """Return the runs of several notebooks, run in parallel on all cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(run_of, paths))
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the kernel's environment: this checkout, and none of the reader's progress."""
+    """Return the kernel's environment: this checkout, without the reader's progress."""
     packages = os.pathsep.join([str(ROOT), str(ROOT / "widgets")])
     return os.environ | {"PYTHONPATH": packages, "LABENGINE_PROGRESS": str(folder / "progress.json")}
 
@@ -165,7 +165,7 @@ def _kept(output: Any) -> Output | None:
 
 
 def _joined(outputs: list[Output]) -> list[Output]:
-    """Return the outputs with text that a stream has sent in several messages as one."""
+    """Return the outputs with consecutive messages of a stream joined."""
     joined: list[Output] = []
     for output in outputs:
         last = joined[-1] if joined else {}
@@ -177,13 +177,13 @@ def _joined(outputs: list[Output]) -> list[Output]:
 
 
 def keep(path: Path) -> Path:
-    """Run a notebook and keep its run; return where."""
+    """Run a notebook and keep its run; return the run's path."""
     target = kept_path(path)
     target.parent.mkdir(exist_ok=True)
     text = json.dumps(asdict(executed(path)), separators=(",", ":"))
     for private in (str(ROOT), str(Path.home())):
         if private in text:
-            raise SystemExit(f"{path.name} shows {private}: a run is kept for other readers")
+            raise SystemExit(f"{path.name} shows {private}, which must not be in a run kept for other readers")
     target.write_bytes(lzma.compress(text.encode(), preset=9))
     return target
 

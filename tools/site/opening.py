@@ -1,4 +1,4 @@
-"""The picture that opens the front page: two equal questions in one step of one engine, told in seven sentences."""
+"""The picture that opens the front page: two equal questions in one step of one engine, with seven sentences."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ QUESTION = "Why is the sky blue in the day and red in the evening?"
 NUM_BLOCKS, BLOCK_SIZE = 12, 4
 
 Told = tuple[int, Sentence]
-"""A moment, and what is said at it."""
+"""A moment and its sentence."""
 
 
 def opening() -> bytes:
-    """Return the recording, what is told of it as captions, and what is asked: gzipped JSON.
+    """Return the recording, its captions and the question, as gzipped JSON.
 
-    asked: the moment at which the question stands; plays_to: the one after which it is answered; used: the answer.
+    asked: the moment of the question; plays_to: the moment after which it is answered; used: the answer.
     """
     with Lab("simulated", num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE) as lab:
         for _ in range(2):
@@ -45,7 +45,7 @@ def opening() -> bytes:
 
 
 def sentences(timeline: Timeline, asked: int) -> list[Told]:
-    """Return what is told of the step, from the moment at which the question is asked."""
+    """Return the sentences on the step, from the moment of the question."""
     step = list(enumerate(timeline.events(asked), asked + 1))
     a, b = (the_request(request_id) for request_id in (0, 1))
 
@@ -75,7 +75,7 @@ def sentences(timeline: Timeline, asked: int) -> list[Told]:
                 *(
                     "Both questions are read, and the same work is done twice: ",
                     the_blocks(twins),
-                    " hold the same as ",
+                    " have the same content as ",
                 ),
                 *(the_blocks(event.into_block_id for _, event in merges), "."),
             ),
@@ -101,7 +101,7 @@ def sentences(timeline: Timeline, asked: int) -> list[Told]:
 def _merged(
     merges: Sequence[tuple[int, ev.BlockMerged]], step: Sequence[tuple[int, ev.Event]], name: Sentence
 ) -> list[Told]:
-    """Return a sentence per merge, at the moment at which its copy is free: the first one says what a merge is."""
+    """Return a sentence per merge, at the moment when its copy is freed; the first one explains a merge."""
     freed = {event.block_id: moment for moment, event in step if isinstance(event, ev.BlockFreed)}
     told: list[Told] = []
     for _, event in merges:

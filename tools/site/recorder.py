@@ -1,4 +1,4 @@
-"""Runs in a notebook's kernel: where every view was after each cell, and what it shows at the end, for a page."""
+"""Record, in a notebook's kernel, each view's moment after each cell and its content at the end, for a page."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from labengine_widgets.pages.whole_recording import recording_payload
 from labengine_widgets.view import View
 
 _moments: dict[int, dict[str, list[int]]] = {}
-"""By cell number and view: the newest moment of each side."""
+"""The newest moment of each side, by cell number and view."""
 
 
 def begin() -> None:
-    """Note after each cell where the views are."""
+    """Record the views' moments after each cell."""
     get_ipython().events.register("post_run_cell", _note)  # type: ignore[union-attr]
 
 
@@ -30,13 +30,13 @@ def _note(result: Any) -> None:
 
 
 def write(path: str) -> None:
-    """Write each open view by the id of its widget, its layout and recordings or its figure; and the moments."""
+    """Write each open view (by widget id) with its layout and recordings or its figure, and the moments."""
     found = {name: described for name, widget in _instances.items() if (described := describe(widget))}
     Path(path).write_text(json.dumps({"views": found, "moments": _moments}), encoding="utf-8")
 
 
 def describe(widget: Any) -> dict[str, Any] | None:
-    """Return what a page needs to show a view or a figure; None for any other widget."""
+    """Return the data with which a page shows a view or a figure; None for any other widget."""
     if isinstance(widget, View):
         return {"arrangement": widget.arrangement, "recordings": [json.loads(data) for data in _payloads(widget)]}
     if hasattr(widget, "to_plotly_json"):

@@ -56,7 +56,7 @@ SUBJECTS = {
     "Runners": ("ModelRunner", "StaticRunner", "StaticStep", "StaticTorch"),
     "Errors and the notebook": ("ConfigError", "TraceError", "load_ipython_extension", "unload_ipython_extension"),
 }
-"""Each page's names, in the order in which they stand there."""
+"""Each page's names, in order."""
 
 HEAD = """\
 # Reference

@@ -1,4 +1,4 @@
-"""The CPU kernels for the page: csrc compiled to WebAssembly by Zig's compiler, the one of `make wheels`."""
+"""The CPU kernels for the page: csrc compiled to WebAssembly by Zig's compiler, like in `make wheels`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAGS = (
 
 
 def kernels() -> bytes:
-    """Return the module, which imports nothing. It is built for new sources only, and kept in the user's cache."""
+    """Return the module, which imports nothing. It is rebuilt only for new sources, and kept in the user's cache."""
     kept = cache_root() / "wasm" / f"{_digest()}.wasm"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def kernels() -> bytes:
 
 
 def _built() -> bytes:
-    """Compile it: with the fetching of the compiler, whose wheel has 100 MB, about a minute."""
+    """Compile the module; with fetching the compiler, a wheel of 100 MB, this takes about a minute."""
     print("site: compiling the kernels to WebAssembly (once, about a minute)", flush=True)
     with TemporaryDirectory(prefix="labengine-wasm-") as place:
         python, out = environment(Path(place) / "tools", [ZIG]), Path(place, "kernels.wasm")
@@ -42,7 +42,7 @@ def _built() -> bytes:
 
 
 def _digest() -> str:
-    """Return a name for all that the module depends on."""
+    """Return a digest of everything that the module depends on."""
     digest = sha256("\0".join([ZIG, *FLAGS]).encode())
     for source in _sources():
         digest.update(source.name.encode() + b"\0" + source.read_bytes())

@@ -1,6 +1,6 @@
-"""FA3's package, served by the kernels that vLLM's wheel brings along: for machines where flash-attn cannot be built.
+"""FA3's package, served by the kernels in vLLM's wheel, for machines where flash-attn cannot be built.
 
-LABENGINE_FA3_LIBRARY names the library (_vllm_fa3_C.abi3.so). Only what engines here call is here.
+LABENGINE_FA3_LIBRARY names the library (_vllm_fa3_C.abi3.so). It has only the functions that engines here call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def forward(
     leftpad_k: Tensor | None = None,
     num_splits: int = 0,
 ) -> Tensor:
-    """The operator, its arguments by name; the last four are attention sinks and context parallelism."""
+    """Call the operator, with its arguments by name; the last four are attention sinks and context parallelism."""
     keys = (k, v, None, None, None, None)
     lengths = (cu_seqlens_q, cu_seqlens_k, None, None, seqused_k, max_seqlen_q, max_seqlen_k)
     paging = (page_table, None, leftpad_k)
@@ -59,7 +59,7 @@ def flash_attn_with_kvcache(
     window_size: tuple[int, int] = (-1, -1),
     num_splits: int = 0,
 ) -> Tensor:
-    """As FA3's own, of a paged cache that holds the new keys already."""
+    """Like FA3's function, for a paged cache that already holds the new keys."""
     return forward(
         q,
         k_cache,

@@ -1,7 +1,7 @@
 """Paged attention: one file per backend, and their common contract.
 
-A backend works in two steps. Once per step it prepares what all layers share (indices, masks); then each layer writes
-its new keys and values and attends through the block tables.
+A backend works in two stages. Once per step it prepares indices and masks, which all layers share. Then each layer
+writes its new keys and values, and attends through the block tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 @dataclass(frozen=True, slots=True)
 class AttentionSetting:
-    """A backend's requirements: the machine, the model's heads, the pool's blocks (tokens per block) and windows.
+    """The setting that a backend has to serve: the machine, the model's heads, the pool's block sizes and windows.
 
     windows: one per kind of KV-cache group, in tokens; None is full attention. needs_modules: see
     ModelConfig.needs_modules.
@@ -48,7 +48,7 @@ class StepAttention(ABC):
 
     @property
     def plain_slots(self) -> Tensor | None:
-        """The step's slots, where `write` does no more than copy to them: another kernel may write in its place.
+        """The step's slots, if `write` only copies to them, so that another kernel may write instead.
 
         None: `write` has to be called.
         """
@@ -73,7 +73,7 @@ class AttentionBackend(ABC):
 
     name: ClassVar[str]
     advantage: ClassVar[str] = ""
-    """The reason to prefer it where labengine chooses: half a sentence."""
+    """The reason for which labengine prefers this backend, as half a sentence."""
     is_capturable: ClassVar[bool] = False
     """True if decode steps can be recorded into a CUDA graph: fixed shapes, nothing read back by the host.
 
@@ -86,8 +86,8 @@ class AttentionBackend(ABC):
     @classmethod
     @abstractmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """Return why it cannot serve this setting, as half a sentence; None when it can."""
+        """Return why the backend cannot serve this setting, as half a sentence; None if it can."""
 
     @abstractmethod
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Compute once what this step's layers share."""
+        """Compute the indices and masks that this step's layers share."""

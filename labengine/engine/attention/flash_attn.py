@@ -57,7 +57,7 @@ def torch_store(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> 
 
 
 GENERATIONS: tuple[type[FlashKernels], ...] = (FA3, FA2)
-"""The first that accepts the setting is used."""
+"""In order of preference: the first one that accepts the setting is used."""
 
 DTYPES = (torch.float16, torch.bfloat16)
 
@@ -76,7 +76,7 @@ class FlashStep(StepAttention):
 
     @property
     def plain_slots(self) -> Tensor | None:
-        """The slots, unless a subclass writes otherwise, or torch does: then Triton's kernels are not there."""
+        """The slots, unless a subclass writes differently, or torch writes because Triton's kernels cannot run."""
         is_plain = self._store is not torch_store and type(self).write is FlashStep.write
         return self._slots if is_plain else None
 
@@ -93,7 +93,7 @@ class FlashAttention(AttentionBackend):
     is_capturable = True
 
     def __init__(self, setting: AttentionSetting) -> None:
-        """Raise RuntimeError for a setting that is refused."""
+        """Raise RuntimeError for a refused setting."""
         super().__init__(setting)
         refusal = self.refusal(setting)
         if refusal is not None:
@@ -110,7 +110,7 @@ class FlashAttention(AttentionBackend):
     def refusal(cls, setting: AttentionSetting) -> str | None:
         """Return None for half precision on a GPU, if a generation supports both the GPU and the blocks."""
         if setting.device.type != "cuda":
-            return f"it runs on a GPU, and the model is on {setting.device}"
+            return f"it runs on a GPU, but the model is on {setting.device}"
         if setting.dtype not in DTYPES:
             return f"it computes in float16 and bfloat16, not in {str(setting.dtype).removeprefix('torch.')}"
         if setting.head_dim > 256 or setting.head_dim % 8:

@@ -1,17 +1,17 @@
 """Calls of flash-attn's two generations: FA3 (package flash_attn_interface) and FA2 (package flash_attn).
 
-Both take the pool's tensors as they are, [num_blocks, block_size, num_kv_heads, head_dim], int32 tables and lengths,
-and align a causal mask to the last key: the last query of a request sees its whole context. Both load keys in tiles of
-64 and more, and mask the keys that a query must not see; but 0 * NaN is NaN, so masked keys must be finite or not
+Both take the pool's tensors unchanged, [num_blocks, block_size, num_kv_heads, head_dim], with int32 tables and lengths,
+and align a causal mask to the last key, so the last query of a request sees its whole context. Both load keys in tiles
+of 64 and more, and mask the keys that a query must not see. But 0 * NaN is NaN, so masked keys must be finite or not
 loaded:
 
-    behind a context    FA2 clears such rows, and so does FA3 where it copies row by row. Where a tile lies in one block
+    after a context     FA2 clears such rows, and so does FA3 where it copies row by row. If a tile lies in one block
                         and there are many queries, FA3 copies complete tiles by TMA, NaN included (its issue 1745).
-                        With an argument for padding on the left it copies row by row, so it gets one, 0 tokens, where
-                        a context ends inside a block. Where all contexts fill their blocks, as those of a long
-                        prompt's chunks do, no tile has a row behind a context, and TMA, which is faster, stays on.
-    before a window     entries of the table that mean nothing. They are cut off: a table that begins with the first
-                        block that is read, and a context as much shorter, give the same result.
+                        With an argument for padding on the left it copies row by row, so it gets one, of 0 tokens, if
+                        a context ends inside a block. If all contexts fill their blocks, as in the chunks of a long
+                        prompt, no tile has a row after a context, and TMA, which is faster, stays on.
+    before a window     Entries of the table have no meaning here. They are cut off: a table that begins with the first
+                        block to be read, and a context that is shorter by as much, give the same result.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Attend = Callable[[Tensor, LayerKV, float], Tensor]
 """Map queries [num_tokens, num_heads, head_dim], a layer's KV and the scale to the attention output."""
 
 SMALLEST_TILE = 64
-"""Keys, or packed query rows, in FA3's smallest tile: with fewer it never copies complete tiles."""
+"""Number of keys, or packed query rows, in FA3's smallest tile; with fewer it never copies complete tiles."""
 
 
 class FlashKernels(ABC):
@@ -43,7 +43,7 @@ class FlashKernels(ABC):
     title: ClassVar[str]
     module_name: ClassVar[str]
     functions: ClassVar[tuple[str, ...]]
-    """Functions of the package that it calls."""
+    """Names of the package's functions that are called."""
 
     def __init__(self, setting: AttentionSetting) -> None:
         """Import the package, which loads its kernels."""
@@ -53,22 +53,22 @@ class FlashKernels(ABC):
     @classmethod
     @abstractmethod
     def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
-        """Return why it cannot run with that setting on a GPU of that compute capability; None when it can."""
+        """Return why it cannot run with that setting on a GPU of that compute capability; None if it can."""
 
     @abstractmethod
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
-        """Compute once what the group's layers share."""
+        """Compute the arguments that the group's layers share."""
 
     @classmethod
     def _missing(cls) -> str | None:
-        """Return why the package cannot be used; None when it can.
+        """Return why the package cannot be used; None if it can.
 
-        flash-attn-4 brings a folder flash_attn without FA2: imported, it is an empty namespace package.
+        flash-attn-4 brings a folder flash_attn without FA2, which is imported as an empty namespace package.
         """
         where = f"{cls.title} ({cls.module_name})"
         try:
             package = import_module(cls.module_name)
-        except (ImportError, OSError) as error:  # OSError: kernels that were built against another torch
+        except (ImportError, OSError) as error:  # OSError: kernels built against another torch
             is_absent = isinstance(error, ModuleNotFoundError) and error.name == cls.module_name
             return f"{where} " + ("is not installed" if is_absent else f"does not load: {error}")
         absent = [name for name in cls.functions if not callable(getattr(package, name, None))]
@@ -86,7 +86,7 @@ class FA3(FlashKernels):
     def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
         """Refuse all GPUs but Hopper's."""
         if capability[0] != 9:
-            return f"FA3 is made for sm_90, and this GPU is sm_{capability[0]}{capability[1]}"
+            return f"FA3 needs sm_90, but this GPU is sm_{capability[0]}{capability[1]}"
         return cls._missing()
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
@@ -105,9 +105,9 @@ class FA3(FlashKernels):
         return lambda queries, cache, scale: self._attend(queries, cache, scale, step.is_decode, shared)
 
     def _copies_unwritten_rows(self, step: StepTensors, group: GroupTensors) -> bool:
-        """Return True if complete tiles may be copied, and one may reach behind a context.
+        """Return True if complete tiles may be copied, and one may extend past the end of a context.
 
-        A decode's lengths on the host may be upper bounds: see StaticStep.
+        A decode's lengths on the host may be upper bounds; see StaticStep.
         """
         copies_tiles = min(max(step.query_lens) * self._group_size, group.block_size) >= SMALLEST_TILE
         return copies_tiles and (step.is_decode or any(length % group.block_size for length in step.context_lens))
@@ -120,7 +120,7 @@ class FA3(FlashKernels):
 
 
 class FA2(FlashKernels):
-    """FlashAttention 2: a call with split keys for decodes, another one for all other steps."""
+    """FlashAttention 2: one call with split keys for decodes, another for all other steps."""
 
     title = "FA2"
     module_name = "flash_attn"
@@ -132,16 +132,16 @@ class FA2(FlashKernels):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
-        """Refuse GPUs before Ampere, and blocks that are no multiple of 256 tokens."""
+        """Refuse GPUs before Ampere, and block sizes that are not multiples of 256 tokens."""
         if capability[0] < 8:
-            return f"FA2 needs sm_80 or newer, and this GPU is sm_{capability[0]}{capability[1]}"
+            return f"FA2 needs sm_80 or newer, but this GPU is sm_{capability[0]}{capability[1]}"
         wrong = [size for size in setting.block_sizes if size % 256]
         if wrong:
-            return f"FA2 takes blocks of a multiple of 256 tokens, not of {wrong[0]}"
+            return f"FA2 needs block sizes that are multiples of 256 tokens, got {wrong[0]}"
         return cls._missing()
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
-        """Prepare the keywords of the decoding call or of the other one."""
+        """Prepare the keywords of the call for decodes, or of the other call."""
         tables, contexts = window_only(step, group)
         shared: dict[str, Any] = {"block_table": tables, "causal": True, "window_size": flash_window(group)}
         if step.is_decode and self._decodes_without_waiting:
@@ -168,7 +168,7 @@ class FA2(FlashKernels):
 
 
 def flash_window(group: GroupTensors) -> tuple[int, int]:
-    """Return how many keys left and right of its own a query sees, its own not counted; -1 is all."""
+    """Return the number of keys that a query sees left and right of its own; -1 means all."""
     return (-1, -1) if group.window is None else (group.window - 1, 0)
 
 

@@ -1,7 +1,7 @@
-"""Paged attention by the CPU kernels in engine/native: without a gather, every slot is read in place.
+"""Paged attention by the CPU kernels in engine/native: every slot is read in place, without a gather.
 
-Where a complete step can run as one native program (forward/native.py), attention is one of its ops; here it is
-a program of its own, for the model module by module.
+In a complete step that runs as one native program (forward/native.py), attention is one of its ops. Here it is a
+separate program, for a model that runs module by module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class NativeStep(StepAttention):
     def __init__(self, step: StepTensors, group: GroupTensors) -> None:
         from labengine.engine.native.layout import Step
 
-        self._tensors = (step, group)  # their memory is pointed at
+        self._tensors = (step, group)  # keeps alive the memory that pointers refer to
         self._slots = group.slots.long()
         self._group = group
         self._step = Step(
@@ -33,7 +33,7 @@ class NativeStep(StepAttention):
         self._step.table_strides[0] = group.block_tables.stride(0)
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
-        """Write the KV by torch."""
+        """Write the KV with torch."""
         cache.keys.view(-1, *keys.shape[1:]).index_copy_(0, self._slots, keys)
         cache.values.view(-1, *values.shape[1:]).index_copy_(0, self._slots, values)
 
@@ -76,11 +76,11 @@ class NativeAttention(AttentionBackend):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """Refuse other devices than a CPU, layers and dtypes without kernels, machines without a compiler."""
+        """Refuse devices other than a CPU, layers and dtypes without kernels, and machines without a compiler."""
         if setting.device.type != "cpu":
-            return f"it runs on a CPU, and the model is on {setting.device}"
+            return f"it runs on a CPU, but the model is on {setting.device}"
         if setting.needs_modules is not None:
-            return f"it computes no {setting.needs_modules}"
+            return f"it cannot compute {setting.needs_modules}"
         from labengine.engine.native.compile import CompileError
         from labengine.engine.native.library import SUFFIXES, library
 

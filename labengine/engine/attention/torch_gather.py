@@ -1,8 +1,8 @@
 """Paged attention in plain torch: gather each request's slots, then scaled_dot_product_attention.
 
-The gather goes by slot and not by block, so that unwritten slots are never read, and starts where the window does:
-a request reads only its own, finite values. The query heads that share a KV head are packed as rows of one query: on a
-CPU, many queries of one row each would be slow. Long chunks are cut into tiles, so that a prompt's triangle or a
+The gather goes by slot and not by block, so that unwritten slots are never read, and starts where the window does. So a
+request reads only its own, finite values. The query heads that share a KV head are packed as rows of one query, because
+on a CPU many queries of one row each would be slow. Long chunks are cut into tiles, so that a prompt's triangle or a
 window's band is computed without most of the square around it.
 
     queries   [tiles, queries, kv_heads * group, head_dim]
@@ -26,14 +26,14 @@ from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors, first_read
 
 TILE_QUERIES = 256
-"""Queries of a chunk that are computed at a time."""
+"""Number of a chunk's queries computed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """Tiles with equal numbers of queries: all decodes are one such batch.
+    """Tiles with equal numbers of queries, such as all decodes.
 
-    rows: int64 [tiles * queries], the batch's rows in the step; None when they are all rows, in order.
+    rows: int64 [tiles * queries], the batch's rows in the step; None if they are all rows, in order.
     slots: int64 [tiles, longest], from the first position that the first query reads to the last one's own, then
     padding with the first slot.
     mask: bool [tiles, queries, longest]; True where the query may read the slot.
@@ -60,8 +60,8 @@ class QueryBatch:
         packed = packed.reshape(num_tiles, num_kv_heads, group * num_queries, head_dim)
         mask = self.mask if num_queries == 1 else self.mask.repeat(1, group, 1)
         if packed.device.type == "cpu":
-            # torch's kernel for 16-bit numbers rounds inside the sum, and differently with other padding: 4 in 10
-            # results are not the exact one rounded, and a request's tokens would depend on those beside it.
+            # torch's kernel for 16-bit numbers rounds inside the sum, and differently with other padding: 4 of 10
+            # results differ from the rounded exact one, and a request's tokens would depend on its neighbours.
             packed, keys, values = packed.float(), keys.float(), values.float()
         out = scaled_dot_product_attention(packed, keys, values, attn_mask=mask.unsqueeze(1), scale=scale)
         out = out.to(queries.dtype).view(num_tiles, num_kv_heads, group, num_queries, head_dim).permute(0, 3, 1, 2, 4)
@@ -92,7 +92,7 @@ class TorchGatherStep(StepAttention):
 
 
 class Tile(NamedTuple):
-    """Consecutive queries of one request: rows row.. of the step, at positions start.., reading from position first."""
+    """Consecutive queries of one request, at rows row.. of the step and positions start.., reading from `first` on."""
 
     request: int
     row: int
@@ -102,12 +102,12 @@ class Tile(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after the last query: nothing is read from there on."""
+        """The position after the last query; reads end before it."""
         return self.start + self.num_queries
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Key of the batch: all decodes are computed together, other tiles with those that read about as much."""
+        """Key of the batch: all decodes are computed together, other tiles with tiles that read about as much."""
         return self.num_queries, 0 if self.num_queries == 1 else (self.end - self.first) // TILE_QUERIES
 
 
@@ -119,11 +119,11 @@ class TorchGather(AttentionBackend):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """Return None: every setting is served."""
+        """Return None, as every setting is served."""
         return None
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Batch the queries: decodes run together, and so do prompts of one length."""
+        """Batch the queries: decodes together, and prompts of one length together."""
         batches: dict[tuple[int, int], list[Tile]] = defaultdict(list)
         for tile in _tiles(step, group.window):
             batches[tile.shape].append(tile)

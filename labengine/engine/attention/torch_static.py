@@ -1,4 +1,4 @@
-"""Paged attention for decodes in torch ops of fixed shapes, which can be recorded as a graph on any device."""
+"""Paged attention for decodes in torch ops with fixed shapes, which can be recorded as a graph on any device."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 
 class StaticTorch(TorchGather):
-    """Decodes by what the step's tensors hold when they run, other steps as TorchGather.
+    """Computes decodes from the step's tensors at the time they run, and other steps like TorchGather.
 
-    Slower than TorchGather: each row reads as many slots as the step's longest context, and masks what is not its own.
+    Slower than TorchGather: each row reads as many slots as the step's longest context, and masks those of others.
     """
 
     name = "torch_static"
@@ -31,22 +31,22 @@ class StaticTorch(TorchGather):
         torch_store(keys, values, cache, slots)
 
     def read(self, pool: Tensor, slots: Tensor, is_read: Tensor) -> Tensor:
-        """Return K or V of the slots, [num_requests, positions, num_kv_heads, head_dim]; zeros where nothing is read.
+        """Return K or V of the slots, [num_requests, positions, num_kv_heads, head_dim]; zeros for unread positions.
 
-        A weight of 0 is no mask for V: the slot may hold NaN, and 0 * NaN is NaN.
+        A weight of 0 does not mask V, because the slot may hold NaN, and 0 * NaN is NaN.
         """
         return pool.flatten(0, 1)[slots].masked_fill(~is_read[..., None, None], 0)
 
     def weights(self, scores: Tensor, is_read: Tensor) -> Tensor:
-        """Return the softmax over the positions that are read; zeros for padding, which reads none.
+        """Return the softmax over the positions read; zeros for padding, which reads none.
 
-        Both are [num_requests, num_heads, positions]; scores may be NaN where nothing is read.
+        Both are [num_requests, num_heads, positions]; scores of unread positions may be NaN.
         """
         return scores.masked_fill(~is_read, -torch.inf).softmax(-1).masked_fill(~is_read, 0)
 
 
 class StaticDecode(StepAttention):
-    """A step in which row r is request r; all positions of the longest context are addressed in every row."""
+    """A step in which row r is request r; every row addresses all positions of the longest context."""
 
     def __init__(self, backend: StaticTorch, step: StepTensors, group: GroupTensors) -> None:
         self._backend = backend
@@ -72,16 +72,16 @@ class StaticDecode(StepAttention):
         return torch.einsum("rhp,rphd->rhd", weights, values).to(queries.dtype)
 
     def _is_read(self) -> Tensor:
-        """Return bool [num_requests, positions]: True inside the request's context, and inside its window."""
+        """Return bool [num_requests, positions]: True inside the request's context and window."""
         ends = self._contexts.unsqueeze(1)
         is_read = self._positions < ends
         window = self._group.window
         return is_read if window is None else is_read & (self._positions >= ends - window)
 
     def _slots(self, is_read: Tensor) -> Tensor:
-        """Return int64 [num_requests, positions]: addressed as a kernel does, row * width + column.
+        """Return int64 [num_requests, positions], addressed like in a kernel by row * width + column.
 
-        Positions that are not read are addressed through column 0: other entries may be undefined.
+        Unread positions are addressed through column 0, as other entries may be undefined.
         """
         tables, size = self._group.block_tables, self._group.block_size
         num_rows, width = tables.shape

@@ -1,7 +1,7 @@
 """Paged attention by labengine's Triton kernels: any block size, any GPU that Triton compiles for, CUDA graphs.
 
-Decodes and chunks of prompts may be mixed: each kind has tiles of its own shape. Nothing is read back from the device:
-a launch depends on host values only, and the programs read the rest themselves.
+Decodes and chunks of prompts may be mixed; each kind has a different tile shape. Nothing is read back from the device.
+A launch depends on host values only, and the programs read the rest themselves.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ MAX_HEAD_DIM = 256
 MIN_CAPABILITY = {torch.float16: (7, 5), torch.bfloat16: (8, 0), torch.float32: (7, 5)}
 LOG2_E = math.log2(math.e)
 SPANS_AT_ONCE = 16
-"""Spans that the joining kernel loads at a time."""
+"""Number of spans that the joining kernel loads at a time."""
 
 
 def is_interpreted() -> bool:
-    """Return True when Triton interprets kernels in Python, on any device, because of its environment variable."""
+    """Return True if Triton's environment variable makes it interpret kernels in Python, on any device."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Tiles of one shape. tiles: int32 [num_tiles, 2], request and first query; None when tile i is row i, a decode."""
+    """Tiles of one shape. tiles: int32 [num_tiles, 2], request and first query; None if tile i is row i, a decode."""
 
     shape: TileShape
     queries: int
@@ -58,7 +58,7 @@ class Launch:
 
 
 Repeat = Callable[[Tensor, Tensor], object]
-"""Repeats launches for other keys and values."""
+"""Repeats launches with other keys and values."""
 
 
 class LaunchOfStep:
@@ -73,9 +73,9 @@ class LaunchOfStep:
         self._repeat: Repeat | None = None
 
     def attend(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> None:
-        """Attend from this launch's tiles. A next layer with the same output and queries repeats the kernels.
+        """Attend from this launch's tiles. The next layers with the same output and queries repeat the kernels.
 
-        Triton's own launch takes the host several times as long: it looks at each argument again.
+        Triton's own launch takes several times as long on the host, because it inspects each argument again.
         """
         # A kernel is compiled for addresses that are multiples of 16, or for any.
         is_aligned = (cache.keys.data_ptr() | cache.values.data_ptr()) % 16 == 0
@@ -89,7 +89,7 @@ class LaunchOfStep:
             self._last = out, queries, scale
 
     def launch(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> Repeat | None:
-        """Launch through Triton; return what repeats the launches for other keys and values, if that can be done."""
+        """Launch through Triton; return a function that repeats it with other keys and values, if possible."""
         from labengine.engine.attention.triton_kernels import attend_kernel, join_kernel
 
         launch, shape, tables = self._launch, self._launch.shape, self._group.block_tables
@@ -97,7 +97,7 @@ class LaunchOfStep:
         group_size = queries.shape[1] // num_kv_heads
         is_split = launch.num_spans > 1
         rows = (launch.num_tiles, num_kv_heads, launch.num_spans, launch.queries * group_size) if is_split else (0,)
-        # Allocated here and not kept by `attend`: recorded into a CUDA graph, the memory belongs to the graph.
+        # Allocated here and not kept by `attend`, because in a recorded CUDA graph the memory belongs to the graph.
         sums = torch.empty(*rows, head_dim, dtype=torch.float32, device=queries.device)
         totals = torch.empty(*rows, 2, dtype=torch.float32, device=queries.device)
         where = (self._step.contexts, self._step.query_starts, launch.tiles, out, sums, totals)
@@ -131,7 +131,7 @@ class LaunchOfStep:
 
 
 def _repeated(kernel: Any, grid: tuple[int, int, int], constants: dict[str, int]) -> Callable[..., object] | None:
-    """Return what launches a compiled kernel, given the arguments before its constants.
+    """Return a function that launches a compiled kernel, given the arguments before its constants.
 
     None under the interpreter, which compiles nothing, and before Triton 3.6: older ones take other arguments.
     """
@@ -163,7 +163,7 @@ class TritonStep(StepAttention):
 
     @property
     def plain_slots(self) -> Tensor | None:
-        """The slots, unless a subclass writes otherwise."""
+        """The slots, unless a subclass writes differently."""
         return self._group.slots if type(self).write is TritonStep.write else None
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
@@ -175,7 +175,7 @@ class TritonStep(StepAttention):
         return out
 
     def attend_into(self, out: Tensor, queries: Tensor, cache: LayerKV, scale: float) -> None:
-        """Attend without a copy, unless a subclass attends otherwise."""
+        """Attend without a copy, unless a subclass attends differently."""
         if type(self).attend is not TritonStep.attend:
             super().attend_into(out, queries, cache, scale)
             return
@@ -185,16 +185,16 @@ class TritonStep(StepAttention):
 
 
 class TritonAttention(AttentionBackend):
-    """Labengine's own kernels, compiled on first use."""
+    """labengine's own kernels, compiled on first use."""
 
     name = "triton"
     advantage = "our own kernels: any block size, CUDA graphs"
     is_capturable = True
     spans: int | None = None
-    """Spans of the keys of each tile; None: as many as fill the GPU."""
+    """Number of spans of each tile's keys; None: as many as fill the GPU."""
 
     def __init__(self, setting: AttentionSetting, gpu: Gpu | None = None) -> None:
-        """gpu: figures to choose tiles for, if not those of the setting's device."""
+        """gpu: the properties to choose tiles for; None: those of the setting's device."""
         super().__init__(setting)
         self._gpu = gpu or Gpu.of(setting.device)
         self._group_size = setting.num_heads // setting.num_kv_heads
@@ -203,13 +203,13 @@ class TritonAttention(AttentionBackend):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """Refuse what `unsupported` does, and machines where a trial launch of these kernels fails."""
+        """Refuse unsupported settings, and machines on which a trial launch of these kernels fails."""
         refusal = cls.unsupported(setting)
         return refusal if refusal is not None or is_interpreted() else _trial(cls, setting)
 
     @classmethod
     def unsupported(cls, setting: AttentionSetting) -> str | None:
-        """Return what Triton, the GPU or the dtype lacks, found without a launch; None if nothing.
+        """Return why the setting is unsupported, found without a launch; None if it is supported.
 
         Interpreted kernels need no GPU.
         """
@@ -222,7 +222,7 @@ class TritonAttention(AttentionBackend):
         if is_interpreted():
             return None
         if setting.device.type != "cuda":
-            return f"it needs a CUDA GPU, and the device is {setting.device}"
+            return f"it needs a CUDA GPU, but the device is {setting.device}"
         return cls._capability_refusal(setting)
 
     @classmethod
@@ -231,10 +231,10 @@ class TritonAttention(AttentionBackend):
         if has >= needs:
             return None
         name = str(setting.dtype).removeprefix("torch.")
-        return "{} needs compute capability {}.{}, and the GPU has {}.{}".format(name, *needs, *has)
+        return "{} needs compute capability {}.{}, but the GPU has {}.{}".format(name, *needs, *has)
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Cut the batch into tiles. Decodes alone need no list of tiles, and no copy to the device."""
+        """Cut the batch into tiles. Decodes alone need neither a list of tiles nor a copy to the device."""
         if step.is_decode:
             launches = [self._launch(self.decode_shape, 1, None, step.num_requests, group)]
         else:
@@ -264,7 +264,7 @@ class TritonAttention(AttentionBackend):
 
 
 def try_kernels(backend: TritonAttention) -> None:
-    """Launch each kernel that a step may launch, with whole keys and with spans: a step's batch decides which."""
+    """Launch each kernel that a step may launch, with whole keys and with spans."""
     for spans in (1, 2):
         backend.spans = spans
         take_trial_steps(backend)
@@ -297,13 +297,13 @@ def write_kv(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> Non
 
 
 def _with_contiguous_rows(heads: Tensor) -> Tensor:
-    """Return the heads [num_tokens, heads, head_dim] with each token's contiguous; tokens may be strided."""
+    """Return the heads [num_tokens, heads, head_dim] with each token contiguous; tokens may be strided."""
     _, _, head_dim = heads.shape
     return heads if heads.stride()[1:] == (head_dim, 1) else heads.contiguous()
 
 
 MIXED, DECODES = (2, 1), (1, 1)
-"""Tokens of each request: a chunk of a prompt beside a decode, and decodes alone."""
+"""Tokens of each request in the trial steps: a chunk of a prompt beside a decode, and decodes alone."""
 
 
 def take_trial_steps(backend: AttentionBackend) -> None:
@@ -317,7 +317,7 @@ def take_trial_steps(backend: AttentionBackend) -> None:
 
 
 def _take(backend: AttentionBackend, step: StepTensors, cache: LayerKV) -> None:
-    """Queries, keys and values are slices of one matrix, as a layer has them: strides decide how kernels load."""
+    """Queries, keys and values are slices of one matrix, as in a layer, because strides decide how kernels load."""
     setting = backend.setting
     queries, keys = setting.num_heads, setting.num_heads + setting.num_kv_heads
     shape = sum(step.query_lens), keys + setting.num_kv_heads, setting.head_dim
@@ -328,7 +328,7 @@ def _take(backend: AttentionBackend, step: StepTensors, cache: LayerKV) -> None:
 
 
 def _step(setting: AttentionSetting, block_size: int, window: int | None, query_lens: tuple[int, ...]) -> StepTensors:
-    """Return a step of two requests, whose contexts begin with it; both have blocks 0 and 1."""
+    """Return the first step of two requests; both have blocks 0 and 1."""
 
     def row(*numbers: int) -> torch.Tensor:
         return torch.tensor(numbers, dtype=torch.int32, device=setting.device)

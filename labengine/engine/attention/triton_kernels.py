@@ -1,4 +1,4 @@
-"""Paged attention on a GPU, in Triton: KV written to its slots, queries attending through block tables.
+"""Paged attention on a GPU, in Triton: KV is written to its slots, and queries attend through block tables.
 
 One kernel attends, for decodes and for prompts. A program takes one *tile*: a few queries of one request, with all the
 query heads that share one KV head, as rows of one matrix, so that a key is loaded once for all of them:
@@ -7,12 +7,12 @@ query heads that share one KV head, as rows of one matrix, so that a key is load
     query    0   0       0       | 1           1         |      QUERIES-1       | (empty)
     head     0   1       GROUP-1 | 0           GROUP-1   |      GROUP-1         |
 
-A decode is a tile of one query. Where there are too few tiles to fill a GPU, the keys of each are cut into spans
-that are attended to separately, and a second kernel joins them.
+A decode is a tile of one query. If there are too few tiles to fill a GPU, each tile's keys are cut into spans that are
+attended to separately, and a second kernel joins them.
 
 Keys are read KEYS at a time, at multiples of KEYS, with a running softmax in base 2. The table entries of the next
-step are read while this one's keys are loaded: addresses are known early, so that copies to shared memory can run
-several steps ahead. Table entries and slots outside of the tile's reads are not loaded, so they may hold NaN.
+step are read while this one's keys are loaded, so addresses are known early and copies to shared memory can run several
+steps ahead. Table entries and slots outside the tile's reads are not loaded, so they may hold NaN.
 """
 # Kernels are Python in form only: their arguments are pointers and constants of the compiler.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 NOTHING_YET = tl.constexpr(-1.0e30)
-"""The running maximum before any key: finite, so that its distance from itself is 0 and not NaN."""
+"""The running maximum before any key. It is finite, so that its distance from itself is 0 and not NaN."""
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def write_kernel(
     SIZE: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """One program copies one token's keys and values, SIZE numbers each, to its slot; a slot below 0 is not written."""
+    """Copy one token's keys and values, SIZE numbers each, to its slot; a slot below 0 is not written."""
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token).to(tl.int64)
     column = tl.arange(0, PADDED)
@@ -54,7 +54,7 @@ def write_kernel(
 def _tile(item, tiles, contexts, query_starts, QUERIES: tl.constexpr):
     """Return a tile's request, its first row in the batch, its number of queries, and the position of the first.
 
-    tiles: [num_tiles, 2], request and first query of each; None when tile i is the one query of request i, in row i.
+    tiles: [num_tiles, 2], request and first query of each; None if tile i is the one query of request i, in row i.
     """
     if tiles is None:
         return item, item, 1, tl.load(contexts + item) - 1
@@ -69,7 +69,7 @@ def _tile(item, tiles, contexts, query_starts, QUERIES: tl.constexpr):
 
 @triton.jit
 def _reach(position, num_queries, num_spans, WINDOW: tl.constexpr, KEYS: tl.constexpr, LEAST: tl.constexpr):
-    """Return a tile's reads [first, end), the start of the walk to them, and the length of each span."""
+    """Return a tile's reads [first, end), the start of the walk over them, and the length of each span."""
     end = position + num_queries
     first = 0
     if WINDOW > 0:
@@ -116,7 +116,7 @@ def _walk(
     MASKED: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    """Attend to positions [begin, stop) of the tile's reads [first, end); not MASKED if every row sees them all.
+    """Attend to positions [begin, stop) of the tile's reads [first, end); MASKED unless every row sees them all.
 
     largest, total, summed: the running softmax, [ROWS], [ROWS] and [ROWS, PADDED]; SLOT: numbers per slot.
     """
@@ -188,10 +188,11 @@ def attend_kernel(
     IS_SPLIT: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    """One program attends from one tile to one span of its keys; programs are (KV head, span, tile).
+    """Attend from one tile to one span of its keys; programs are (KV head, span, tile).
 
-    scale: of the scores, times log2(e). Not IS_SPLIT: one span, and the result goes to `out`; otherwise unfinished sums
-    and their (maximum, total) to partial_sums [tiles, KV heads, spans, QUERIES * GROUP, HEAD_DIM] and partial_totals.
+    scale: of the scores, times log2(e). Without IS_SPLIT there is one span, and the result goes to `out`; else partial
+    sums and their (maximum, total) go to partial_sums [tiles, KV heads, spans, QUERIES * GROUP, HEAD_DIM] and
+    partial_totals.
     """
     head = tl.program_id(0)
     span = tl.program_id(1)
@@ -220,7 +221,7 @@ def attend_kernel(
     values = value_cache + head * HEAD_DIM
     table = tables + tl.cast(request, tl.int64) * table_stride
     SLOT: tl.constexpr = NUM_KV_HEADS * HEAD_DIM
-    # A decode masks everywhere: it waits for the copies, and one walk keeps them running.
+    # A decode masks everywhere: it is bound by the copies, and a single walk keeps them running.
     first_full = begin
     diagonal = begin
     if QUERIES > 1:
@@ -270,7 +271,7 @@ def join_kernel(
     LEAST: tl.constexpr,
     SPANS: tl.constexpr,
 ):
-    """One program joins the spans of one row, SPANS at a time; programs are (row of the tile, KV head, tile)."""
+    """Join the spans of one row, SPANS at a time; programs are (row of the tile, KV head, tile)."""
     lane = tl.program_id(0)
     head = tl.program_id(1)
     item = tl.program_id(2)

@@ -1,4 +1,4 @@
-"""Division of attention into Triton programs: tile shapes per GPU and model, the list of tiles, the number of spans."""
+"""The division of attention into Triton programs: tile shapes per GPU and model, list of tiles, number of spans."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from labengine.engine.attention import AttentionSetting
 
 MIN_ROWS = 16
-"""Rows of the smallest matrix that tensor cores multiply."""
+"""Number of rows of the smallest matrix that tensor cores multiply."""
 STEP_BYTES = 16 * 1024
-"""Bytes of keys that one step of a decode loads, at most; as many of values come with them."""
+"""Maximum bytes of keys that one step of a decode loads, together with as many bytes of values."""
 MAX_SPANS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """The properties of a GPU that tiles depend on."""
+    """The GPU properties on which tiles depend."""
 
     capability: tuple[int, int]
     num_sms: int
@@ -36,19 +36,19 @@ class Gpu:
 
     @property
     def has_tensor_cores(self) -> bool:
-        """True if Triton can use the tensor cores: it no longer supports Turing's."""
+        """True if Triton can use the tensor cores; it no longer supports Turing's."""
         return self.capability >= (8, 0)
 
     @property
     def has_much_shared_memory(self) -> bool:
-        """True for 160 KiB and more per program, as on A100 and H100; others have 64 to 100."""
+        """True for 160 KiB and more per program, as on A100 and H100; other GPUs have 64 to 100 KiB."""
         major, _ = self.capability
         return self.capability in ((8, 0), (8, 7)) or 9 <= major < 12
 
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """A tile's rows and keys, its warps, the steps that copies run ahead (stages), and the tiles per SM."""
+    """A tile's rows and keys, warps, the steps by which copies run ahead (stages), and tiles per SM."""
 
     rows: int
     keys: int
@@ -56,10 +56,10 @@ class TileShape:
     num_stages: int
     per_sm: int
     min_steps: int = 4
-    """Shortest span, in steps, that is worth a program."""
+    """Length in steps of the shortest span that is worth a program."""
 
     def queries(self, group: int) -> int:
-        """Return the queries of a tile in which `group` heads share a KV head."""
+        """Return the number of queries of a tile in which `group` heads share a KV head."""
         return max(1, self.rows // group)
 
 
@@ -69,12 +69,12 @@ def power_of_two(size: int) -> int:
 
 
 def padded_dim(head_dim: int) -> int:
-    """Return the columns of a tile."""
+    """Return the number of columns of a tile."""
     return max(MIN_ROWS, power_of_two(head_dim))
 
 
 def decode_shape(gpu: Gpu, setting: AttentionSetting) -> TileShape:
-    """Return the shape for decodes: several small programs per SM, as memory is the limit."""
+    """Return the shape for decodes: several small programs per SM, because memory is the limit."""
     rows = max(MIN_ROWS, power_of_two(setting.num_heads // setting.num_kv_heads))
     key_bytes = padded_dim(setting.head_dim) * setting.dtype.itemsize
     step_bytes, stages = _decode_copies(gpu)
@@ -96,7 +96,7 @@ def _decode_copies(gpu: Gpu) -> tuple[int, int]:
 
 
 def prefill_shape(gpu: Gpu, setting: AttentionSetting) -> TileShape:
-    """Return the shape for prompts: one or two programs per SM with large matrices, as multiplication is the limit."""
+    """Return the shape for prompts: one or two programs with large matrices per SM, as multiplication is the limit."""
     group = power_of_two(setting.num_heads // setting.num_kv_heads)
     dim = padded_dim(setting.head_dim)
     if setting.dtype.itemsize > 2 or not gpu.has_tensor_cores:  # registers are the limit
@@ -110,7 +110,7 @@ def prefill_shape(gpu: Gpu, setting: AttentionSetting) -> TileShape:
 
 
 def num_spans(gpu: Gpu, shape: TileShape, num_tiles: int, longest: int) -> int:
-    """Return the number of spans of each tile's keys, so that num_tiles programs become enough to fill the GPU.
+    """Return the number of spans of each tile's keys, so that there are enough programs to fill the GPU.
 
     num_tiles: tiles times KV heads. longest: an upper bound of the keys that a tile reads.
     """

@@ -1,4 +1,4 @@
-"""Stores of the external tier: host memory, disk and asynchronous loads; and what `external=` may be."""
+"""Stores of the external tier: host memory, disk and asynchronous loads; and the meaning of `external=`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Delayed", "DiskStore", "HostStore", "KVStore", "Threaded", "open_sto
 
 HOST_BYTES = 2**30
 HOST_BLOCKS = 2**16
-"""Cap for a simulated model, whose blocks have no bytes."""
+"""Cap on blocks for a simulated model, whose blocks have no bytes."""
 
 
 def open_store(spec: str | PathLike[str] | Connector) -> Connector:
     """Return the tier for `external=spec`: "host", "disk" (in the user's cache), a folder, or a connector unchanged.
 
     A folder is a Path, or a text with a separator in it. Raises ConfigError for anything else, and for a connector with
-    a misspelt method or one with other parameters than the engine passes.
+    a misspelt method or a method whose parameters do not fit the engine's calls.
     """
     if isinstance(spec, Connector):
         refuse_wrong_overrides("external", type(spec), Connector)

@@ -1,6 +1,6 @@
 """A disk store's files: FOLDER/<model>/group-<n>/<block hash>.safetensors, one block each.
 
-A file has the block's tensors, the name of their content, and a digest over both. Other files in the folder are never
+A file has the block's tensors, the name of their content, and a digest of both. Other files in the folder are never
 touched.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 FORMAT = "labengine-kv-1"
 ABANDONED_SECONDS = 3600
-"""Age of a temporary file whose writer is gone: a block is written in milliseconds."""
+"""Age at which a temporary file's writer must be gone; a block is written in milliseconds."""
 
 
 def encode(fingerprint: str, key: Key, kv: BlockKV | None) -> bytes:
-    """Return the file's bytes. A simulated model's block has metadata only."""
+    """Return the file's bytes. A simulated model's block has only metadata."""
     metadata = _metadata(fingerprint, key, kv)
     if not kv:
         return _header_alone(metadata)
@@ -43,7 +43,7 @@ def encode(fingerprint: str, key: Key, kv: BlockKV | None) -> bytes:
 
 
 def decode(fingerprint: str, key: Key, data: bytes) -> BlockKV | None:
-    """Return the block in a file. Raises StoreError unless it is exactly the one saved under this name."""
+    """Return the block in a file. Raises StoreError unless it is exactly the block saved under this name."""
     tensors, metadata = _parse(data)
     expected = _metadata(fingerprint, key, tensors)
     if metadata != expected:
@@ -57,7 +57,7 @@ def _difference(found: dict[str, Any], expected: dict[str, str]) -> str:
         return f"its file is not in the format {FORMAT}"
     if differing in ([], ["digest"]):
         return "its file is damaged: the digest is wrong"
-    return f"its file is another block's, or damaged: {differing[0]} is {found.get(differing[0])}"
+    return f"its file belongs to another block or is damaged: {differing[0]} is {found.get(differing[0])}"
 
 
 def _parse(data: bytes) -> tuple[BlockKV | None, dict[str, Any]]:
@@ -66,7 +66,7 @@ def _parse(data: bytes) -> tuple[BlockKV | None, dict[str, Any]]:
         header = json.loads(data[8:end])
         has_tensors = bool(header.keys() - {"__metadata__"})
         if not has_tensors and len(data) != end:
-            raise StoreError(f"its file is damaged: it has {len(data)} bytes, and its header says {end}")
+            raise StoreError(f"its file is damaged: it has {len(data)} bytes, but its header gives {end}")
         return _tensors(data) if has_tensors else None, header.get("__metadata__") or {}
     except (ValueError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(f"its file is damaged: {error}") from None
@@ -83,7 +83,7 @@ def _tensors(data: bytes) -> BlockKV:
 
 
 def _header_alone(metadata: dict[str, str]) -> bytes:
-    """Return a safetensors file without tensors: a simulated model needs no package for it."""
+    """Return a safetensors file without tensors, so that a simulated model does not need the package."""
     header = json.dumps({"__metadata__": metadata}).encode()
     header += b" " * (-len(header) % 8)
     return len(header).to_bytes(8, "little") + header
@@ -155,11 +155,11 @@ class BlockFolder:
         write_atomically(self.path / name, data, mtime_ns=accessed_ns)
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there. Raises OSError."""
+        """Delete a file if it exists. Raises OSError."""
         (self.path / name).unlink(missing_ok=True)
 
     def mark_accessed(self, name: str, accessed_ns: int) -> None:
-        """Record the time of a use, so that the order of uses outlives the process.
+        """Record the time of a use, so that the order of use outlives the process.
 
         Has no effect on a read-only folder.
         """
@@ -167,14 +167,14 @@ class BlockFolder:
             os.utime(self.path / name, ns=(accessed_ns, accessed_ns))
 
     def files(self) -> list[tuple[str, int]]:
-        """Return (name, bytes) of every block's file, the least recently used first."""
+        """Return (name, bytes) of every block's file, least recently used first."""
         found: list[tuple[int, str, int]] = []
         with suppress(OSError):  # another process may be removing a folder
             found.extend(self._stats())
         return [(name, size) for _, name, size in sorted(found)]
 
     def clean(self) -> None:
-        """Remove temporary files of interrupted writers: those to which nothing was written for an hour."""
+        """Remove temporary files of interrupted writers: those unchanged for an hour."""
         with suppress(OSError):  # another process may be removing a file or a folder
             for path in self.path.glob(f"*/group-*/{TEMPORARY}"):
                 if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:

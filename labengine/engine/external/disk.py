@@ -1,4 +1,4 @@
-"""The disk tier: blocks' KV in a folder, one safetensors file per block. It outlives the process."""
+"""The disk tier: KV in a folder that outlives the process, one safetensors file per block."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from labengine.engine.external.store import (
 )
 
 SAVES_BETWEEN_READINGS = 256
-"""Saves between two readings of the folder, which other processes may have changed."""
+"""Number of saves between two readings of the folder, which other processes may have changed."""
 
 
 class DiskStore(KVStore):
-    """Blocks of any number of models under `path`, each model seeing its own; least recently used files go first.
+    """Blocks of any number of models under `path`; each model sees only its own. Least recently used files go first.
 
-    max_bytes caps all files in the folder together; None is no cap. Several processes may use one folder: each keeps
-    to the cap by the files that it knows, and a file that another process removed is a failed load. Raises ConfigError
-    for a path that is a file, and for a cap that is no positive integer. Nothing is read or written before `bind`.
+    max_bytes caps all files in the folder together; None means no cap. Several processes may use one folder: each
+    applies the cap to the files it knows, and a file removed by another process is a failed load. Raises ConfigError if
+    the path is a file, or if the cap is not a positive integer. Nothing is read or written before `bind`.
     """
 
     def __init__(self, path: str | PathLike[str], max_bytes: int | None = 4 * 2**30) -> None:
         super().__init__()
         self.path = checked_path("path", path).expanduser()
         if self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"{self.path} is a file; a disk store needs a folder, which it makes if need be")
+            raise ConfigError(f"{self.path} is a file; a disk store needs a folder, and creates it if necessary")
         self._folder = BlockFolder(self.path)
         self._index: RecencyIndex[str] = RecencyIndex(max_bytes=checked_cap("max_bytes", max_bytes))
         self._namespace = ""
@@ -51,14 +51,14 @@ class DiskStore(KVStore):
         return self._index.num_bytes
 
     def bind(self, fingerprint: str) -> None:
-        """Serve this model's KV, including earlier files. Raises ConfigError when the store serves another model's."""
+        """Serve this model's KV, including earlier files. Raises ConfigError if the store serves another model."""
         super().bind(fingerprint)
         self._namespace = namespace_of(fingerprint)
         self._folder.clean()
         self._reread_folder()
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Return whether the content was in the folder at its last reading. Does not touch the disk."""
+        """Return True if the content was in the folder at its last reading. Does not touch the disk."""
         return file_name(self._namespace, (group, block_hash)) in self._index
 
     def describe(self) -> str:
@@ -68,7 +68,7 @@ class DiskStore(KVStore):
         return f"disk, {self.path}: {blocks} of this model, {amount}{cap} in all"
 
     def close(self) -> None:
-        """Forget the folder's content; the files stay."""
+        """Forget the folder's content, but keep the files."""
         super().close()
         self._index.replace_all([])
         self._namespace = ""
@@ -101,7 +101,7 @@ class DiskStore(KVStore):
         self._folder.mark_accessed(name, self._now())
 
     def _reread_folder(self) -> None:
-        """Read the folder again, and keep to the cap."""
+        """Read the folder again, and apply the cap."""
         self._index.replace_all(self._folder.files())
         self._make_room(0)
 
@@ -119,11 +119,11 @@ class DiskStore(KVStore):
             self.note(f"{name} could not be removed: {error.strerror}")
 
     def _now(self) -> int:
-        """Return nanoseconds since the epoch, strictly increasing: the order of uses."""
+        """Return nanoseconds since the epoch, strictly increasing, to order the uses."""
         self._last_access_ns = max(time.time_ns(), self._last_access_ns + 1)
         return self._last_access_ns
 
     def _bound(self) -> str:
         if self._fingerprint is None:
-            raise StoreError("the store is closed, or bind(fingerprint) was not called yet")
+            raise StoreError("the store is closed, or bind(fingerprint) has not been called yet")
         return self._fingerprint

@@ -15,9 +15,10 @@ from labengine.engine.external.store import (
 
 
 class HostStore(KVStore):
-    """Holds the tensors that the pool's reader returns (pinned ones stay pinned), so that loads are exact.
+    """Holds the tensors returned by the pool's reader (pinned ones stay pinned), so that loads are exact.
 
-    max_blocks, max_bytes: caps on entries and on KV bytes; None is no cap. Raises ConfigError unless positive integers.
+    max_blocks, max_bytes: caps on entries and on KV bytes; None means no cap. Raises ConfigError unless they are
+    positive integers.
     """
 
     def __init__(self, max_blocks: int | None = None, max_bytes: int | None = None) -> None:
@@ -37,11 +38,11 @@ class HostStore(KVStore):
         return self._index.num_bytes
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Return whether the content is held."""
+        """Return True if the store holds the content."""
         return (group, block_hash) in self._index
 
     def num_kept(self) -> int | None:
-        """Return the number of saves since it was opened: it is empty then, and all content comes from them."""
+        """Return the number of saves since the store was opened empty; all its content comes from them."""
         return self.num_saved
 
     def describe(self) -> str:
@@ -61,7 +62,7 @@ class HostStore(KVStore):
         try:
             return self._contents[key]
         except KeyError:
-            raise StoreError("it is not held any more") from None
+            raise StoreError("the store no longer holds it") from None
 
     def _put(self, key: Key, kv: BlockKV | None) -> None:
         num_bytes = sum(tensor.nbytes for tensor in (kv or {}).values())

@@ -19,7 +19,7 @@ Samples = Mapping[int, BlockKV | None]
 
 
 class StagedBlocks:
-    """Takes the pool's place while a connector loads; `write_into` then copies the content to the pool."""
+    """Stands in for the pool while a connector loads; `write_into` then copies the content to the pool."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
@@ -34,7 +34,7 @@ class StagedBlocks:
         self._blocks[group, block_id] = kv
 
     def has_all(self, transfers: Sequence[BlockTransfer]) -> bool:
-        """Return whether content arrived for each of these."""
+        """Return True if content has arrived for each of these."""
         return all((transfer.group, transfer.block_id) in self._blocks for transfer in transfers)
 
     def write_into(self, kv: KVAccess) -> None:
@@ -49,15 +49,15 @@ class PendingLoad:
     def __init__(self, transfers: Sequence[BlockTransfer], samples: Samples) -> None:
         self.transfers = tuple(transfers)
         self.staging = StagedBlocks(samples)
-        self.error: str | None = "the load was broken off"
-        """Why the load failed; None once everything has arrived."""
+        self.error: str | None = "the load was interrupted"
+        """The reason why the load failed; None once everything has arrived."""
         self.finished = Event()
         self.num_polls = 0
-        """Calls of get_finished since the start."""
+        """Number of calls of get_finished since the start."""
         self.began_at = time.monotonic()
 
     def run(self, store: Connector) -> None:
-        """Load into the staging memory; have the store forget the blocks that it could not deliver."""
+        """Load into the staging memory; have the store forget the blocks that it failed to load."""
         try:
             self.error = self._load(store)
         except BaseException:
@@ -67,7 +67,7 @@ class PendingLoad:
             self.finished.set()
 
     def write_into(self, kv: KVAccess) -> str | None:
-        """Write arrived content into the pool; return why that is not possible, or None."""
+        """Write arrived content into the pool; return why this failed, or None."""
         if self.error is None:
             try:
                 self.staging.write_into(kv)
@@ -77,7 +77,7 @@ class PendingLoad:
 
     def _load(self, store: Connector) -> str | None:
         """Return why the load failed, or None."""
-        failed, reason = self.transfers, "the store came back short of some blocks"
+        failed, reason = self.transfers, "the store returned without some of the blocks"
         try:
             store.start_load_kv(self.transfers, self.staging)
             if self.staging.has_all(self.transfers):
@@ -96,7 +96,7 @@ def _forget(store: Connector, transfers: Sequence[BlockTransfer]) -> None:
 
 
 class ConnectorWrapper(Connector):
-    """Forwards every call. It tracks by itself which blocks are being loaded; `failures` are the inner connector's."""
+    """Forwards every call, but tracks itself which blocks are being loaded. `failures` are the inner connector's."""
 
     def __init__(self, inner: Connector) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class ConnectorWrapper(Connector):
         self.inner.bind(fingerprint)
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Return whether the inner connector has the content."""
+        """Return True if the inner connector has the content."""
         return self.inner.has(group, block_hash)
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
@@ -170,7 +170,7 @@ class LateLoads(ConnectorWrapper):
     def __init__(self, inner: Connector) -> None:
         super().__init__(inner)
         if inner.loads_are_async:
-            raise ConfigError(f"{type(self).__name__}() needs a store whose loads are synchronous: {inner.describe()}")
+            raise ConfigError(f"{type(self).__name__}() needs a store with synchronous loads, got {inner.describe()}")
         self.loads_are_async = True
         self._pending: dict[int, PendingLoad] = {}
         self._distrusted: set[Key] = set()
@@ -181,7 +181,7 @@ class LateLoads(ConnectorWrapper):
         return (group, block_hash) not in self._distrusted and super().has(group, block_hash)
 
     def get_finished(self, kv: KVAccess) -> tuple[set[int], set[int]]:
-        """Write arrived loads, on this thread. Interrupted, it has reported nothing and can be called again."""
+        """Write arrived loads, on this thread. An interrupted call has reported nothing and can be repeated."""
         for load in self._pending.values():
             load.num_polls += 1
         due = {request_id: load for request_id, load in self._pending.items() if self._is_due(load)}
@@ -192,7 +192,7 @@ class LateLoads(ConnectorWrapper):
         return arrived, set(due) - arrived
 
     def cancel(self, request_id: int) -> None:
-        """Drop the request's staging memory: a load that still arrives is discarded."""
+        """Drop the request's staging memory; a load that still arrives is discarded."""
         self._pending.pop(request_id, None)
         super().cancel(request_id)
 
@@ -211,13 +211,13 @@ class LateLoads(ConnectorWrapper):
     def _load(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
         for request_id in dict.fromkeys(transfer.request_id for transfer in loads):
             if request_id in self._pending:
-                raise RuntimeError(f"request {request_id} has a load under way: cancel({request_id}) comes first")
+                raise RuntimeError(f"request {request_id} still has a load under way: call cancel({request_id}) first")
             transfers = [transfer for transfer in loads if transfer.request_id == request_id]
             load = self._pending[request_id] = PendingLoad(transfers, self._samples_for(transfers, kv))
             self._begin(load)
 
     def _deliver(self, request_id: int, load: PendingLoad, kv: KVAccess) -> bool:
-        """Write a finished load; return False, and note the reason, when it failed or took too long."""
+        """Write a finished load; return False, and note the reason, if it failed or took too long."""
         reason = load.write_into(kv) if load.finished.is_set() else self._give_up(load)
         if reason is not None:
             self.note(f"request {request_id}: {reason}")
@@ -225,10 +225,10 @@ class LateLoads(ConnectorWrapper):
 
     def _give_up(self, load: PendingLoad) -> str:
         self._distrusted.update(transfer.key for transfer in load.transfers)
-        return f"{readable_blocks(len(load.transfers))} did not come in time"
+        return f"{readable_blocks(len(load.transfers))} did not arrive in time"
 
     def _samples_for(self, transfers: Sequence[BlockTransfer], kv: KVAccess) -> Samples:
-        """Return the layouts of blocks, read here because only the engine's thread may read the pool."""
+        """Return the blocks' layouts. They are read here because only the engine's thread may read the pool."""
         for transfer in transfers:
             if transfer.group not in self._samples:
                 content = kv.read_block(transfer.group, transfer.block_id)
@@ -243,7 +243,7 @@ class LateLoads(ConnectorWrapper):
 
     @abstractmethod
     def _is_due(self, load: PendingLoad) -> bool:
-        """Return whether the outcome is to be reported now. A load that is not over by then has failed."""
+        """Return True if the outcome has to be reported now. A load that is unfinished by then has failed."""
 
 
 class Delayed(LateLoads):
@@ -267,9 +267,9 @@ class Delayed(LateLoads):
 
 
 class Threaded(LateLoads):
-    """A store that reads on daemon threads. A load that takes longer than timeout_s has failed, whatever its result.
+    """A store that reads on daemon threads. A load that takes longer than timeout_s has failed, even if it arrives.
 
-    Its keys count as missing until they are saved again, so that no request waits for the same slow content twice.
+    Its keys count as missing until they are saved again, so requests do not wait for the same slow content twice.
     """
 
     def __init__(self, inner: Connector, timeout_s: float = 30.0) -> None:
@@ -291,7 +291,7 @@ class Threaded(LateLoads):
 
     def describe(self) -> str:
         """Return the inner connector's line, and the time limit."""
-        return f"{super().describe()}; read on threads, {self.timeout_s:g} s at most"
+        return f"{super().describe()}; read on threads, at most {self.timeout_s:g} s"
 
     def _begin(self, load: PendingLoad) -> None:
         Thread(target=self._run, args=(load,), name="labengine-load", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The common base of stores: loads are all or nothing, in the pool's layout; heads of chains are kept longest."""
+"""The common base of stores: loads are all or nothing, in the pool's layout; heads of chains stay longest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Entry = TypeVar("Entry")
 
 
 class RecencyIndex(Generic[Entry]):
-    """Entries and their sizes in bytes, the least recently used first, with caps (None: no cap). Thread-safe."""
+    """Entries and their sizes in bytes, least recently used first, with caps (None: no cap). Thread-safe."""
 
     def __init__(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> None:
         self.max_entries = max_entries
@@ -32,16 +32,16 @@ class RecencyIndex(Generic[Entry]):
         return entry in self._sizes
 
     def entries(self) -> list[Entry]:
-        """Return all entries, the first to be removed first."""
+        """Return all entries in the order of removal."""
         with self._lock:
             return list(self._sizes)
 
     def can_hold(self, num_bytes: int) -> bool:
-        """Return whether an entry of this size fits under the caps when all others are removed."""
+        """Return True if an entry of this size fits under the caps once all others are removed."""
         return self.max_bytes is None or num_bytes <= self.max_bytes
 
     def make_room(self, num_bytes: int) -> list[Entry]:
-        """Remove entries, the least recently used first, until one more of this size fits; return them."""
+        """Remove entries, least recently used first, until one more of this size fits; return them."""
         victims = []
         with self._lock:
             while self._sizes and self._is_crowded(num_bytes):
@@ -64,7 +64,7 @@ class RecencyIndex(Generic[Entry]):
                 self._sizes.move_to_end(entry)
 
     def drop(self, entry: Entry) -> None:
-        """Remove an entry, if it is there."""
+        """Remove an entry if it exists."""
         with self._lock:
             self._remove(entry)
 
@@ -95,11 +95,11 @@ def checked_cap(name: str, cap: int | None) -> int | None:
 
 
 class StoreError(Exception):
-    """One block could not be read or kept; the message says why, readably."""
+    """Raised for a block that could not be read or kept; the message gives the reason."""
 
 
 def readable_bytes(num_bytes: int) -> str:
-    """1536 -> 1.5 KiB."""
+    """Return a size in readable units: 1536 -> 1.5 KiB."""
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -109,7 +109,7 @@ def readable_bytes(num_bytes: int) -> str:
 
 
 def readable_blocks(num_blocks: int) -> str:
-    """1 block, 1,200 blocks."""
+    """Return a number of blocks as text: 1 block, 1,200 blocks."""
     return f"{num_blocks:,} block{'' if num_blocks == 1 else 's'}"
 
 
@@ -123,25 +123,25 @@ def layout_of(kv: BlockKV | None) -> Layout:
 
 
 class KVStore(Connector):
-    """A synchronous tier that keeps blocks by key and removes the least recently used ones when room is needed.
+    """A synchronous tier that keeps blocks by key and removes the least recently used ones to make room.
 
-    A use is a load or a save, not a look-up. Of blocks used together the later ones go first: a chain without its head
-    is never found again. Engines with one fingerprint may use a store in turn.
+    A use is a load or a save, not a look-up. Of blocks used together the later ones go first, as a chain without its
+    head is never found again. Engines with the same fingerprint may use a store in turn.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.num_saved = 0
-        """Blocks that calls of save_kv have kept since the store was opened."""
+        """Number of blocks kept by save_kv since the store was opened."""
         self._fingerprint: str | None = None
         self._layouts: dict[int, Layout] = {}
 
     def bind(self, fingerprint: str) -> None:
-        """Serve this model's KV. Raises ConfigError when the store serves another model's, until it is closed."""
+        """Serve this model's KV. Raises ConfigError while the store serves another model; close it first."""
         if self._fingerprint not in (None, fingerprint):
             raise ConfigError(
-                f"this store holds KV of {self._fingerprint!r} and cannot hold that of {fingerprint!r}: "
-                "give the second engine a store of its own"
+                f"this store holds KV of {self._fingerprint!r}, so it cannot serve {fingerprint!r}: "
+                "give the second engine a separate store"
             )
         self._fingerprint = fingerprint
 
@@ -152,7 +152,7 @@ class KVStore(Connector):
         self.num_saved = 0
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
-        """Read all blocks, then write all; or drop unreadable ones, raise LoadError and write nothing."""
+        """Read all blocks, then write all. If some are unreadable, drop them and raise LoadError without writing."""
         try:
             contents = self._read_all(loads, kv)
             for transfer, content in zip(loads, contents, strict=True):
@@ -163,7 +163,7 @@ class KVStore(Connector):
             self._touch(transfer.key)
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Keep new blocks; return those written now, without those that were removed again within this call."""
+        """Keep new blocks; return the written ones, except those removed again within this call."""
         written = {transfer for transfer in reversed(saves) if self._save(transfer, kv)}
         kept = tuple(transfer for transfer in saves if transfer in written and self.has(*transfer.key))
         self.num_saved += len(kept)
@@ -216,7 +216,7 @@ class KVStore(Connector):
     def _get(self, key: Key) -> BlockKV | None:
         """Return the content of an entry.
 
-        Raises StoreError or OSError. May run on another thread than the other methods.
+        Raises StoreError or OSError. May run on a different thread from the other methods.
         """
 
     @abstractmethod
@@ -225,11 +225,11 @@ class KVStore(Connector):
 
     @abstractmethod
     def _drop(self, key: Key) -> None:
-        """Remove an entry, if it is there. Raises nothing."""
+        """Remove an entry if it exists. Raises nothing."""
 
     @abstractmethod
     def _touch(self, key: Key) -> None:
-        """Make an entry the most recently used, if it is there."""
+        """Make an entry the most recently used, if it exists."""
 
 
 def _reason(failed: dict[BlockTransfer, str], num_loads: int) -> str:
@@ -245,12 +245,12 @@ def _difference(found: Layout, expected: Layout) -> str:
     """Return the first difference between an entry's layout and the pool's."""
     if not found or not expected:
         return (
-            "it was saved without KV, by a simulated model" if expected else "a simulated model has no place for its KV"
+            "it was saved by a simulated model, without KV" if expected else "a simulated model has no place for its KV"
         )
     have, want = next(
         (pair for pair in zip(found, expected, strict=False) if pair[0] != pair[1]), (found[-1], expected[-1])
     )
-    return f"it holds {_readable(have)} where the pool has {_readable(want)}"
+    return f"it holds {_readable(have)}, but the pool has {_readable(want)}"
 
 
 def _readable(tensor: tuple[str, str, tuple[int, ...]]) -> str:

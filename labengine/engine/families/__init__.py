@@ -1,1 +1,1 @@
-"""The families of models, one file each: config.json, layers, modules and the names of tensors."""
+"""Model families, one file each: fields of config.json, layers, modules and names of tensors."""

@@ -66,7 +66,7 @@ class Mamba2Fields(ConfigFields):
 
 
 class BambaFields(Mamba2Fields, PartialRopeFields):
-    """Bamba: layers with attention are named by number."""
+    """Bamba: layers with attention are listed by number."""
 
     default_share: ClassVar = 0.5
     rms_norm_eps: Eps = 1e-5
@@ -74,13 +74,13 @@ class BambaFields(Mamba2Fields, PartialRopeFields):
 
     @property
     def layer_kinds(self) -> Sequence[str]:
-        """Mamba-2 in all layers but those with attention, whatever layer_types says."""
+        """Mamba-2 in all layers but those with attention; layer_types is ignored."""
         attending = self.attn_layer_indices or ()
         return [FULL if layer in attending else LINEAR for layer in range(self.num_hidden_layers)]
 
     @property
     def share_in_file(self) -> float | None:
-        """The rope's own: transformers sets the share itself, whatever stands beside rope_parameters."""
+        """The share in rope_parameters alone, as transformers ignores one beside it."""
         return self.rope_settings.partial_rotary_factor
 
 

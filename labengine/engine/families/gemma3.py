@@ -1,4 +1,4 @@
-"""Gemma 3: text alone."""
+"""Gemma 3, text only."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FAMILIES = {
             "final_logit_softcapping": None,
             "use_bidirectional_attention": False,
         },
-        fits_float16=False,  # the residual stream exceeds it, from its scaled embedding on
+        fits_float16=False,  # the residual stream exceeds its range, from the scaled embedding on
         embedding=ScaledEmbedding,
         norm=OffsetRMSNorm,
         attention=QKNormAttention,

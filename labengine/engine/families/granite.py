@@ -17,12 +17,12 @@ from labengine.engine.model_files.config_fields import Eps, MixtureFields, Posit
 from labengine.engine.rope import NO_ROPE, RopeSpec
 
 OLDER_KINDS = {"mamba": LINEAR, "attention": FULL}
-"""Names of kinds in the files of before transformers 5."""
+"""Names of kinds in files from before transformers 5."""
 GraniteKind = Literal["full_attention", "linear_attention", "attention", "mamba"]
 
 
 class GraniteHybridFields(bamba.Mamba2Fields, MixtureFields):
-    """Granite 4: Mamba-2 layers, a few with attention and mostly no rope, four multipliers, and mostly experts."""
+    """Granite 4: Mamba-2 layers, a few with attention, usually without rope; four multipliers; usually experts."""
 
     rms_norm_eps: Eps = 1e-6
     layer_types: Annotated[list[GraniteKind], Field(min_length=1)] | None = None  # type: ignore[assignment]
@@ -35,14 +35,14 @@ class GraniteHybridFields(bamba.Mamba2Fields, MixtureFields):
 
     @property
     def layer_kinds(self) -> Sequence[str]:
-        """layer_types, or Mamba-2 alone."""
+        """layer_types; without it, Mamba-2 everywhere."""
         if not self.layer_types:
             return [LINEAR] * self.num_hidden_layers
         return [OLDER_KINDS.get(kind, kind) for kind in self.layer_types]
 
     @property
     def rope(self) -> RopeSpec:
-        """None, unless the file asks for one."""
+        """No rope, unless the file requires one."""
         return super().rope if self.position_embedding_type == "rope" else NO_ROPE
 
     @property
@@ -62,7 +62,7 @@ class GraniteHybridFields(bamba.Mamba2Fields, MixtureFields):
 
     @property
     def mixture(self) -> MixtureSizes | None:
-        """All layers, or none."""
+        """The mixture of all layers; None without experts."""
         if not self.num_experts:
             return None
         layers, sizes = frozenset(range(self.num_hidden_layers)), (self.num_experts, self.num_experts_per_tok)

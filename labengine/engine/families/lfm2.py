@@ -28,7 +28,7 @@ from labengine.engine.recurrence_sizes import ShortConvSizes
 
 
 class Lfm2Fields(ConfigFields):
-    """LFM2: short convolutions beside full attention. Older files have other names for some sizes, which go first."""
+    """LFM2: short convolutions beside full attention. Some sizes have other names in older files; these go first."""
 
     default_theta: ClassVar = 1e6
     rms_norm_eps: Eps = Field(1e-5, alias="norm_eps")
@@ -44,14 +44,14 @@ class Lfm2Fields(ConfigFields):
 
     @property
     def layer_kinds(self) -> Sequence[str]:
-        """layer_types, or attention in the layers of full_attn_idxs."""
+        """layer_types; without it, attention in the layers of full_attn_idxs."""
         if self.layer_types or self.full_attn_idxs is None:
             return super().layer_kinds
         return [FULL if layer in self.full_attn_idxs else CONV for layer in range(self.num_hidden_layers)]
 
     @property
     def mlp_size(self) -> int:
-        """Two thirds of the size in the file, rounded up to a multiple, if it is to be adjusted."""
+        """The size in the file; if it is to be adjusted, two thirds of it, rounded up to a multiple."""
         size = self.block_ff_dim or self.intermediate_size
         if not self.block_auto_adjust_ff_dim:
             return size
@@ -70,7 +70,7 @@ class Lfm2Fields(ConfigFields):
 
 
 class Lfm2MoeFields(Lfm2Fields, MixtureFields):
-    """LFM2 with mixtures behind a few dense layers; a bias per expert takes part in the choice."""
+    """LFM2 with mixtures after a few dense layers; a bias per expert takes part in the choice."""
 
     layer_types: Annotated[list[Literal["full_attention", "conv"]], Field(min_length=1)]  # type: ignore[assignment]
     num_experts: NumExperts = Field(32, validation_alias=EXPERTS_NAMES)
@@ -83,12 +83,12 @@ class Lfm2MoeFields(Lfm2Fields, MixtureFields):
 
     @property
     def mlp_size(self) -> int:
-        """The size in the file, which is not adjusted here."""
+        """The size in the file, without adjustment."""
         return self.intermediate_size
 
     @property
     def mixture(self) -> MixtureSizes | None:
-        """All layers but the first few."""
+        """The mixture of all layers but the first few."""
         layers = frozenset(range(self.num_dense_layers, self.num_hidden_layers)) if self.num_experts else frozenset()
         if not layers:
             return None

@@ -13,7 +13,7 @@ ONLY = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 
 
 class LlamaFields(ConfigFields):
-    """Llama: full attention alone."""
+    """Llama: full attention only."""
 
     layer_types: Annotated[list[Literal["full_attention"]], Field(min_length=1)] | None = None  # type: ignore[assignment]
 

@@ -13,7 +13,7 @@ from labengine.engine.model_files.config_fields import EXPERTS_NAMES, Eps, Mixtu
 
 
 class MixtralFields(MixtureFields, WindowFields):
-    """Mixtral: a mixture in each layer, and nothing beside it."""
+    """Mixtral: a mixture in each layer, without a shared MLP."""
 
     default_theta: ClassVar = 1e6
     rms_norm_eps: Eps = 1e-5
@@ -21,7 +21,7 @@ class MixtralFields(MixtureFields, WindowFields):
 
     @property
     def mixture(self) -> MixtureSizes:
-        """All layers."""
+        """The mixture of all layers."""
         layers = frozenset(range(self.num_hidden_layers))
         return MixtureSizes(layers, self.num_experts, self.num_experts_per_tok, self.intermediate_size)
 

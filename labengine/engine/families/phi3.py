@@ -15,7 +15,7 @@ from labengine.engine.rope import RopeSpec
 
 
 class Phi3Fields(WindowFields, PartialRopeFields):
-    """Phi-3: the positions that the model was trained on stand beside the rope's settings."""
+    """Phi-3: the number of positions in training is beside the rope's settings."""
 
     original_max_position_embeddings: Annotated[int, Field(ge=2, le=2**24)] = 4096
 
@@ -44,7 +44,7 @@ class Phi3Fields(WindowFields, PartialRopeFields):
         return tuple(factors)
 
     def _magnitude(self, settings: RopeFields) -> float:
-        """Return the file's attention_factor, else that of the paper."""
+        """Return the file's attention_factor, else the paper's."""
         length = self.original_max_position_embeddings
         factor = settings.factor or self.max_position_embeddings / length
         by_paper = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 else 1.0

@@ -30,14 +30,14 @@ class Qwen3Fields(ConfigFields):
 
     @property
     def layer_kinds(self) -> Sequence[str]:
-        """layer_types, or windows behind the first max_window_layers."""
+        """layer_types; without it, windows after the first max_window_layers."""
         if self.layer_types or not self.use_sliding_window:
             return super().layer_kinds
         return [FULL if layer < self.max_window_layers else SLIDING for layer in range(self.num_hidden_layers)]
 
 
 class QwenMixtureFields(MixtureFields):
-    """A mixture in every few layers, but in none of those listed as dense."""
+    """A mixture in every few layers, except in those listed as dense."""
 
     moe_intermediate_size: Size = 512
     norm_topk_prob: bool = True
@@ -46,12 +46,12 @@ class QwenMixtureFields(MixtureFields):
 
     @property
     def shared_size(self) -> int | None:
-        """Inner size of the MLP that computes every token besides; None for no such MLP."""
+        """Inner size of the shared MLP, which computes every token as well; None without one."""
         return None
 
     @property
     def mixture(self) -> MixtureSizes | None:
-        """The layers that are neither listed nor left out by the step."""
+        """The mixture of the layers that are neither listed nor skipped by the step."""
         numbers = range(self.num_hidden_layers) if self.num_experts else ()
         dense, step = self.mlp_only_layers or (), self.decoder_sparse_step
         layers = frozenset(layer for layer in numbers if layer not in dense and not (layer + 1) % step)
@@ -78,7 +78,7 @@ class Qwen3MoeFields(QwenMixtureFields):
 
     @property
     def layer_kinds(self) -> Sequence[str]:
-        """Full attention, whatever layer_types says."""
+        """Full attention; layer_types is ignored."""
         return [FULL] * self.num_hidden_layers
 
 
@@ -93,7 +93,7 @@ NAMES = {
     "mlp.shared.down": ("mlp.shared_expert.down_proj",),
     "mlp.shared_gate": ("mlp.shared_expert_gate",),
 }
-"""Qwen3.5's files have the experts of a layer in one tensor, the others' one tensor per expert."""
+"""Qwen3.5's files have a layer's experts in one tensor; the others' files have one tensor per expert."""
 
 FAMILIES = {
     "qwen3": Family(Qwen3Fields, llama.ONLY, attention=QKNormAttention, names=NAMES),

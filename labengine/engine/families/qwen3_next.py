@@ -50,7 +50,7 @@ class DeltaNetFields(PartialRopeFields):
 
     @property
     def layer_kinds(self) -> Sequence[str]:
-        """layer_types, or attention in every few layers."""
+        """layer_types; without it, attention in every few layers."""
         interval = self.full_attention_interval
         return self.layer_types or [
             LINEAR if (layer + 1) % interval else FULL for layer in range(self.num_hidden_layers)
@@ -69,7 +69,7 @@ class DeltaNetFields(PartialRopeFields):
 
 
 class SharedExpertFields(DeltaNetFields, qwen3.QwenMixtureFields):
-    """Gated delta nets, and mixtures beside an MLP of every token with a gate."""
+    """Gated delta nets, and mixtures beside a shared MLP with a gate."""
 
     shared_expert_intermediate_size: Size = 512
 
@@ -87,7 +87,7 @@ class Qwen3NextFields(SharedExpertFields):
 
 
 class Qwen3_5MoeFields(SharedExpertFields):
-    """Qwen3.5 with mixtures: in all layers, so there is no size of dense ones."""
+    """Qwen3.5 with mixtures in all layers, so there is no size for dense ones."""
 
     intermediate_size: Size | None = None  # type: ignore[assignment]
     num_experts: Annotated[int, Field(ge=1, le=2**14)] = Field(256, validation_alias=EXPERTS_NAMES)
@@ -100,7 +100,7 @@ class Qwen3_5MoeFields(SharedExpertFields):
 
     @property
     def mixture(self) -> MixtureSizes:
-        """All layers, with weights that add up to 1, whatever else the file says."""
+        """The mixture of all layers, with weights that always add up to 1; the file's setting is ignored."""
         sizes = self.num_experts, self.num_experts_per_tok, self.moe_intermediate_size, self.shared_size
         return MixtureSizes(frozenset(range(self.num_hidden_layers)), *sizes, has_shared_gate=True)
 

@@ -20,16 +20,16 @@ class Forward(Protocol):
         ...
 
     def argmax(self, logits: Tensor) -> Tensor | None:
-        """Return each row's argmax token, and whether the row is finite: int [2, rows], not to be changed.
+        """Return each row's argmax token, and whether the row is finite: read-only int [2, rows].
 
         None if the forward pass does not compute it, or if these are not the last call's logits, unchanged.
         """
         ...
 
     def describe(self) -> dict[str, str]:
-        """Return readable lines for Lab.status(): the backends and the reasons for them."""
+        """Return descriptions for Lab.status(): the backends and the reasons for them."""
         ...
 
     def release(self) -> None:
-        """Release the memory, except for weights and KV; it cannot run after that."""
+        """Release the memory, except for weights and KV. Do not call the object afterwards."""
         ...

@@ -1,4 +1,4 @@
-"""The choice of the forward pass, the fastest one for the selected attention backend, and of its steps' staging."""
+"""The choice of the fastest forward pass for the selected attention backend, and of its steps' staging."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def choose_forward(
     static_step: type[StaticStep] = StaticStep,
     recorder: Recorder | None = None,
 ) -> Forward:
-    """Return a native program for the CPU's kernels, graphs and pieces of them on a GPU, else module by module.
+    """Return a native program for the CPU's kernels, graphs and pieces on a GPU, else the model module by module.
 
-    model: loaded with choose_packing's packing. limits: of the steps that graphs are for; None for no graphs.
-    static_step: the graphs' static tensors. recorder: records decodes, and only them, on any device, of attention that
-    can be captured; None: CUDA graphs.
+    model: loaded with choose_packing's packing. limits: the largest step for graphs; None for no graphs.
+    static_step: the graphs' static tensors. recorder: records decodes only, on any device, if attention can be
+    captured; None: CUDA graphs.
     """
     if _is_native(backend):
         from labengine.engine.forward.native import NativeForward
@@ -46,7 +46,7 @@ def choose_forward(
     eager = EagerForward(model, kv, backend, reason)
     if (needs := model.config.needs_modules) is not None:
         if recorder is not None:
-            raise ConfigError(f"a runner that records decodes computes no {needs}; use labengine.ModelRunner")
+            raise ConfigError(f"a runner that records decodes cannot compute {needs}; use labengine.ModelRunner")
         return eager
     if limits is None or not backend.is_capturable or (recorder is None and refusal(kv.device, backend) is not None):
         return eager
@@ -54,13 +54,13 @@ def choose_forward(
     others = None
     if recorder is None:
         recorder = CudaRecorder(kv.device)
-        if not isinstance(backend, StaticTorch):  # its writes and reads by rows are for decodes; see StaticRunner
+        if not isinstance(backend, StaticTorch):  # it reads and writes by rows, for decodes only; see StaticRunner
             others = PiecewiseForward(eager, groups, longest_piece(model, limits.max_num_batched_tokens), recorder)
     return GraphedForward(eager, groups, longest, limits.max_decodes, recorder, kv.device, static_step, others)
 
 
 def choose_packing(backend: AttentionBackend) -> Packing | None:
-    """Return the order of weights that the forward pass for this backend reads; None for the files' own."""
+    """Return the order of weights for this backend's forward pass; None for the files' order."""
     if not _is_native(backend):
         return None
     from labengine.engine.native.library import packed_pieces
@@ -69,12 +69,12 @@ def choose_packing(backend: AttentionBackend) -> Packing | None:
 
 
 def _is_native(backend: AttentionBackend) -> bool:
-    """A subclass is called module by module: a program would not ask its methods."""
+    """Return False for a subclass too, since a program would not call its methods."""
     return type(backend) is NativeAttention
 
 
 class GraphStaging:
-    """A staging on the host for the steps that graphs take, and one on the device for all others."""
+    """Staging on the host for steps that graphs take, and on the device for all others."""
 
     def __init__(self, groups: Sequence[GroupSpec], device: torch.device, takes: Callable[[StepTensors], bool]) -> None:
         """takes: see GraphedForward.takes."""
@@ -83,9 +83,9 @@ class GraphStaging:
         self._takes = takes
 
     def step_tensors(self, plan: StepPlan, new: NewTokens | None = None) -> StepTensors:
-        """Expand a plan; see StepStaging. A decode that does not fit into the graphs is staged twice: few do not.
+        """Expand a plan; see StepStaging. The few decodes that do not fit into the graphs are staged twice.
 
-        Late tokens of a step on the host are written by its static step.
+        The static step writes the late tokens of a step on the host.
         """
         if all(request.num_tokens == 1 for request in plan.scheduled):
             step = self._on_host.expanded(plan, new)
@@ -95,7 +95,7 @@ class GraphStaging:
 
 
 def choose_staging(forward: Forward, groups: Sequence[GroupSpec], device: torch.device) -> StepStaging | GraphStaging:
-    """Return the staging for a forward pass: graphs that copy their steps take them from the host."""
+    """Return the staging for a forward pass; graphs that copy their steps take them from the host."""
     if isinstance(forward, GraphedForward) and forward.copies_steps:
         return GraphStaging(groups, device, forward.takes)
     return StepStaging(groups, device)

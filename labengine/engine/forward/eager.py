@@ -31,7 +31,7 @@ class EagerForward:
 
     @torch.inference_mode()
     def __call__(self, step: StepTensors, out: Tensor | None = None) -> Tensor:
-        """Compute a step; see Forward. out: float32 memory for the logits, else they are allocated."""
+        """Compute a step; see Forward. out: float32 memory for the logits; without it, they are allocated."""
         attention = [
             StepStates.prepared(step, group) if group.is_state else self.backend.prepare(step, group)
             for group in step.groups
@@ -46,14 +46,14 @@ class EagerForward:
         }
 
     def argmax(self, logits: Tensor) -> None:
-        """Return None: the sampler computes it."""
+        """Return None, so that the sampler computes it."""
 
     def describe(self) -> dict[str, str]:
         """Return lines on attention and the other ops."""
-        forward = "eager: torch modules, one after the other"
+        forward = "eager: torch modules, one by one"
         if (needs := self.model.config.needs_modules) is not None:
-            forward += f" ({needs} are in no graph and no native program)"
+            forward += f" (graphs and native programs cannot compute {needs})"
         return {"attention": self._reason, "ops": self._ops_reason, "forward": forward}
 
     def release(self) -> None:
-        """Do nothing: all its memory is weights and KV."""
+        """Do nothing, as it has no memory besides weights and KV."""

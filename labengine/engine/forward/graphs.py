@@ -1,12 +1,11 @@
 """Decode steps as recorded graphs: a small step on a GPU is mostly kernel launches, and a graph launches all at once.
 
-A graph has a fixed number of rows, so a step of decodes runs through the smallest one that it fits into, with the
-remaining rows padded (static_step.py). All other steps run otherwise (pieces.py): prompts, chunks that do not sample,
-contexts beyond the tables' width.
+A graph has a fixed number of rows, so a step of decodes runs through the smallest graph that it fits into, with the
+remaining rows padded (static_step.py). All other steps (prompts, chunks that do not sample, contexts beyond the tables'
+width) run in other ways (pieces.py).
 
-All sizes are recorded when the model is loaded, the largest first: its memory serves the smaller ones, a failure is
-reported before the first request comes, and no later step is slow because it is the first of its
-size.
+All sizes are recorded when the model is loaded, the largest first. So its memory serves the smaller ones, a failure is
+reported before the first request, and no later step is slow because it is the first of its size.
 """
 
 from __future__ import annotations
@@ -30,44 +29,44 @@ from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.step_tensors import StepTensors
 
 RecordedForward = Callable[[], Tensor]
-"""Repeats the recorded computation on its inputs' present content; the next call overwrites the result."""
+"""Repeats the recorded computation on its inputs' current content; the next call overwrites the result."""
 
 
 class Recorder(Protocol):
     """Captures a computation over static tensors as one graph."""
 
     title: str
-    """What it makes, for status()."""
+    """A name for its recordings in status()."""
 
     def record(self, run: Callable[[], Tensor]) -> RecordedForward:
-        """Record `run`, which reads nothing back to the host. Raises RuntimeError when that is impossible."""
+        """Record `run`, which reads nothing back to the host. Raises RuntimeError if that is impossible."""
         ...
 
 
 class RunAgain:
-    """Replays by running again, on any device: as a graph, it sees what the static tensors hold at that time."""
+    """Replays by running again, on any device. Like a graph, it reads the static tensors' current content."""
 
     title = "replay over static tensors"
 
     def record(self, run: Callable[[], Tensor]) -> RecordedForward:
-        """Run once, so that what cannot run fails here, and return a function that runs again into that memory."""
+        """Run once, so that errors appear here, and return a function that runs again into the same memory."""
         result = run()
         return lambda: result.copy_(run())
 
 
 @cache
 def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the device's one stream for captures: cuBLAS keeps a workspace per stream, 32 MiB on sm_90, for ever."""
+    """Return the device's one stream for captures; cuBLAS keeps a workspace per stream (32 MiB on sm_90) forever."""
     return torch.cuda.Stream(device)
 
 
 _CAPTURING = Lock()
-"""Held during a capture: the stream serves one at a time."""
+"""Held during a capture, as the stream serves one at a time."""
 
 
 @contextmanager
 def stream_restored(device: torch.device) -> Iterator[None]:
-    """Make the present stream current again at the end: torch leaves its own current when a capture fails."""
+    """Restore the current stream at the end, because torch does not when a capture fails."""
     before = torch.cuda.current_stream(device)
     try:
         yield
@@ -76,7 +75,7 @@ def stream_restored(device: torch.device) -> Iterator[None]:
 
 
 class CudaRecorder:
-    """CUDA graphs in one memory pool: they never run at the same time, and their results are not kept."""
+    """CUDA graphs in one memory pool, since they never run at the same time and their results are not kept."""
 
     title = "CUDA graphs"
 
@@ -91,7 +90,7 @@ class CudaRecorder:
         with torch.cuda.device(self._device), _CAPTURING, stream_restored(self._device):
             self._warm_up(run)
             graph = torch.cuda.CUDAGraph()
-            # Other threads of a notebook may use the GPU meanwhile: only this thread's errors end a capture.
+            # Other threads of a notebook may use the GPU in the meantime, so only this thread's errors end a capture.
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 result = run()
 
@@ -109,13 +108,13 @@ class CudaRecorder:
 
 
 class GraphedForward:
-    """Runs decodes through graphs, everything else through `others`; all of it when recording failed."""
+    """Runs decodes through graphs, and all other steps, or all steps if recording failed, through `others`."""
 
     def __init__(
         self, eager: EagerForward, groups: Sequence[GroupSpec], max_context: int, max_num_seqs: int, recorder: Recorder,
         device: torch.device, static_step: type[StaticStep] = StaticStep, others: Forward | None = None,
     ) -> None:  # fmt: skip
-        """Record all sizes. max_context: longest context of the model's positions and the pool's blocks.
+        """Record all sizes. max_context: longest context that the model's positions and the pool's blocks allow.
 
         others: runs all other steps; None: `eager`.
         """
@@ -161,14 +160,14 @@ class GraphedForward:
         return {**lines, "forward": f"{self._words}; {lines['forward']}"}
 
     def release(self) -> None:
-        """Release the graphs first: they hold addresses of the other memory. Twice is harmless."""
+        """Release the graphs first, as they hold addresses of the other memory. A second call has no effect."""
         self._recordings = {}
         self._static = None
         self._others.release()
 
     @torch.inference_mode()
     def _record(self, recorder: Recorder, static: StaticStep) -> None:
-        """Record all sizes, the largest first. Their logits are rows of one tensor: 156 MB for 256 x 152k."""
+        """Record all sizes, the largest first. Their logits are rows of one tensor (156 MB for 256 x 152k)."""
         vocab_size = self._eager.model.config.vocab_size
         logits = torch.empty(static.max_num_seqs, vocab_size, dtype=torch.float32, device=self._eager.kv.device)
         for size in reversed(self._sizes):
@@ -176,11 +175,11 @@ class GraphedForward:
 
 
 def refusal(device: torch.device, backend: AttentionBackend) -> str | None:
-    """Return why decodes cannot be recorded here, as half a sentence; None when they can."""
+    """Return why decodes cannot be recorded here, as half a sentence; None if they can."""
     if device.type != "cuda":
-        return f"graphs are recorded on a GPU, and the model is on {device}"
+        return f"graphs are recorded on a GPU, but the model is on {device}"
     if not backend.is_capturable:
-        return f"attention by {backend.name} asks the host in between"
+        return f"attention by {backend.name} needs the host in between"
     return None
 
 
@@ -193,7 +192,7 @@ def longest_context(max_model_len: int, groups: Sequence[GroupSpec], num_blocks:
 def graph_sizes(max_num_seqs: int) -> list[int]:
     """Return 1, 2, 4, 8, then steps of 8, of 16 from 64 on, of 32 from 128 on ..., and max_num_seqs itself.
 
-    Beyond 16 requests less than a third of a graph's rows is padding, and 512 requests need 23 graphs and not 67.
+    Beyond 16 requests less than a third of a graph's rows are padding, and 512 requests need 23 graphs instead of 67.
     """
     sizes, size = [1, 2, 4], 8
     while size < max_num_seqs:
@@ -203,7 +202,7 @@ def graph_sizes(max_num_seqs: int) -> list[int]:
 
 
 def _listed(sizes: Sequence[int]) -> str:
-    """Return '1, 2, 4 and 8 requests', or, for many sizes, the first and the last."""
+    """Return '1, 2, 4 and 8 requests', or for many sizes the first and the last."""
     if len(sizes) == 1:
         return f"{sizes[0]} request{'s' * (sizes[0] != 1)}"
     if len(sizes) <= 6:

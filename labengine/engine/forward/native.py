@@ -18,12 +18,14 @@ from labengine.engine.step_tensors import StepTensors
 
 
 class NativeForward:
-    """A forward pass for float32 and bfloat16. Buffers grow with the largest step so far."""
+    """A forward pass for float32 and bfloat16. Its buffers grow with the largest step so far."""
 
     def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec], reason: str) -> None:
-        """model: its weights are packed; other forwards may use them too."""
+        """model: has packed weights, which other forward passes may share."""
         if len(groups) > MAX_GROUPS:
-            raise ConfigError(f"the CPU kernels take up to {MAX_GROUPS} KV-cache groups, the model has {len(groups)}")
+            raise ConfigError(
+                f"the CPU kernels support up to {MAX_GROUPS} KV-cache groups, but the model has {len(groups)}"
+            )
         self._program = Program(model, kv, groups)
         self._ops = program_of(self._program.ops)
         self._dtype = model.norm.weight.dtype
@@ -33,9 +35,9 @@ class NativeForward:
         self._buffers = [aligned_empty(0, buffer.dtype) for buffer in self._program.buffers]
         self._scratch = aligned_empty(0, torch.uint8)
         self._rows_of_buffers: tuple[int, int] = (0, 0)
-        """Tokens and sampling rows that the pointers to buffers are for."""
+        """Number of tokens and sampling rows for which the pointers to buffers are valid."""
         self._views: dict[int, Tensor] = {}
-        """What was returned of buffers, by number."""
+        """Returned views of buffers, by number."""
         self._last_logits: tuple[Tensor | None, int] = (None, 0)
 
     def __call__(self, step: StepTensors) -> Tensor:
@@ -80,7 +82,7 @@ class NativeForward:
         return logits
 
     def _view(self, buffer: Buffer, shape: tuple[int, int]) -> Tensor:
-        """Return the buffer's first numbers in that shape: the same tensor as before, unless someone changed it."""
+        """Return the buffer's first numbers in that shape: the same tensor as before, unless a caller changed it."""
         view = self._views.get(buffer.number)
         if view is None or view.shape != shape or view.data_ptr() != self._step.buffers[buffer.number]:
             view = self._buffers[buffer.number][: shape[0] * shape[1]].view(shape)

@@ -1,18 +1,18 @@
-"""Prompts and mixed steps as recorded pieces: all between two layers' attentions is one graph, attention is launched.
+"""Prompts and mixed steps as recorded pieces: the ops between two layers' attentions are one graph each.
 
     [ embedding, layer 0 up to its KV ]  attend  [ rest of layer 0, layer 1 up to its KV ]  attend  ...  [ rest, norm ]
 
-Everything but attention works row by row, so a graph depends on the number of rows only: the step's tokens fill the
+Everything but attention works row by row, so a graph depends only on the number of rows. The step's tokens fill the
 first rows of the smallest size that holds them, and the rows after them are padding, which writes no KV (slot -1).
 Attention depends on lengths and contexts, which the backends take from the host (tiles, the longest query), and gets
 the step's own tensors, without padding.
 
-A complete graph would save attention's launches too. But its grids and flash-attn's `max_seqlen_q` would have to be
-those of the worst step, so that each size would compute empty tiles for all requests; and a graph for every division
-into chunks and decodes is out of the question. Regional torch.compile fuses no more than our kernels do, takes a minute
-to compile, and its guards and launches stay on the host.
+A complete graph would save attention's launches too. But its grids and flash-attn's `max_seqlen_q` would have to fit
+the worst step, so each size would compute empty tiles for all requests; and a graph for every division into chunks and
+decodes is out of the question. Regional torch.compile fuses no more than our kernels, takes a minute to compile, and
+leaves its guards and launches on the host.
 
-A step of many tokens keeps the GPU busy for longer than the host needs to launch it module by module: it needs no
+A step of many tokens keeps the GPU busy longer than the host needs to launch it module by module, so it does not need a
 graph (see longest_piece).
 """
 
@@ -39,25 +39,23 @@ from labengine.engine.rope import Rotations
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 MAX_TOKENS = 2048
-"""Rows of the largest size: its activations take memory."""
+"""Maximum number of rows of a size, because of the memory for its activations."""
 WEIGHT_TOKENS = 5e10
-"""Weights of a layer times tokens at which a GPU computes as long as the host launches: an H100 multiplies and adds
-about 2e14 numbers a second, and a layer takes the host 0.25 ms. Slower GPUs are busy longer."""
+"""A layer's weights times tokens at which a GPU computes as long as the host launches. An H100 multiplies and adds
+about 2e14 numbers per second, and a layer takes the host 0.25 ms. Slower GPUs are busy longer."""
 
 
 def longest_piece(model: PagedModel, max_num_batched_tokens: int) -> int:
-    """Return the largest number of tokens for which recorded pieces save time: 2,048 for layers of 16 M weights, 229
-    for 218 M.
-    """
+    """Return the most tokens for which recorded pieces save time: 2,048 for layers of 16 M weights, 229 for 218 M."""
     num_weights = sum(parameter.numel() for parameter in model.layers[0].parameters())
     return max(1, min(max_num_batched_tokens, MAX_TOKENS, int(WEIGHT_TOKENS / num_weights)))
 
 
 def piece_sizes(max_tokens: int) -> list[int]:
-    """Return 32, 64, 96, 128, from there on powers of 2 and what lies halfway, and max_tokens itself.
+    """Return 32, 64, 96, 128, then powers of 2 and the numbers halfway between them, and max_tokens itself.
 
-    From 65 tokens on, at most a third of a graph's rows is padding. Each size has a graph per layer, and one more: 28
-    layers need 348 for 2,048 tokens.
+    From 65 tokens on, at most a third of a graph's rows are padding. Each size has one graph more than layers: 28
+    layers need 348 graphs for 2,048 tokens.
     """
     sizes, size = [], 32
     while size < max_tokens:
@@ -78,7 +76,7 @@ class StaticRows:
         self._num_filled = 0
 
     def rows(self, size: int) -> StepTensors:
-        """Return the first rows as decodes without a context: their attention writes KV, and does not attend."""
+        """Return the first rows as decodes without a context, whose attention writes KV and does not attend."""
         token_ids, positions, *slots = self._numbers[:, :size]
         return StepTensors(
             token_ids=token_ids,
@@ -95,7 +93,7 @@ class StaticRows:
         )
 
     def load(self, step: StepTensors) -> None:
-        """Copy a step into the first rows; rows of the step before become padding."""
+        """Copy a step into the first rows; remaining rows of the previous step become padding."""
         before, now = self._num_filled, step.num_tokens
         self._num_filled = max(before, now)  # after an interrupt no filled row may count as padding
         sources = [step.token_ids, step.positions, *(group.slots for group in step.groups)]
@@ -107,25 +105,25 @@ class StaticRows:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a piece hands to the next one, besides queries."""
+    """The tensors that a piece passes to the next one, besides queries."""
 
     stream: Tensor
     rotations: Rotations
 
 
 class PiecewiseForward:
-    """Runs steps of up to max_tokens through pieces, others through `eager`; all of them when recording failed."""
+    """Runs steps of up to max_tokens through pieces, and others, or all steps if recording failed, through `eager`."""
 
     def __init__(
         self, eager: EagerForward, groups: Sequence[GroupSpec], max_tokens: int, recorder: Recorder
     ) -> None:  # fmt: skip
-        """Record all sizes, the largest first: its memory serves the smaller ones."""
+        """Record all sizes, the largest first, so that its memory serves the smaller ones."""
         self._eager = eager
         self._model, config = eager.model, eager.model.config
         device, dtype = eager.kv.device, self._model.norm.weight.dtype
         self._static: StaticRows | None = StaticRows(groups, max_tokens, device)
         heads = max_tokens, config.num_heads, config.head_dim
-        # Static, because the host uses them between the graphs: one of each serves all layers and sizes.
+        # Static, because the host uses them between the graphs; one of each serves all layers and sizes.
         self._queries = torch.zeros(heads, dtype=dtype, device=device)
         self._attended = torch.zeros(heads, dtype=dtype, device=device)
         self._hidden = torch.zeros(max_tokens, config.hidden_size, dtype=dtype, device=device)
@@ -197,13 +195,13 @@ class PiecewiseForward:
         for index in range(num_layers + 1):
             piece = self._last_piece if index == num_layers else self._piece
             recordings.append(recorder.record(partial(piece, index, rows, writes, carried)))
-            carried[index] = None  # the next pieces' tensors may take its memory
+            carried[index] = None  # so that the next pieces' tensors can take its memory
         return recordings
 
     def _piece(
         self, index: int, rows: StepTensors, writes: Sequence[StepAttention], carried: list[Carried | None]
     ) -> Tensor:
-        """Finish the layer before, if there is one, and compute this layer's queries and KV."""
+        """Finish the previous layer, if any, and compute this layer's queries and KV."""
         before, part = carried[index], None
         if before is None:
             stream, rotations = self._model.embedding(rows.token_ids), self._eager.rotations(rows.positions)
@@ -229,7 +227,7 @@ class PiecewiseForward:
     def _finished(
         self, index: int, size: int, before: Carried, writes: Sequence[StepAttention]
     ) -> tuple[Tensor, Tensor]:
-        """Return the stream behind a layer whose attention has run, and the part still to be added to it."""
+        """Return the stream after a layer whose attention has run, and the part still to be added to it."""
         layer = self._layer(index)
         attended = layer.attention.out(self._attended[:size].flatten(1))
         stream, part = layer.after_attention(before.stream, attended, self._layer_step(index, before.rotations, writes))

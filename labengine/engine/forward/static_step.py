@@ -1,7 +1,7 @@
 """A decode step's static tensors: a recorded graph reads them at the addresses of the recording.
 
 A step of n requests fills the first n rows. The rows after them, up to the graph's size, are padding: they write
-nothing (slot -1), read nothing (context 0), and compute token 0 at position 0 without a use.
+nothing (slot -1), read nothing (context 0), and compute token 0 at position 0, which is not used.
 
 Rows are filled and padded on the host. One copy brings them to the device, where the graphs read views of the same
 layout:
@@ -26,24 +26,24 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 NOWHERE = -1
 """The slot of a padding row."""
 STRIDE = 16
-"""Table rows are multiples of this many numbers: Triton has a faster kernel for such strides."""
+"""Table rows are multiples of this many numbers, because Triton has a faster kernel for such strides."""
 
 
 class StaticStep:
     """Rows for up to max_num_seqs decodes, each with a context of up to max_context tokens.
 
-    All sizes share the rows: the step of 4 requests is the first half of the step of 8.
+    All sizes share the rows; the step of 4 requests is the first half of the step of 8.
     """
 
     copies_always: ClassVar[bool] = False
-    """True to give host and device memory of their own on a CPU too, as on a GPU."""
+    """True to give host and device separate memory on a CPU too, as on a GPU."""
 
     def __init__(self, groups: Sequence[GroupSpec], max_num_seqs: int, max_context: int, device: torch.device) -> None:
         self.max_num_seqs = max_num_seqs
         self.max_context = max_context
         self.is_copied = self.copies_always or device.type == "cuda"
         self._num_filled = 0
-        """Rows with a request; all rows after them are padding."""
+        """Number of rows with a request; all rows after them are padding."""
         widths = [self.table_width(spec) for spec in groups]
         self._table_starts = [0, *accumulate(-(-width // STRIDE) * STRIDE for width in widths)]
         self._num_numbers = (3 + len(groups)) * aligned(max_num_seqs)
@@ -79,22 +79,22 @@ class StaticStep:
         )
 
     def rows(self, size: int) -> StepTensors:
-        """Return the step of `size` requests, as views on the host: what `fill` and `pad` write.
+        """Return the step of `size` requests as views on the host, which `fill` and `pad` write to.
 
         Its context_lens are the upper bound max_context.
         """
         return _first_rows(self._step, size)
 
     def recorded_rows(self, size: int) -> StepTensors:
-        """Return the same step on the device: what a graph of that size reads."""
+        """Return the same step on the device, which a graph of that size reads."""
         return _first_rows(self._recorded, size)
 
     def table_width(self, spec: GroupSpec) -> int:
-        """Return the columns of a group's block tables: a block for every position of the longest context."""
+        """Return the number of columns of a group's block tables, enough for the longest context."""
         return -(-self.max_context // spec.block_size)
 
     def has_room_for(self, step: StepTensors) -> bool:
-        """Return True for a step of decodes that all sample and fit into the rows and tables here."""
+        """Return True for a step of decodes that all sample and fit into the rows and tables."""
         return (
             step.is_decode
             and step.sample_rows.shape[0] == step.num_requests
@@ -105,7 +105,7 @@ class StaticStep:
     def load(self, step: StepTensors) -> None:
         """Fill the first rows with a step that fits, and copy them to the device.
 
-        Rows of the step before become padding.
+        Remaining rows of the previous step become padding.
         """
         with self._rows_writable():
             before, now = self._num_filled, step.num_requests
@@ -119,7 +119,7 @@ class StaticStep:
             step.late_tokens.put_into(self._recorded.token_ids)
 
     def fill(self, step: StepTensors) -> None:
-        """Copy a step into the first rows. Table columns behind a request's blocks keep old ids: none is read."""
+        """Copy a step into the first rows. Table columns after a request's blocks keep old ids, which are not read."""
         ours, count = self._step, step.num_requests
         torch._foreach_copy_([static[:count] for static in _row_tensors(ours)], list(_row_tensors(step)))
         for group, new in zip(ours.groups, step.groups, strict=True):
@@ -127,18 +127,18 @@ class StaticStep:
             group.block_tables[:count, :width].copy_(new.block_tables[:, :width])
 
     def pad(self, rows: StepTensors, first: int) -> None:
-        """Make the rows from `first` on padding: they write nothing and read nothing."""
+        """Turn the rows from `first` on into padding, which writes nothing and reads nothing."""
         for tensor in (rows.token_ids, rows.positions, rows.contexts):
             tensor[first:].fill_(0)
         for group in rows.groups:
             group.slots[first:].fill_(NOWHERE)
 
     def _rows_writable(self) -> AbstractContextManager[None]:
-        """Wait until the copy of the step before is over."""
+        """Wait until the copy of the previous step has ended."""
         return nullcontext() if self._last_copy is None else self._last_copy.replaced()
 
     def _send(self, num_rows: int) -> None:
-        """Copy all rows' numbers, and the tables of the first rows, as one piece. The host does not wait."""
+        """Copy all rows' numbers and the first rows' tables in one piece. The host does not wait."""
         if self.is_copied:
             end = self._num_numbers + num_rows * self._table_starts[-1]
             self._on_device[:end].copy_(self._host[:end], non_blocking=True)

@@ -1,1 +1,1 @@
-"""Files of a model directory: read, validated, and refused with the file, the field and the accepted values."""
+"""Reading and validating the files of a model directory; an error gives the file, the field and the accepted values."""

@@ -1,4 +1,4 @@
-"""Fields of config.json and generation_config.json that several families have: types and bounds."""
+"""Fields of config.json and generation_config.json that several families share: types and bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from labengine.engine.recurrence_sizes import RecurrenceSizes
 from labengine.engine.rope import RopeSpec
 
 Size = Annotated[int, Field(ge=1, le=2**24)]
-"""Side of a matrix, or a number of tokens or positions; float32 represents each exactly."""
+"""A side of a matrix, or a number of tokens or positions; float32 represents each exactly."""
 Count = Annotated[int, Field(ge=1, le=1024)]
 """Number of layers or heads."""
 HeadDim = Annotated[int, Field(ge=2, le=2**14, multiple_of=2)]
@@ -26,13 +26,13 @@ Positive = Annotated[float, Field(gt=0.0, le=1e6)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Eps = Annotated[float, Field(gt=0.0, le=1.0)]
 Kernel = Annotated[int, Field(ge=2, le=1024)]
-"""Tokens that a convolution reads."""
+"""Number of tokens that a convolution reads."""
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 LayerKind = Literal["full_attention", "sliding_attention"]
 
 
 class RopeFields(FileModel):
-    """One rope. Fields of unsupported rope types are accepted here: the type itself is refused."""
+    """One rope. Fields of unsupported rope types are accepted here, as the type itself is refused."""
 
     model_config = ConfigDict(extra="forbid")
     _NEEDED: ClassVar = {
@@ -57,7 +57,7 @@ class RopeFields(FileModel):
     mscale: Any = None
     mscale_all_dim: Any = None
     truncate: Any = None
-    # Of text alone the three positions of a multimodal rope are equal, so its sections change nothing.
+    # For text, the three positions of a multimodal rope are equal, so its sections have no effect.
     mrope_section: Any = None
     mrope_interleaved: Any = None
     finetuned: Any = None
@@ -79,7 +79,7 @@ class RopeFields(FileModel):
         return "longrope" if kind == "su" else kind
 
     def spec(self, theta: float, share: float = 1.0) -> RopeSpec:
-        """Return the rope; theta: its base unless these fields name one. Raises ConfigError for unsupported types."""
+        """Return the rope; theta: its base unless these fields give one. Raises ConfigError for unsupported types."""
         theta = self.rope_theta or theta
         if self.kind == "default":
             return RopeSpec(theta, share=share)
@@ -133,7 +133,7 @@ class ConfigFields(TokenFields):
 
     @property
     def head_size(self) -> int:
-        """Dimensions of a head."""
+        """Number of dimensions of a head."""
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
@@ -158,7 +158,7 @@ class ConfigFields(TokenFields):
 
     @property
     def recurrence(self) -> RecurrenceSizes | None:
-        """The sizes of the layers with a state; None for a family that has none."""
+        """The sizes of the layers with a state; None for a family without them."""
         return None
 
     @property
@@ -169,7 +169,7 @@ class ConfigFields(TokenFields):
     # -- layers --------------------------------------------------------------------------------------------------------
 
     default_theta: ClassVar[float] = 10_000.0
-    """Base of the rope unless the file names one."""
+    """Base of the rope unless the file gives one."""
 
     @property
     def layer_kinds(self) -> Sequence[str]:
@@ -178,10 +178,10 @@ class ConfigFields(TokenFields):
 
     @property
     def layers(self) -> tuple[LayerSpec, ...]:
-        """The attention or the state of each layer. Raises ConfigError for what is not supported."""
+        """The attention or the state of each layer. Raises ConfigError for an unsupported one."""
         kinds, num_layers = self.layer_kinds, self.num_hidden_layers
         if len(kinds) != num_layers:
-            raise ConfigError(f"layer_types names {len(kinds)} layers, num_hidden_layers is {num_layers}")
+            raise ConfigError(f"layer_types has {len(kinds)} layers, but num_hidden_layers is {num_layers}")
         return tuple(self._layer(kind) for kind in kinds)
 
     def _layer(self, kind: str) -> LayerSpec:
@@ -211,24 +211,24 @@ class ConfigFields(TokenFields):
 
     @property
     def rotary_share(self) -> float:
-        """The leading part of each head that is rotated. Raises ConfigError for one that is not supported."""
+        """The share of each head that is rotated, from its start. Raises ConfigError for an unsupported share."""
         if self.share_in_file not in (None, 1.0):
-            raise ConfigError("partial_rotary_factor is not supported; the rope has to turn whole heads")
+            raise ConfigError("partial_rotary_factor is not supported here; the rope must rotate whole heads")
         return 1.0
 
     @property
     def share_in_file(self) -> float | None:
-        """partial_rotary_factor, which is in the rope's fields or beside them."""
+        """partial_rotary_factor, in the rope's fields or beside them."""
         inside = self.rope_settings.partial_rotary_factor
         return self.partial_rotary_factor if inside is None else inside
 
 
 class WindowFields(ConfigFields):
-    """A family whose layers all have the window of sliding_window, if there is one, whatever layer_types says."""
+    """A family whose layers all have the window of sliding_window, if any; layer_types is ignored."""
 
     @property
     def layer_kinds(self) -> Sequence[str]:
-        """All alike."""
+        """One kind for all layers."""
         return [FULL if self.sliding_window is None else SLIDING] * self.num_hidden_layers
 
 
@@ -236,11 +236,11 @@ class PartialRopeFields(ConfigFields):
     """A family that rotates part of each head."""
 
     default_share: ClassVar[float] = 1.0
-    """That part, unless the file names one."""
+    """The default share, unless the file gives one."""
 
     @property
     def rotary_share(self) -> float:
-        """The leading part of each head that is rotated. Raises ConfigError unless that is an even number of dims."""
+        """The share of each head that is rotated. Raises ConfigError unless it is an even number of dimensions."""
         share = self.default_share if self.share_in_file is None else self.share_in_file
         dims = int(self.head_size * share)
         if dims < 2 or dims % 2:
@@ -253,11 +253,11 @@ class PartialRopeFields(ConfigFields):
 
 NumExperts = Annotated[int, Field(ge=0, le=2**14)]
 EXPERTS_NAMES = AliasChoices("num_experts", "num_local_experts")
-"""transformers 5 writes the second where a file had the first."""
+"""Two names of one setting; transformers 5 writes the second where a file had the first."""
 
 
 class MixtureFields(ConfigFields):
-    """How many experts there are, and how many of them compute a token. Without experts, all layers are dense."""
+    """The number of experts, and how many of them compute a token. Without experts, all layers are dense."""
 
     num_experts: NumExperts = Field(8, validation_alias=EXPERTS_NAMES)
     num_experts_per_tok: Count = 2

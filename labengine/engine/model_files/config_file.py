@@ -1,4 +1,4 @@
-"""Reads config.json and generation_config.json. Settings that the engine cannot compute are refused, by name."""
+"""Reads config.json and generation_config.json. Settings that the engine cannot compute are refused by name."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def _family(raw: Mapping[str, Any]) -> Family:
 
 
 def _of_text(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of a multimodal file's language model: text alone is computed."""
+    """Return the settings of a multimodal file's language model, as only text is computed."""
     text = raw.get("text_config")
     if not isinstance(text, dict):
         return raw
-    is_tied = bool(raw.get("tie_word_embeddings") or text.get("tie_word_embeddings"))  # either place may say so
+    is_tied = bool(raw.get("tie_word_embeddings") or text.get("tie_word_embeddings"))  # either place may have it
     return {**text, "model_type": raw["model_type"], "tie_word_embeddings": is_tied}
 
 
@@ -69,7 +69,7 @@ def _refuse_unsupported(raw: Mapping[str, Any], only: Mapping[str, Any]) -> None
         value = raw.get(name, supported)
         if value != supported and (value or supported):
             model_type = raw["model_type"]
-            raise ConfigError(f"{name}={shown(value)} is not supported for {model_type}; only {supported!r} is")
+            raise ConfigError(f"{name}={shown(value)} is not supported for {model_type}, only {supported!r}")
     if raw.get("quantization_config"):
         raise ConfigError(
             "quantization_config: quantized weights are not supported; save the model in bfloat16, float16 or float32"
@@ -77,7 +77,7 @@ def _refuse_unsupported(raw: Mapping[str, Any], only: Mapping[str, Any]) -> None
 
 
 def _end_tokens_of_generation(model_dir: Path, vocab_size: int, by_config: frozenset[int]) -> frozenset[int]:
-    """Return generation_config.json's end tokens if it names any (or none on purpose), else those of config.json."""
+    """Return generation_config.json's end tokens if it has the field, even an empty one; else those of config.json."""
     path = model_dir / "generation_config.json"
     if not path.exists():
         return by_config

@@ -16,9 +16,9 @@ from pydantic_core import PydanticCustomError
 from labengine.config import ConfigError
 
 MAX_BYTES = 256 << 20
-"""The largest known tokenizer.json has 33 MB."""
+"""Maximum bytes of a file; the largest known tokenizer.json has 33 MB."""
 MAX_REPORTED = 3
-"""Errors reported per file; a foreign file has dozens."""
+"""Maximum number of errors reported per file; an unrelated file has dozens."""
 
 
 class FileModel(BaseModel):
@@ -52,7 +52,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if not path.is_file() or size > MAX_BYTES:
-            what = "not a file" if not path.is_file() else f"too large: {size:,} bytes, at most {MAX_BYTES:,} are read"
+            what = "not a file" if not path.is_file() else f"too large: {size:,} bytes (the limit is {MAX_BYTES:,})"
             raise ConfigError(f"{path} is {what}")
         return path.read_bytes()
     except FileNotFoundError:
@@ -80,12 +80,12 @@ def errors_about(path: Path) -> Iterator[None]:
 
 
 def relation_error(message: str, **values: object) -> PydanticCustomError:
-    """Return the error for fields that are valid one by one but contradict each other."""
+    """Return the error for fields that are each valid but contradict each other."""
     return PydanticCustomError(_RELATION, message, values)
 
 
 def refusal(error: ValidationError, path: Path) -> ConfigError:
-    """Return the ConfigError for a file that does not validate: its first wrong fields, and the accepted values."""
+    """Return the ConfigError for an invalid file: its first wrong fields, and the accepted values."""
     found: dict[Place, list[dict[str, Any]]] = {}
     for details in error.errors(include_url=False):
         found.setdefault(_place(details["loc"]), []).append(dict(details))
@@ -121,7 +121,7 @@ def _line(place: Place, alternatives: list[dict[str, Any]]) -> str:
     if first["type"] == "missing":
         return f"lacks {name!r}"
     if first["type"] == "extra_forbidden":
-        return f"{name} is not a field that is known here; leave it out"
+        return f"{name} is not a known field; leave it out"
     if first["type"] in (_RELATION, "json_invalid"):
         return f"{name}: {message}" if name else message
     return f"{name} {message}, got {shown(first['input'])}".lstrip()
@@ -139,5 +139,5 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"{twice!r} stands twice in one object; leave one")
+        raise ConfigError(f"{twice!r} occurs twice in one object; delete one of them")
     return found

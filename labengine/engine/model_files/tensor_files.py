@@ -36,7 +36,7 @@ class IndexFields(FileModel):
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in an open file: dtype (as safetensors names it) and shape are from the file's header."""
+    """A tensor in an open file, with dtype (by safetensors' name) and shape from the file's header."""
 
     name: str
     path: Path
@@ -105,5 +105,5 @@ def _check_index(index: Path, found: StoredTensors) -> None:
             raise ConfigError(f"{index}: {name} should be in {file}, which lacks it; fetch both again")
         if found[name].path.name != file:
             raise ConfigError(
-                f"{index}: {name} should be in {file}, and is in {found[name].path.name}; fetch both again"
+                f"{index}: {name} should be in {file}, but is in {found[name].path.name}; fetch both again"
             )

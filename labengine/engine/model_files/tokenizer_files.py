@@ -1,4 +1,4 @@
-"""The schema of tokenizer.json, which is checked early. What else is wrong with a tokenizer, its first use says."""
+"""The schema of tokenizer.json, checked early. Other errors of a tokenizer appear at its first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Vocabulary = Annotated[dict[str, TokenId], Field(min_length=1)] | Annotated[list
 
 
 class AddedToken(FileModel):
-    """A token that is matched before the model splits text."""
+    """A token matched before the model splits text."""
 
     id: TokenId
     content: str
@@ -41,10 +41,10 @@ class TokenizerFile(FileModel):
 
 
 def check_tokenizer_file(model_dir: Path) -> None:
-    """Raise ConfigError, with the field, for a tokenizer.json that no tokenizer can be made from."""
+    """Raise ConfigError, naming the field, for a tokenizer.json that cannot make a tokenizer."""
     path = model_dir / "tokenizer.json"
     if path.exists():
         try:
-            TokenizerFile.model_validate_json(read_bytes(path))  # large: parsed once, without Python objects
+            TokenizerFile.model_validate_json(read_bytes(path))  # it is large, so parse once, without Python objects
         except ValidationError as error:
             raise refusal(error, path) from None

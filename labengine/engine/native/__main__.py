@@ -1,6 +1,6 @@
-"""`python -m labengine.engine.native`: compile the kernels into the package, for all its users on such a machine.
+"""`python -m labengine.engine.native`: compile the kernels into the package, for all its users on this kind of machine.
 
-They then need no compiler and no cache: useful on a server for a class.
+They then need neither a compiler nor a cache, which is useful on a server for a class.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from labengine.engine.native.compile import CompileError, compiled_image, find_c
 
 
 def main() -> int:
-    """Compile, and print the file's path. Returns 1 where that fails."""
+    """Compile, and print the file's path. Return 1 if that fails."""
     try:
         print(keep(installed_file(), compiled_image(find_compilers())))
     except (CompileError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Compiles the C kernels with the machine's own compiler, and keeps the result under a digest."""
+"""Compiles the C kernels with the machine's compiler, and keeps the result under a digest."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from labengine.system.atomic_write import write_atomically
 
 SOURCES = Path(__file__).with_name("csrc")
 INSTALLED = Path(__file__).with_name("compiled")
-"""Kernels that `python -m labengine.engine.native` compiled, for all users of the installed package."""
+"""Folder for kernels compiled by `python -m labengine.engine.native`, for all users of the installed package."""
 PREBUILT = Path(__file__).with_name("prebuilt_images")
-"""Folder of a platform's wheel with kernels for each set of instructions; `make wheels` fills it."""
+"""Folder in a platform's wheel with kernels for each instruction set; `make wheels` fills it."""
 FLAGS = (
     *("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
     *("-shared", "-fPIC", "-pthread"),
 )
-"""The compiler's flags with every set of instructions."""
+"""The compiler's flags for every instruction set."""
 
 Command = tuple[str, ...]
 
 
 class CompileError(Exception):
-    """There are no kernels for this machine; the message is half a sentence with the reason."""
+    """Raised if there are no kernels for this machine; the message is half a sentence with the reason."""
 
 
 def installed_file() -> Path:
-    """Return where kernels for this machine lie in the installed package."""
+    """Return the path of the kernels for this machine in the installed package."""
     return INSTALLED / _file_name()
 
 
 def cached_file() -> Path:
-    """Return where kernels for this machine lie in the user's cache: each $CC has its own."""
+    """Return the path of the kernels for this machine and $CC in the user's cache."""
     return cache_root() / "native" / _file_name(os.environ.get("CC", ""))
 
 
 def _file_name(*facts: str) -> str:
-    """Return a name for the facts, sources, flags and processor: a library for this machine runs only here."""
+    """Return a name for the facts, sources, flags and processor, as a library for this machine runs only here."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
@@ -55,14 +55,14 @@ def _file_name(*facts: str) -> str:
 
 
 def keep(file: Path, image: bytes) -> Path:
-    """Write a library to its place, whole or not at all, and return the place. Raises OSError."""
+    """Write a library to `file`, completely or not at all, and return the path. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, image, mode=0o644)
     return file
 
 
 def compiled_image(compilers: Sequence[Command]) -> bytes:
-    """Return the library that the first working compiler makes. Raises CompileError with the first one's reason."""
+    """Return the library made by the first working compiler. Raises CompileError with the first compiler's reason."""
     failures = []
     for compiler in compilers:
         try:
@@ -73,7 +73,7 @@ def compiled_image(compilers: Sequence[Command]) -> bytes:
 
 
 def find_compilers() -> list[Command]:
-    """Return the installed ones of $CC ("ccache gcc" has two words), cc, gcc, clang. Raises CompileError for none."""
+    """Return the installed compilers among $CC (may be "ccache gcc"), cc, gcc, clang. Raises CompileError if none."""
     if os.name != "posix":
         raise CompileError(f"the kernels are compiled on Linux and macOS only, not on {platform.system()}")
     commands = [_requested(), ["cc"], ["gcc"], ["clang"]]
@@ -87,7 +87,7 @@ def _requested() -> Sequence[str]:
     try:
         return shlex.split(os.environ.get("CC", ""))
     except ValueError as error:
-        raise CompileError(f"$CC cannot be read ({error}); write it as in a shell") from error
+        raise CompileError(f"$CC cannot be parsed ({error}); write it as in a shell") from error
 
 
 def _compiled_by(compiler: Command) -> bytes:

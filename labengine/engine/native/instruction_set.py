@@ -1,8 +1,8 @@
-"""The instructions that the kernels may use: all of the processor's, or the set that LABENGINE_CPU names.
+"""The instructions that the kernels may use: all of the processor's, or the set named by LABENGINE_CPU.
 
-The sets are the levels of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI, section 3.1.1), one more with the
-products of bf16, and two of ARM's; each has kernels in some wheel. A smaller set than the processor's is for comparing:
-so an older one computes.
+The sets are the levels of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI, section 3.1.1), one more with
+bf16 products, and two of ARM's; each has kernels in some wheel. Use a smaller set than the processor's to compute like
+an older processor, for comparison.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from labengine.config import ConfigError
 VARIABLE = "LABENGINE_CPU"
 NATIVE = "native"
 WIDENS = ("-DLABENGINE_WIDENS",)
-"""Multiply bf16 as floats even where there are products of bf16. On Intel's processors these take as long as two of
-floats, and have to wait for more operands: a prompt was a third slower with them (Sapphire Rapids, 2026-11-24)."""
+"""Multiply bf16 as floats even where there are products of bf16. On Intel's processors such a product takes as long as
+two of floats and has to wait for more operands: a prompt was a third slower with them (Sapphire Rapids, 2026-11-24)."""
 
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """A set of instructions. flags: the compiler's; needs: its features beyond x86-64, as Linux names them.
+    """A set of instructions. flags: for the compiler; needs: features beyond x86-64, by Linux's names.
 
-    machine: the kind of processor, as platform.machine() names it; "" for this one's.
+    machine: the kind of processor, by platform.machine()'s name; "" for this machine's.
     """
 
     name: str
@@ -37,14 +37,14 @@ class InstructionSet:
     needs: frozenset[str] = frozenset()
 
     def lacking(self) -> list[str]:
-        """Return the needed features that this processor lacks; [] where the set runs, or nothing is known of it."""
+        """Return the needed features that this processor lacks; [] if the set runs, or if that is unknown."""
         if self.machine != machine():
-            return [f"a processor of the kind {self.machine}"]
+            return [f"a processor of kind {self.machine}"]
         known = features()
         return sorted(self.needs - known) if known else []
 
     def is_known_to_run(self) -> bool:
-        """Return True if this processor is of the kind, and is known to have all needed features."""
+        """Return True if this processor is of the right kind and is known to have all needed features."""
         return self.machine == machine() and self.needs <= features()
 
 
@@ -64,26 +64,26 @@ INSTRUCTION_SETS = {
         InstructionSet("aarch64-bf16", ("-march=armv8.2-a+bf16",), "aarch64", _ARM_V8_2 | {"bf16"}),
     )
 }
-"""By name, smallest first."""
+"""Instruction sets by name, smallest first."""
 
 
 @cache
 def requested_instruction_set() -> InstructionSet:
-    """Return the set of LABENGINE_CPU; without it all that the processor has. A process has one.
+    """Return the set named by LABENGINE_CPU; without it, all the processor's instructions. A process has one set.
 
-    Raises ConfigError for an unknown set, and for one that this processor lacks.
+    Raises ConfigError for an unknown set, and for a set that this processor lacks.
     """
     name = os.environ.get(VARIABLE) or NATIVE
     if name == NATIVE:
         if machine() == "aarch64":
-            return InstructionSet(NATIVE, ("-mcpu=native",))  # clang knows no other word for it there
+            return InstructionSet(NATIVE, ("-mcpu=native",))  # the only form that clang accepts there
         return InstructionSet(NATIVE, ("-march=native", *(WIDENS if widens() else ())))
     if name not in INSTRUCTION_SETS:
         known = ", ".join((NATIVE, *INSTRUCTION_SETS))
-        raise ConfigError(f"{VARIABLE}={name!r} is no set of instructions; known: {known}")
+        raise ConfigError(f"{VARIABLE}={name!r} is not an instruction set; known: {known}")
     lacking = INSTRUCTION_SETS[name].lacking()
     if lacking:
-        raise ConfigError(f"{VARIABLE}={name} does not run here: the processor lacks {', '.join(lacking)}")
+        raise ConfigError(f"{VARIABLE}={name} cannot run on this processor: it needs {', '.join(lacking)}")
     return INSTRUCTION_SETS[name]
 
 
@@ -97,9 +97,9 @@ def instruction_set_name() -> str:
 
 
 def runnable_instruction_sets() -> list[InstructionSet]:
-    """Return the sets that kernels made elsewhere may have been compiled for, the fastest first.
+    """Return the sets whose prebuilt kernels can run here, the fastest first.
 
-    That is the one of LABENGINE_CPU; without it all that the processor is known to have.
+    That is the set of LABENGINE_CPU; without it, all sets that the processor is known to have.
     """
     if requested_instruction_set().name != NATIVE:
         return [requested_instruction_set()]
@@ -109,17 +109,17 @@ def runnable_instruction_sets() -> list[InstructionSet]:
 
 
 def widens() -> bool:
-    """Return True if products of bf16 are no faster here than those of floats."""
+    """Return True if products of bf16 are not faster here than products of floats."""
     return "Intel" in processor()
 
 
 def machine() -> str:
-    """Return the kind of processor, as Linux names it."""
+    """Return the kind of processor, by Linux's name."""
     return {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
 
 
 def features() -> frozenset[str]:
-    """Return the processor's features as Linux names them; none where the system does not say."""
+    """Return the processor's features by Linux's names; none if the system does not report them."""
     if sys.platform == "darwin":
         return frozenset(feature for feature, name in APPLE_FEATURES.items() if _apple_has(name))
     if sys.platform == "win32":
@@ -129,7 +129,7 @@ def features() -> frozenset[str]:
 
 
 APPLE_FEATURES = {"asimdrdm": "FEAT_RDM", "atomics": "FEAT_LSE", "crc32": "armv8_crc32", "bf16": "FEAT_BF16"}
-"""Names that macOS has for features that instruction sets need."""
+"""macOS's names for features that instruction sets need."""
 
 
 @cache
@@ -149,13 +149,13 @@ TORCH_FEATURES = {
     "bmi2": "bmi2",
     "fma": "fma3",
 }
-"""Names that torch has for features that instruction sets need."""
+"""torch's names for features that instruction sets need."""
 NOT_REPORTED = {"ssse3": {"cx16", "lahf_lm"}, "avx2": {"movbe"}}
-"""Features that torch does not report, which all processors have that Windows runs on, and that have the first one."""
+"""Features that torch does not report. All processors that run Windows and have the first feature have them too."""
 
 
 def _features_reported_by_torch() -> frozenset[str]:
-    """Return the features that processor and system have; none where torch is older than this question."""
+    """Return the features that processor and system have; none if torch is too old to report them."""
     from torch import cpu
 
     reported: dict[str, object] = getattr(cpu, "get_capabilities", dict)()

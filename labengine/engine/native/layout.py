@@ -1,4 +1,4 @@
-"""The layout of a program in memory, as csrc/program.h declares it; tests compare it with the compiler's."""
+"""The layout of a program in memory, as declared in csrc/program.h; tests compare it with the compiler's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def program_of(ops: Sequence[Op]) -> ctypes.Array[Op]:
 
 
 def layout_numbers() -> list[int]:
-    """Return the numbers of csrc/program.h in its order: fields' offsets and sizes, enums, the structs' sizes."""
+    """Return the numbers of csrc/program.h in its order: offsets and sizes of fields, enums, sizes of structs."""
     fields = [getattr(struct, name) for struct in (Op, Step) for name, *_ in struct._fields_]
     places = [number for field in fields for number in (field.offset, field.size)]
     return [*places, *map(int, (*OpKind, *Finish)), *map(ctypes.sizeof, (Op, Step))]

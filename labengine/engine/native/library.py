@@ -1,4 +1,4 @@
-"""The compiled kernels of this machine as functions: they run programs of ops on tensors in place (csrc/program.h)."""
+"""The machine's compiled kernels as functions that run programs of ops on tensors in place (csrc/program.h)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _opening = Lock()
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of this process. origin: "compiled here", or where they are from."""
+    """The kernels of this process. origin: "compiled here", or where they come from."""
 
     library: CDLL
     instruction_set: str
@@ -43,7 +43,7 @@ class Kernels:
 
 
 def library() -> CDLL:
-    """Return the kernels, opened once per process and compiled if necessary (some seconds). Raises CompileError."""
+    """Return the kernels, opened once per process and compiled if necessary (a few seconds). Raises CompileError."""
     return kernels_in_use().library
 
 
@@ -74,24 +74,24 @@ def _kept() -> CDLL | None:
 
 def _newly_compiled() -> CDLL:
     compilers = find_compilers()
-    _say("compiling CPU kernels for this machine (once, some seconds)")
+    _say("compiling CPU kernels for this machine (once, a few seconds)")
     image = compiled_image(compilers)
     try:
         return _load(keep(cached_file(), image))
     except OSError as error:
-        _say(f"the CPU kernels cannot be kept, and will be compiled in each process: {error}")
+        _say(f"the CPU kernels cannot be cached, so each process will compile them: {error}")
     with TemporaryDirectory(prefix="labengine-") as folder:
         return _load(keep(Path(folder) / "kernels.so", image))
 
 
 def _prebuilt(failure: CompileError) -> Kernels:
-    """Return the fastest kernels that the package brings. Raises CompileError where there are none."""
+    """Return the fastest kernels that the package brings. Raises CompileError if there are none."""
     reasons = [str(failure)]
     for isa in runnable_instruction_sets() if PREBUILT.is_dir() else ():
         try:
             return Kernels(_load(PREBUILT / f"{isa.name}.so"), isa.name, "from labengine's wheel")
         except CompileError as refusal:
-            reasons.append(f"the kernels for {isa.name} that came with labengine are not used: {refusal}")
+            reasons.append(f"labengine's prebuilt kernels for {isa.name} cannot be used: {refusal}")
             _say(reasons[-1])
     raise CompileError("; ".join(reasons)) from failure
 
@@ -127,18 +127,18 @@ def _say(words: str) -> None:
 
 
 SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-"""Dtypes with kernels, and their suffixes."""
+"""Suffixes of kernels by dtype."""
 
 
 class Team:
-    """Threads that run programs together with the caller; one program at a time, other callers wait."""
+    """Threads that run programs together with the caller, one program at a time; other callers wait."""
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
         self._library = library()
         self._team = self._library.team_new(num_threads)
         if not self._team:
-            raise MemoryError(f"there is no memory for a team of {num_threads} threads")
+            raise MemoryError(f"no memory for a team of {num_threads} threads")
         self._is_taken = Lock()
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._renew)
@@ -146,20 +146,20 @@ class Team:
     def run(
         self, dtype: torch.dtype, ops: ctypes.Array[Op], step: Step, seconds: ctypes.Array[c_double] | None = None
     ) -> None:
-        """Run a program. seconds: one per op, increased by each op's time."""
+        """Run a program. seconds: one number per op, to which the op's time is added."""
         run = getattr(self._library, f"run_program_{SUFFIXES[dtype]}")
         with self._is_taken:
             run(self._team, ops, len(ops), ctypes.byref(step), seconds)
 
     def _renew(self) -> None:
-        """Replace the lock in a forked process, where its holder does not exist.
+        """Replace the lock in a forked process, where the thread that held it does not exist.
 
         The threads start with the next program.
         """
         self._is_taken = Lock()
 
     def scratch_bytes(self, ops: ctypes.Array[Op], step: Step) -> int:
-        """Return the bytes that step.scratch needs."""
+        """Return the number of bytes that step.scratch needs."""
         num_bytes: int = self._library.scratch_bytes(ops, len(ops), ctypes.byref(step), self.num_threads)
         return num_bytes
 
@@ -185,15 +185,15 @@ def packed_pieces(
     first = 0
     for piece in pieces:
         rows = piece.contiguous()
-        assert len(rows) == n or not is_gated, "a gate and what it multiplies are packed together"
+        assert len(rows) == n or not is_gated, "a gate is packed together with the rows it multiplies"
         pack(rows.data_ptr(), result[size(first, k) :].data_ptr(), len(rows), k, is_gated)
         first += len(rows)
-    assert first == n, f"{n} rows were announced, {first} came"
+    assert first == n, f"{n} rows were announced, but {first} came"
     return result
 
 
 def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -> Tensor:
-    """Return the matrix [n, k] of a packed one, bit by bit."""
+    """Return the unpacked matrix [n, k], bit for bit."""
     weight = torch.empty(n, k, dtype=packed_weight.dtype)
     unpack = getattr(library(), f"unpack_{SUFFIXES[weight.dtype]}")
     unpack(packed_weight.data_ptr(), weight.data_ptr(), n, k, is_gated)
@@ -201,7 +201,7 @@ def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -
 
 
 def aligned_empty(num_elements: int, dtype: torch.dtype) -> Tensor:
-    """Return CPU memory aligned to a cache line. Torch tracks writes to it (its _version counts them)."""
+    """Return CPU memory aligned to a cache line. Torch counts writes to it in its _version."""
     spare = 64 // dtype.itemsize
     with torch.inference_mode(False):
         memory = mapped_zeros((num_elements + spare,), dtype)

@@ -22,7 +22,7 @@ from labengine.engine.rope import RopeSpec
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Room for one value between ops: `width` numbers per row. is_sampling: its rows are the sampling ones."""
+    """Memory for one value between ops: `width` numbers per row. is_sampling: it has only the sampling rows."""
 
     number: int
     width: int
@@ -31,7 +31,7 @@ class Buffer:
 
 
 class Program:
-    """Ops and buffers of a model whose matrices are packed, and whose layers keep their KV in `kv`."""
+    """Ops and buffers of a model with packed matrices, whose layers keep their KV in `kv`."""
 
     def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec]) -> None:
         self._config = model.config
@@ -39,7 +39,7 @@ class Program:
         self._kv, self._groups = kv, groups
         self.ops: list[Op] = []
         self.names: list[str] = []
-        """Names of the ops: "layers.3.qkv"."""
+        """Names of the ops, such as "layers.3.qkv"."""
         self.buffers: list[Buffer] = []
         self._kept: list[Tensor] = []
         self._rotations: dict[RopeSpec, Buffer] = {}
@@ -126,7 +126,7 @@ class Program:
         }
 
     def _join(self, name: str, linear: Linear, source: Buffer, norm: RMSNorm | None) -> None:
-        """Add the output of half a layer to the residual stream, normalized before if there is a norm."""
+        """Add the output of half a layer to the residual stream, normalized first if there is a norm."""
         if norm is None:
             self._linear_of(name, linear, source, self._hidden, Finish.ADD, other=self._hidden)
         else:

@@ -1,7 +1,7 @@
 """Ops around attention, fused where that saves passes over memory: one file per implementation.
 
-modules.py, model.py and rope.py define the computation: torch_ops.py calls just these, and every other
-implementation gives the same numbers, rounded at the same places.
+modules.py, model.py and rope.py define the computation. torch_ops.py just calls them, and every other implementation
+gives the same numbers, rounded in the same places.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from labengine.engine.modules import RMSNorm
 from labengine.engine.rope import Rotation
 
 HeadNorms = tuple[RMSNorm, RMSNorm] | None
-"""The norms of queries and of keys, of the same class and eps."""
+"""The norms of queries and keys, of one class and with the same eps."""
 Activation = Callable[[Tensor], Tensor]
-"""torch's silu, or gelu_tanh of torch_ops.py."""
+"""torch's silu, or gelu_tanh from torch_ops.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpsSetting:
-    """The requirements of a model's layers: the machine, their sizes, and which norms and activation they have."""
+    """The requirements of a model's layers: the machine, their sizes, norms and activation."""
 
     device: torch.device
     dtype: torch.dtype
@@ -43,16 +43,16 @@ class OpsSetting:
 
 
 class Ops(ABC):
-    """One implementation of the ops around attention. The host reads nothing back: CUDA graphs can record them."""
+    """One implementation of the ops around attention. CUDA graphs can record them, as the host reads nothing back."""
 
     name: ClassVar[str]
     advantage: ClassVar[str]
-    """The reason to prefer it: half a sentence."""
+    """The reason to prefer this implementation, as half a sentence."""
 
     @classmethod
     @abstractmethod
     def refusal(cls, setting: OpsSetting) -> str | None:
-        """Return why it cannot serve these layers, as half a sentence; None when it can."""
+        """Return why it cannot serve these layers, as half a sentence; None if it can."""
 
     def adopt(self, model: nn.Module) -> None:  # noqa: B027 (most have nothing to do)
         """Lay out the model's weights for the products. Called once, before the first step."""
@@ -61,7 +61,7 @@ class Ops(ABC):
     def add_norm(self, stream: Tensor, part: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """Add a part to the residual stream, both [num_tokens, size], and normalize; return (normed, new stream).
 
-        Both arguments may be overwritten: use the returned tensors.
+        Both arguments may be overwritten, so use the returned tensors.
         """
 
     def norm(self, hidden: Tensor, norm: RMSNorm) -> Tensor:
@@ -72,7 +72,7 @@ class Ops(ABC):
     def rotate(self, heads: Tensor, rotation: Rotation, norm: RMSNorm | None = None) -> Tensor:
         """Rotate queries or keys [num_tokens, num_heads, head_dim], possibly a strided view, after norming each head.
 
-        Returns the rotated heads: a new tensor, or the argument overwritten.
+        Returns the rotated heads: a new tensor, or the overwritten argument.
         """
 
     def rotate_and_write(
@@ -81,8 +81,9 @@ class Ops(ABC):
     ) -> Tensor | None:  # fmt: skip
         """Norm and rotate queries and keys, write keys and values, and return the queries; None if nothing is done.
 
-        The caller then rotates and writes separately. heads: queries, keys and values of [num_tokens, heads, head_dim],
-        which may be overwritten. An implementation takes attention.plain_slots for the slots, and refuses None.
+        After None the caller rotates and writes separately. heads: queries, keys and values, [num_tokens, heads,
+        head_dim], which may be overwritten. An implementation takes the slots from attention.plain_slots; without them
+        it returns None.
         """
         return None
 

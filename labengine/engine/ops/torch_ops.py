@@ -1,4 +1,4 @@
-"""The ops in plain torch, the modules' own definitions; and on a CPU with weights laid out once for oneDNN."""
+"""The ops in plain torch, by the modules' definitions; on a CPU also with weights laid out once for oneDNN."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def gelu_tanh(hidden: Tensor) -> Tensor:
 
 
 class TorchOps(Ops):
-    """The modules' definitions, one torch op after the other."""
+    """The modules' definitions, one torch op at a time."""
 
     name = "torch"
     advantage = "plain torch: any device, any dtype"
 
     @classmethod
     def refusal(cls, setting: OpsSetting) -> str | None:
-        """Return None: every device and dtype is served."""
+        """Return None, as every device and dtype is served."""
         return None
 
     def add_norm(self, stream: Tensor, part: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
@@ -45,7 +45,7 @@ class TorchOps(Ops):
 
 
 BATCH_HINT = 16
-"""Number of rows that the layout is optimized for; others are a little slower."""
+"""Number of rows for which the layout is optimized; others are a little slower."""
 
 
 class PackedProduct:
@@ -70,7 +70,7 @@ class OneDNNOps(TorchOps):
     def refusal(cls, setting: OpsSetting) -> str | None:
         """Refuse devices other than a CPU, and a torch that cannot pack this dtype there (tested by a product)."""
         if setting.device.type != "cpu":
-            return f"it runs on a CPU, and the model is on {setting.device}"
+            return f"it runs on a CPU, but the model is on {setting.device}"
         return _trial(setting.dtype)
 
     def adopt(self, model: nn.Module) -> None:
@@ -82,13 +82,13 @@ class OneDNNOps(TorchOps):
 
 @cache
 def _trial(dtype: torch.dtype) -> str | None:
-    """Return why packing fails. It is not public in torch, and depends on the CPU: try it, and compare."""
+    """Return why packing fails, by a comparison. Packing is not public in torch, and depends on the CPU."""
     name = str(dtype).removeprefix("torch.")
     hidden, weight = (torch.linspace(-1, 1, rows * 32).view(rows, 32).to(dtype) for rows in (3, 16))
     try:
         found = PackedProduct(weight)(hidden, weight)
     except (AttributeError, RuntimeError) as error:
-        return f"this torch packs no {name} weights on this CPU ({str(error).partition(chr(10))[0]})"
+        return f"this torch cannot pack {name} weights on this CPU ({str(error).partition(chr(10))[0]})"
     if not torch.allclose(found.float(), linear(hidden, weight).float(), rtol=2e-2, atol=2e-2):
         return f"packed {name} products are wrong on this CPU"
     return None

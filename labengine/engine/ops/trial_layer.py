@@ -1,4 +1,4 @@
-"""The ops of one token in a layer of a model's own sizes, to find out whether an implementation can run them."""
+"""The ops of one token in a layer of a model's sizes, to find out whether an implementation can run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPS = 1e-6
 
 
 class OneSlot(StepAttention):
-    """The attention of a step of one token, as far as the ops need it: the token's slot."""
+    """The attention of a one-token step, reduced to what the ops need: the token's slot."""
 
     def __init__(self, device: torch.device) -> None:
         self._slots = torch.zeros(1, dtype=torch.int32, device=device)
@@ -34,7 +34,7 @@ class OneSlot(StepAttention):
 
 
 def take_trial_layer(ops: Ops, setting: OpsSetting) -> None:
-    """Launch each op that a layer may launch; which of the rotations it does depends on the attention beside it."""
+    """Launch each op that a layer may launch, including both kinds of rotation; attention decides which one is used."""
     row, norm = _ones(setting, 1, setting.hidden_size), _norm(setting, setting.hidden_size)
     ops.add_norm(row, row.clone(), norm)
     ops.norm(row, norm)

@@ -1,4 +1,4 @@
-"""The ops as Triton kernels: one pass over memory each, where torch needs several."""
+"""The ops as Triton kernels, each in one pass over memory instead of torch's several."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ KERNELS_WORDS: dict[Activation, Literal["silu", "gelu_tanh"]] = {silu: "silu", g
 
 
 class TritonOps(Ops):
-    """Labengine's own kernels, compiled on first use."""
+    """labengine's own kernels, compiled on first use."""
 
     name = "triton"
     advantage = "our own fused kernels"
 
     @classmethod
     def refusal(cls, setting: OpsSetting) -> str | None:
-        """Refuse what the Triton attention does not support, partial ropes, and machines where a trial launch fails."""
+        """Refuse settings that Triton attention does not support, partial ropes, and a failing trial launch."""
         if not setting.rotates_whole_heads:
-            return "it rotates whole heads, and the model a part of each"
+            return "it rotates whole heads, but the model rotates a part of each"
         refusal = TritonAttention.unsupported(AttentionSetting(setting.device, setting.dtype, 1, 1, 64, (16,)))
         return refusal if refusal is not None or is_interpreted() else _trial(setting)
 
@@ -53,7 +53,7 @@ class TritonOps(Ops):
         self, heads: Tensor, num_kv_heads: int, rotation: Rotation, norms: HeadNorms, attention: StepAttention,
         cache: LayerKV,
     ) -> Tensor | None:  # fmt: skip
-        """Norm, rotate and write in one launch, where the attention's own write does no more; see Ops."""
+        """Norm, rotate and write in one launch, if the attention's own write does nothing else; see Ops."""
         from labengine.engine.ops.triton_ops import rotate_and_write
 
         slots = attention.plain_slots

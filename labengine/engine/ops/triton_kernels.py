@@ -1,7 +1,7 @@
-"""Ops around attention as Triton kernels: each reads and writes once, computes in float32, rounds as torch does.
+"""Ops around attention as Triton kernels: each reads and writes once, computes in float32, and rounds like torch.
 
-Torch's modules round to the weights' dtype after every op, and so do these, at the same places, which modules.py and
-rope.py define. (Only the order in which a row's squares are added may differ.)
+Like torch's modules, the kernels round to the weights' dtype after every op of modules.py and rope.py. Only the order
+in which a row's squares are added may differ.
 """
 # Kernels are Python in form only: their arguments are pointers and constants of the compiler.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -35,7 +35,7 @@ def add_norm_kernel(
     PADDED: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """One program adds one row of the residual, if there is one, and normalizes the sum."""
+    """Add one row of the residual, if any, and normalize the sum."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, PADDED)
     exists = column < SIZE
@@ -66,7 +66,7 @@ def rotate_kernel(
     HEADS: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """One program norms (if there is a weight) and rotates HEADS heads of one token in place.
+    """Norm (if there is a weight) and rotate HEADS heads of one token in place.
 
     A head is two halves of HALF numbers: dimension i is rotated with dimension i + HALF.
     """
@@ -111,10 +111,10 @@ def rotate_write_kernel(
     NUM_KV_HEADS: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """One program takes HEADS of one token's queries, keys and values, which lie one after the other.
+    """Process HEADS of one token's consecutive queries, keys and values.
 
-    Queries are normed and rotated in place, as by rotate_kernel. Keys are too, and go to the token's slot as values do,
-    not back; a slot below 0 is not written.
+    Queries are normed and rotated in place, as by rotate_kernel. Keys are normed and rotated too, but go to the token's
+    slot, like values; a slot below 0 is not written.
     """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
@@ -158,7 +158,7 @@ def rotate_write_kernel(
 
 @triton.jit
 def gated_kernel(gate_up, out, row_stride, SIZE: tl.constexpr, COLUMNS: tl.constexpr, IS_GELU: tl.constexpr):
-    """One program computes COLUMNS numbers of one row of activation(gate) * up."""
+    """Compute COLUMNS numbers of one row of activation(gate) * up."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     exists = column < SIZE

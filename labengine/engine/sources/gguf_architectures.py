@@ -22,9 +22,9 @@ Config = dict[str, Any]
 class Conversion:
     """The conversion of one architecture.
 
-    layer_names: names of a layer's tensors, from the GGUF's to transformers'. config_of: config.json from the metadata.
-    restored: a dequantized tensor as transformers has it, given its GGUF name. tokenizer_of: the tokenizer from the
-    metadata under "tokenizer.".
+    layer_names: transformers' names of a layer's tensors, by the GGUF's names. config_of: makes config.json from the
+    metadata. restored: converts a dequantized tensor to transformers' form, given its GGUF name. tokenizer_of: makes
+    the tokenizer from the metadata under "tokenizer.".
     """
 
     layer_names: Mapping[str, str]
@@ -34,13 +34,13 @@ class Conversion:
 
 
 def field(reader: GGUFReader, name: str) -> Any:
-    """Return one metadata value; None when the file has none of that name."""
+    """Return one metadata value; None if the file lacks it."""
     entry = reader.get_field(name)
     return None if entry is None else entry.contents()
 
 
 def common_config(reader: GGUFReader, architecture: str) -> Config:
-    """Return the part of config.json that is the same for every architecture: sizes and special tokens."""
+    """Return the part of config.json common to all architectures: sizes and special tokens."""
     sizes = {key: field(reader, f"{architecture}.{name}") for key, name in _SIZE_FIELDS.items()}
     head_dim = field(reader, f"{architecture}.attention.key_length")
     tokens = {key: field(reader, f"tokenizer.ggml.{name}") for key, name in TOKEN_FIELDS.items()}
@@ -49,7 +49,7 @@ def common_config(reader: GGUFReader, architecture: str) -> Config:
         **sizes,
         "head_dim": head_dim or sizes["hidden_size"] // sizes["num_attention_heads"],
         "vocab_size": len(field(reader, "tokenizer.ggml.tokens")),
-        # Written as float32 in the file: 1e-05 reads back as 9.99999974e-06.
+        # The file has it as float32: 1e-05 reads back as 9.99999974e-06.
         "rms_norm_eps": float(f"{field(reader, f'{architecture}.attention.layer_norm_rms_epsilon'):.6g}"),
         "tie_word_embeddings": all(tensor.name != "output.weight" for tensor in reader.tensors),
         **{key: token for key, token in tokens.items() if token is not None},
@@ -65,7 +65,7 @@ _SIZE_FIELDS = {
     "max_position_embeddings": "context_length",
 }
 TOKEN_FIELDS = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "pad_token_id": "padding_token_id"}
-"""Names in config.json, and in the GGUF."""
+"""Names in the GGUF, by those in config.json."""
 
 
 LAYER_NAMES = {
@@ -92,7 +92,7 @@ def _llama_config(reader: GGUFReader) -> Config:
 
 
 def _llama_restored(name: str, array: NDArray[np.float32], config: Config) -> NDArray[np.float32]:
-    """Reorder q and k: llama.cpp pairs dimensions (2i, 2i + 1) of a head, transformers (i, i + head_dim / 2)."""
+    """Reorder q and k: llama.cpp pairs dimensions (2i, 2i + 1) of a head, but transformers (i, i + head_dim / 2)."""
     if ".attn_q." not in name and ".attn_k." not in name:
         return array
     pairs = array.reshape(-1, config["head_dim"] // 2, 2, array.shape[-1])
@@ -112,7 +112,7 @@ GEMMA3_LAYER_NAMES = {
 }
 
 PATTERN = 6
-"""Every sixth layer has full attention. The GGUF does not contain it; it is the same in every Gemma 3."""
+"""Every sixth layer has full attention. The GGUF lacks this number, which is the same in every Gemma 3."""
 
 LOCAL_ROPE_THETA = 10_000.0
 """Base of the rope in layers with a window."""
@@ -137,7 +137,7 @@ def _gemma3_config(reader: GGUFReader) -> Config:
 
 
 def _gemma3_restored(name: str, array: NDArray[np.float32], config: Config) -> NDArray[np.float32]:
-    """Subtract 1 from norms: llama.cpp multiplies by the weight, Gemma by 1 + weight."""
+    """Subtract 1 from norms: llama.cpp multiplies by the weight, but Gemma by 1 + weight."""
     return array - 1 if "_norm." in name else array
 
 

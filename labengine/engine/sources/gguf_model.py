@@ -1,4 +1,4 @@
-"""Conversion of a GGUF file into a directory that this engine and transformers load."""
+"""Conversion of a GGUF file into a directory that both this engine and transformers can load."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TOP_NAMES = {
 def convert(gguf: Path, out: Path, on_bytes: Callable[[int], object]) -> None:
     """Write model.safetensors in bfloat16, config.json, generation_config.json and the tokenizer's files into `out`.
 
-    on_bytes gets the size of each tensor in the GGUF once it is converted.
+    on_bytes gets the size of each tensor in the GGUF after its conversion.
     """
     load_torch()
     from gguf import GGUFReader

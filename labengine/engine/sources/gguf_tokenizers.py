@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CONTROL, USER_DEFINED, BYTE = 3, 4, 6
-"""Special tokens; texts that are always a token of their own; single bytes of a vocabulary of texts."""
+"""Types of tokens: special tokens; texts that are always a separate token; single bytes in a vocabulary of texts."""
 
 
 def tokens_of_type(fields: Mapping[str, Any], wanted: int) -> list[str]:
@@ -19,7 +19,7 @@ def tokens_of_type(fields: Mapping[str, Any], wanted: int) -> list[str]:
 
 
 def add_special_tokens(tokenizer: Tokenizer, fields: Mapping[str, Any]) -> None:
-    """Register the special tokens: the tokenizer never splits them, and leaves them out when decoding."""
+    """Register the special tokens, which the tokenizer never splits, and omits when decoding."""
     from tokenizers import AddedToken
 
     special = tokens_of_type(fields, CONTROL)
@@ -41,7 +41,7 @@ def byte_level_tokenizer(fields: Mapping[str, Any]) -> Tokenizer:
 
 
 SPACE = "▁"
-"""The vocabulary's spelling of a space; the GGUF spells tokens of only spaces with real ones."""
+"""The vocabulary's spelling of a space; in the GGUF, tokens of only spaces have real spaces."""
 
 
 def gemma_tokenizer(fields: Mapping[str, Any]) -> Tokenizer:
@@ -67,9 +67,9 @@ def gemma_tokenizer(fields: Mapping[str, Any]) -> Tokenizer:
 
 
 def derived_merges(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield every pair of tokens that makes a token, best first.
+    """Yield every pair of tokens that merges into a token, best first.
 
-    The order is that of the results in the vocabulary; of equal results the longest left part comes first.
+    The order is by the result's place in the vocabulary; among equal results the longest left part comes first.
     """
     known = set(tokens)
     for token in tokens:
@@ -79,7 +79,7 @@ def derived_merges(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _mergeable(tokens: Sequence[str], types: Sequence[int]) -> list[str]:
-    """Return the tokens that merges can make; a special token or a byte is never made from characters."""
+    """Return the tokens that merges can make; special tokens and bytes are never made from characters."""
     return [token for token, its_type in zip(tokens, types, strict=True) if its_type not in (CONTROL, BYTE)]
 
 

@@ -1,4 +1,4 @@
-"""Byte-level BPE with single digits (SmolLM's), from a GGUF's vocabulary: the tokenizer where no package has one."""
+"""SmolLM's byte-level BPE with single digits, from a GGUF's vocabulary; no package with a tokenizer is needed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from labengine.config import ConfigError
 from labengine.engine.tokenizer import byte_of_character, readable_fragment, require_messages
 
 CONTROL = 3
-"""The file's number for special tokens."""
+"""Type number of special tokens in the file."""
 WHITE_SPACE = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000").union(
     map(chr, range(0x2000, 0x200B))
 )
-"""Unicode's property White_Space. (str.isspace has four control characters besides.)"""
+"""Unicode's property White_Space; str.isspace has four more control characters."""
 CONTRACTIONS = "sdmtlver"
-"""Letters that may follow an apostrophe: 's 'd 'm 't 'll 've 're. They stand for themselves."""
+"""Letters that may follow an apostrophe ('s 'd 'm 't 'll 've 're); each is its own kind."""
 WORD = re.compile(
     r"N|'(?:[sdmt]|ll|ve|re)| ?[Lsdmtlver]+| ?[P']+|[S ]+(?![^S N])|[S ]+".replace("sdmtlver", CONTRACTIONS)
 )
-"""GPT-2's words in a text whose characters are replaced by their kinds; white space leaves its last to the next word.
+"""GPT-2's words in a text of kinds instead of characters; the last white space of several belongs to the next word.
 
 The text ends before and after each digit, by which it is cut first."""
 MAX_WORDS = 50_000
-"""Words whose tokens are kept."""
+"""Maximum number of words whose tokens are cached."""
 
 
 class _Kinds(dict[int, str]):
@@ -53,7 +53,7 @@ class BPETokenizer:
         """Raises ConfigError for another kind of tokenizer."""
         kind = vocabulary.get("tokenizer.ggml.model"), vocabulary.get("tokenizer.ggml.pre")
         if kind != ("gpt2", "smollm"):
-            raise ConfigError(f"the tokenizer is of kind {kind[0]}/{kind[1]}; a page has byte-level BPE of SmolLM")
+            raise ConfigError(f"the tokenizer is of kind {kind[0]}/{kind[1]}; a page has only SmolLM's byte-level BPE")
         self._tokens: list[str] = vocabulary["tokenizer.ggml.tokens"]
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         self._ranks = {merge: rank for rank, merge in enumerate(vocabulary["tokenizer.ggml.merges"])}
@@ -79,7 +79,7 @@ class BPETokenizer:
         return ids + self._ids_of(text[at:])
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Return the token ids of a conversation, ready for the assistant's answer, as SmolLM2's template writes it."""
+        """Return the token ids of a conversation, ready for the assistant's answer, by SmolLM2's template."""
         require_messages(messages)
         return self.encode(chat_text(messages))
 
@@ -88,7 +88,7 @@ class BPETokenizer:
         return self._text(token_id for token_id in token_ids if token_id not in self._special_ids)
 
     def spelled(self, token_ids: Sequence[int]) -> str:
-        """Return the text with special tokens as they are written."""
+        """Return the text, including special tokens."""
         return self._text(iter(token_ids))
 
     def token_text(self, token_id: int) -> str:
@@ -111,9 +111,9 @@ class BPETokenizer:
             yield text[found.start() : found.end()]
 
     def _merged(self, word: str) -> tuple[int, ...]:
-        """Join the pair of the lowest rank, the leftmost of equals, until no pair has a rank.
+        """Join the pair of lowest rank, the leftmost among equals, until no pair has a rank.
 
-        A byte without a token is left out, as the reference does.
+        A byte without a token is left out, as in the reference implementation.
         """
         parts = [part for byte in word.encode() if (part := self._characters[byte]) in self._ids]
         after, before = [*range(1, len(parts) + 1)], [*range(-1, len(parts) - 1)]
@@ -123,7 +123,7 @@ class BPETokenizer:
             rank, at = heappop(pairs)
             right = after[at]
             if not parts[at] or rank != self._rank(parts, at, right):
-                continue  # one of the two was joined with another part meanwhile
+                continue  # one of the two has been joined with another part
             parts[at], parts[right] = parts[at] + parts[right], ""
             after[at] = after[right]
             if after[at] < len(parts):
@@ -141,14 +141,14 @@ SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 
 
 def chat_text(messages: Sequence[Mapping[str, str]]) -> str:
-    """Return a conversation as SmolLM2's chat template writes it."""
+    """Return a conversation rendered like SmolLM2's chat template."""
     system = [] if messages[0]["role"] == "system" else [{"role": "system", "content": SYSTEM}]
     turns = [f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in (*system, *messages)]
     return "".join([*turns, "<|im_start|>assistant\n"])
 
 
 def question_in(text: str) -> str | None:
-    """Return the user's message of a conversation of one, as chat_text writes it; None for another text."""
+    """Return the user's message if the text is chat_text's of a single message; None for any other text."""
     before, after = chat_text([{"role": "user", "content": "\0"}]).split("\0")
     if not (text.startswith(before) and text.endswith(after) and len(text) > len(before) + len(after)):
         return None

@@ -1,4 +1,4 @@
-"""The head of a GGUF file (version 3): its metadata, and where its tensors lie. The standard library suffices."""
+"""The head of a GGUF file (version 3), its metadata and its tensors' places, read with the standard library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labengine.config import ConfigError
 MAGIC, VERSION = b"GGUF", 3
 STRING, ARRAY = 8, 9
 NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-"""Formats of single values, by the file's number of the type."""
+"""Formats of single values, by type number."""
 _LENGTH = Struct("<Q")
 
 
@@ -35,11 +35,11 @@ class GGUFHeader:
 
 
 def read_header(content: bytes) -> GGUFHeader:
-    """Read the head of a GGUF. Raises ConfigError for another file, or one whose head is longer than `content`."""
+    """Read the head of a GGUF. Raises ConfigError for any other file, or if the head is longer than `content`."""
     if content[:4] != MAGIC or len(content) < 24:
-        raise ConfigError("the weights are no GGUF file")
+        raise ConfigError("the weights are not a GGUF file")
     if (version := unpack_from("<I", content, 4)[0]) != VERSION:
-        raise ConfigError(f"the weights are a GGUF of version {version}; version {VERSION} is read")
+        raise ConfigError(f"the weights are a GGUF of version {version}; only version {VERSION} is supported")
     try:
         return _Reader(content).header()
     except (StructError, UnicodeDecodeError, KeyError) as error:
@@ -75,7 +75,7 @@ class _Reader:
         return self._strings(1)[0]
 
     def _strings(self, count: int) -> list[str]:
-        """Read many at once: a vocabulary has a hundred thousand."""
+        """Read many strings at once; a vocabulary has a hundred thousand."""
         content, at, found = self._content, self._at, []
         length_at: Callable[[bytes, int], tuple[int]] = _LENGTH.unpack_from
         for _ in range(count):
@@ -83,7 +83,7 @@ class _Reader:
             at = begin + length_at(content, at)[0]
             found.append(content[begin:at].decode())
         if at > len(content):
-            raise KeyError(f"{at} bytes, of which {len(content)} are there")
+            raise KeyError(f"{at} bytes needed, but only {len(content)} present")
         self._at = at
         return found
 

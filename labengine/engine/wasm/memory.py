@@ -1,4 +1,4 @@
-"""The kernels in WebAssembly, and their memory, as the page hands them to Python (widgets/live_page/kernels.ts)."""
+"""The kernels in WebAssembly and their memory, passed to Python by the page (widgets/live_page/kernels.ts)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Copied(Protocol):
     """Bytes in JavaScript's memory."""
 
     def to_bytes(self) -> bytes:
-        """Return a copy of them."""
+        """Return a copy of the bytes."""
         ...
 
 
@@ -20,11 +20,11 @@ class Exports(Protocol):
     """Functions of wasm/csrc/page.c. Addresses above 2 GiB come back as negative numbers."""
 
     def take_memory(self, num_bytes: int) -> int:
-        """Return the address of new memory, aligned to a cache line; 0 where there is none left."""
+        """Return the address of new memory, aligned to a cache line; 0 if none is left."""
         ...
 
     def give_memory(self, at: int) -> None:
-        """Give memory back."""
+        """Free memory."""
         ...
 
     def packed_bytes(self, n: int, k: int) -> int:
@@ -52,11 +52,11 @@ class Exports(Protocol):
         ...
 
     def num_layout_numbers(self) -> int:
-        """Return how many they are."""
+        """Return the count of layout_numbers."""
         ...
 
     def scratch_needed(self, ops: int, num_ops: int, step: int) -> int:
-        """Return the bytes that step.scratch needs."""
+        """Return the number of bytes that step.scratch needs."""
         ...
 
     def run_step(self, ops: int, num_ops: int, step: int) -> None:
@@ -86,23 +86,24 @@ class Memory:
     """The kernels' memory. An address is a Python integer from 1."""
 
     def __init__(self, kernels: Kernels) -> None:
-        """Raises ConfigError for kernels that were built from other sources than this package."""
+        """Raises ConfigError for kernels built from other sources than this package."""
         self._kernels = kernels
         self.exports = kernels.exports
         if self._layout() != layout_numbers():
-            raise ConfigError("the kernels of this page are of another version than its Python: make the site anew")
+            raise ConfigError("this page's kernels and Python have different versions: rebuild the site")
 
     def take(self, num_bytes: int) -> int:
-        """Return the address of new memory. Raises ConfigError where the page has none left."""
+        """Return the address of new memory. Raises ConfigError if the page has none left."""
         at = self.exports.take_memory(max(1, num_bytes)) & 0xFFFFFFFF
         if at == 0:
             raise ConfigError(
-                f"this page has no {num_bytes / 2**20:,.0f} MiB of memory left: close other labs, or lower num_blocks"
+                f"this page has less than {num_bytes / 2**20:,.0f} MiB of memory left: close other labs, or lower "
+                "num_blocks"
             )
         return at
 
     def give(self, at: int) -> None:
-        """Give memory of `take` back."""
+        """Free memory from `take`."""
         self.exports.give_memory(at)
 
     def read(self, at: int, num_bytes: int) -> bytes:

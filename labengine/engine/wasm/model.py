@@ -1,4 +1,4 @@
-"""A real model of a page, ready for a lab: the runner in WebAssembly, the tokenizer and the limits."""
+"""A real model in a page, ready for a lab: the runner in WebAssembly, the tokenizer and the limits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from labengine.engine.wasm.runner import PageRunner
 from labengine.engine.wasm.weights import PageWeights, load_weights
 
 STEP_TOKENS = 64
-"""Tokens of a step by default: a step blocks Python in the page while it computes, a third of a second with so many."""
+"""Default maximum tokens of a step. A step blocks Python in the page; with this many, for a third of a second."""
 MAX_POOL_BYTES = 1 << 30
-"""A page has 4 GiB of memory for weights and all labs' pools; a phone has less."""
+"""Maximum size of a lab's pool. A page has 4 GiB for weights and all labs' pools; a phone has less."""
 _DEFAULT_STEP_TOKENS = next(one.default for one in fields(EngineConfig) if one.name == "max_num_batched_tokens")
 
 
@@ -32,9 +32,9 @@ class LoadedOnce:
 
 
 def load_in_page(kernels: Kernels, at: int, num_bytes: int, name: str, digest: str) -> None:
-    """Load a GGUF that lies in the kernels' memory; from then on Lab(name) computes with it.
+    """Load a GGUF from the kernels' memory; from then on Lab(name) computes with it.
 
-    digest: the GGUF's sha256 in hex. Its memory is given back. Raises ConfigError for a file that is not understood.
+    digest: the GGUF's sha256 in hex. Its memory is freed. Raises ConfigError for an unsupported file.
     """
     memory = Memory(kernels)
     try:
@@ -45,12 +45,12 @@ def load_in_page(kernels: Kernels, at: int, num_bytes: int, name: str, digest: s
 
 
 class PageModel(LoadedModel):
-    """The weights of the page, with a KV pool of its own."""
+    """The page's weights, with a separate KV pool."""
 
     runner: PageRunner
 
     def __init__(self, loaded: LoadedOnce, config: EngineConfig, options: ModelOptions) -> None:
-        """Raises ConfigError for options that a page cannot fulfil, and for a pool that does not fit."""
+        """Raises ConfigError for options that a page does not support, and for a pool that does not fit."""
         _refuse(options)
         self._loaded, self._sizes = loaded, loaded.weights.sizes
         self.name, self.num_layers = loaded.weights.name, self._sizes.num_layers
@@ -75,12 +75,12 @@ class PageModel(LoadedModel):
 
     @property
     def tokenizer(self) -> BPETokenizer:
-        """The vocabulary's."""
+        """The tokenizer of the vocabulary."""
         return self._loaded.tokenizer
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the weights, and the block size. KV of another process is not the same bit by bit."""
+        """Digest of the weights, and the block size. KV of another process is not bit for bit the same."""
         return f"{self._loaded.weights.digest[:32]}-wasm-float32-{self.config.groups[0].block_size}"
 
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
@@ -89,32 +89,32 @@ class PageModel(LoadedModel):
 
     @property
     def max_model_len(self) -> int:
-        """Positions that the model supports, or fewer that were asked for."""
+        """The model's maximum number of positions, or fewer if requested."""
         return self._max_model_len
 
     def kv(self, block_id: int, layer: int) -> Any:
-        """Return copies of K and V as `Floats`: a page has no tensors."""
+        """Return copies of K and V as `Floats`, since a page has no tensors."""
         if not 0 <= layer < self.num_layers:
-            raise IndexError(f"layer {layer} does not exist: {self.name} has layers 0 to {self.num_layers - 1}")
+            raise IndexError(f"no layer {layer}: {self.name} has layers 0 to {self.num_layers - 1}")
         return self.runner.kv(block_id, layer)
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> PageModel:
-        """Return a model with the same weights and a pool of its own. Raises ConfigError when it does not fit."""
+        """Return a model with the same weights and a separate pool. Raises ConfigError if it does not fit."""
         return PageModel(self._loaded, config, options)
 
     def release(self) -> None:
-        """Give the pool's memory back; the weights stay in the page."""
+        """Free the pool's memory; the weights stay in the page."""
         self.runner.release()
 
     def describe(self) -> dict[str, str]:
-        """Return lines on model, device and pool, each with its reason."""
+        """Return descriptions of model, device and pool, each with its reason."""
         sizes, config = self._sizes, self.config
         return {
             "model": f"llama, {self.num_layers} layers, {sizes.num_parameters / 1e6:,.0f} M parameters",
             "device": "this page's processor, one thread (WebAssembly)",
-            "dtype": "float32, weights in bfloat16 (a page has half the memory for it)",
+            "dtype": "float32, weights in bfloat16 (half the memory)",
             "attention": "cpu (the C kernels of csrc, compiled for 128-bit vectors)",
-            "step": f"{config.max_num_batched_tokens} tokens at most (the page waits while a step is computed)",
+            "step": f"at most {config.max_num_batched_tokens} tokens (the page waits while a step is computed)",
             "kv_pool": (
                 f"{config.num_blocks} blocks of {config.groups[0].block_size} tokens, "
                 f"{self._pool_bytes / 2**20:,.1f} MiB (num_blocks)"
@@ -125,18 +125,18 @@ class PageModel(LoadedModel):
 def _checked_pool(num_bytes: int, num_blocks: int, block_size: int) -> int:
     if num_bytes > MAX_POOL_BYTES:
         raise ConfigError(
-            f"{num_blocks} blocks of {block_size} tokens are {num_bytes / 2**20:,.0f} MiB of KV; a page gives a lab "
-            f"{MAX_POOL_BYTES / 2**20:,.0f} MiB at most: lower num_blocks"
+            f"{num_blocks} blocks of {block_size} tokens need {num_bytes / 2**20:,.0f} MiB for KV, but a lab in a page "
+            f"has at most {MAX_POOL_BYTES / 2**20:,.0f} MiB: lower num_blocks"
         )
     return num_bytes
 
 
 def _refuse(options: ModelOptions) -> None:
-    """Raise ConfigError for what a page cannot do."""
+    """Raise ConfigError for options that a page does not support."""
     if options.num_blocks is None:
-        raise ConfigError('num_blocks="auto": a page does not know how much memory is free; give a number')
+        raise ConfigError('num_blocks="auto": a page cannot tell how much memory is free; give a number')
     if options.runner is not None:
-        raise ConfigError("runner=...: a page runs its own, there is no torch for labengine.ModelRunner")
+        raise ConfigError("runner=...: a page has its own runner, and no torch for labengine.ModelRunner; leave it out")
     asked = {"dtype": options.dtype, "device": options.device, "attention": options.attention}
     only = {"dtype": "float32", "device": "cpu", "attention": "cpu"}
     for name, value in asked.items():

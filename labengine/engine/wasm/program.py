@@ -1,4 +1,4 @@
-"""A Llama as ops over the kernels' memory, with a KV pool and buffers of its own: what one lab computes with."""
+"""A Llama as ops over the kernels' memory, with a separate KV pool and buffers for each lab."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from labengine.engine.native.layout import Finish, Op, OpKind, Step, program_of
 from labengine.engine.wasm.weights import LayerWeights, LlamaSizes, PageWeights
 
 HIDDEN, NORMED, HEADS, ATTENDED, GATED, ROTATION, LAST, LOGITS, ARGMAX = range(9)
-"""Numbers of the buffers. From LAST on they have a row for each sampling request; the others one for each token."""
+"""Numbers of the buffers. From LAST on they have a row per sampling request, the others a row per token."""
 
 
 def kv_bytes(sizes: LlamaSizes, num_tokens: int) -> int:
-    """Return the bytes of so many tokens' KV, float32."""
+    """Return the number of bytes of that many tokens' KV, float32."""
     return num_tokens * sizes.num_layers * 2 * sizes.kv_width * 4
 
 
@@ -24,7 +24,7 @@ class PageProgram:
     def __init__(
         self, weights: PageWeights, num_blocks: int, block_size: int, max_tokens: int, max_requests: int
     ) -> None:
-        """Raises ConfigError where the page has no memory left for it."""
+        """Raises ConfigError if the page has no memory left for it."""
         self._memory, self._sizes = weights.memory, weights.sizes
         self._num_blocks, self._block_size = num_blocks, block_size
         self._max_tokens, self._max_requests = max_tokens, max_requests
@@ -47,8 +47,8 @@ class PageProgram:
         """Compute a step.
 
         counts: tokens, requests, sampling rows. inputs: token ids, positions, slots, query starts, contexts, block
-        tables (rows of `stride` entries), rows that are sampled. Raises ValueError for a step beyond the buffers, or
-        a block that the pool does not have.
+        tables (rows of `stride` entries), sampled rows. Raises ValueError for a step beyond the buffers, or for a block
+        beyond the pool.
         """
         self._check(counts, inputs)
         step, at, places = self._step, self._inputs, []
@@ -65,21 +65,21 @@ class PageProgram:
         self._memory.exports.run_step(self._ops_at, self._num_ops, self._step_at)
 
     def _check(self, counts: tuple[int, int, int], inputs: tuple[array[int], ...]) -> None:
-        """Refuse what would overwrite other memory: a scheduler of the user's may plan anything."""
+        """Refuse a step that would overwrite other memory; a user's scheduler may plan anything."""
         if counts[0] > self._max_tokens or counts[1] > self._max_requests:
             raise ValueError(
-                f"a step of {counts[0]} tokens of {counts[1]} requests is beyond max_num_batched_tokens="
+                f"a step of {counts[0]} tokens of {counts[1]} requests exceeds max_num_batched_tokens="
                 f"{self._max_tokens} or max_num_seqs={self._max_requests}"
             )
         slots, tables = inputs[2], inputs[5]
         num_slots = self._num_blocks * self._block_size
         if min(slots) < 0 or max(slots) >= num_slots or min(tables) < 0 or max(tables) >= self._num_blocks:
-            raise ValueError(f"a step uses a block that does not exist: the pool has 0 to {self._num_blocks - 1}")
+            raise ValueError(f"a step uses an unknown block: the pool has blocks 0 to {self._num_blocks - 1}")
         if sum(map(len, inputs)) > self._max_inputs:
-            raise ValueError("a step has block tables that are longer than the pool")
+            raise ValueError("a step has block tables longer than the pool")
 
     def argmax(self, num_rows: int) -> tuple[list[int], list[int]]:
-        """Return the last step's tokens of the highest logit, and 1 for each whose logits are finite."""
+        """Return the last step's argmax tokens, and for each row 1 if its logits are finite."""
         found = array("i", self._memory.read(self._step.buffers[ARGMAX], 8 * num_rows)).tolist()
         return found[:num_rows], found[num_rows:]
 
@@ -89,27 +89,27 @@ class PageProgram:
         return array("f", self._memory.read(self._step.buffers[LOGITS] + size * row, size))
 
     def draw(self, row: int, temperature: float, top_k: int, top_p: float, target: float) -> int:
-        """Return the token of a row of the last step's logits under a uniform number. Raises MemoryError."""
+        """Return the token drawn by a uniform number from a row of the last step's logits. Raises MemoryError."""
         size = self._sizes.vocab_size
         logits = self._step.buffers[LOGITS] + 4 * size * row
         token = self._memory.exports.draw_token(logits, size, temperature, top_k, top_p, target)
         if token < 0:
-            raise MemoryError("this page has no memory left to put the vocabulary in order")
+            raise MemoryError("this page has no memory left to sort the vocabulary")
         return token
 
     def block_places(self, block_id: int) -> list[tuple[int, int]]:
-        """Return where a block's keys and values lie, layer by layer: (address, bytes).
+        """Return the places of a block's keys and values, layer by layer: (address, bytes).
 
-        Raises IndexError for a block that the pool does not have.
+        Raises IndexError for an unknown block.
         """
         if not 0 <= block_id < self._num_blocks:
-            raise IndexError(f"block {block_id} does not exist: the pool has blocks 0 to {self._num_blocks - 1}")
+            raise IndexError(f"no block {block_id}: the pool has blocks 0 to {self._num_blocks - 1}")
         size = self._block_size * self._sizes.kv_width * 4
         sides = range(2 * self._sizes.num_layers)
         return [(self._side(side) + block_id * size, size) for side in sides]
 
     def release(self) -> None:
-        """Give the memory back. Twice is harmless."""
+        """Free the memory. A second call has no effect."""
         while self._taken:
             self._memory.give(self._taken.pop())
 
@@ -134,7 +134,7 @@ class PageProgram:
             self._step.buffers[number] = self._take(4 * width * max_requests)
 
     def _make_room(self) -> None:
-        """Grow the scratch memory to what the step needs, which is known once the step is written."""
+        """Grow the scratch memory to the step's size, which is known once the step is written."""
         exports = self._memory.exports
         needed = exports.scratch_needed(self._ops_at, self._num_ops, self._step_at)
         if needed > self._scratch_bytes:

@@ -1,4 +1,4 @@
-"""The runner of a page: a step plan becomes one call into WebAssembly."""
+"""The runner in a page: a step plan becomes one call into WebAssembly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labengine.engine.wasm.weights import PageWeights
 
 
 class Floats:
-    """A copy of float32 numbers. It has what the lab reads of a tensor; `tolist()` gives nested lists.
+    """A copy of float32 numbers, with the tensor methods that the lab uses; `tolist()` gives nested lists.
 
     content: its bytes, in C order.
     """
@@ -33,11 +33,11 @@ class Floats:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers."""
+        """Number of bytes."""
         return len(self.content)
 
     def element_size(self) -> int:
-        """Return the bytes of a number."""
+        """Return the number of bytes per element."""
         return 4
 
     def tolist(self) -> list[Any]:
@@ -45,7 +45,7 @@ class Floats:
         return self._view.tolist()
 
     def __getitem__(self, place: tuple[int, ...]) -> float:
-        """Return one number: a place has an index for each dimension."""
+        """Return one number; a place has an index for each dimension."""
         return float(self._view[place])
 
     def __eq__(self, other: object) -> bool:
@@ -60,13 +60,13 @@ class Floats:
 
 @dataclass(frozen=True, slots=True)
 class PageLogits:
-    """The logits of a step, which stay in the kernels' memory until the next step. number: the step's, from 1."""
+    """The logits of a step, which stay in the kernels' memory until the next step. number: of the step, from 1."""
 
     number: int
 
 
 class PageRunner:
-    """Computes steps with the page's weights, on a KV pool of its own. Independent of schedulers, as ModelRunner."""
+    """Computes steps with the page's weights and a separate KV pool. Like ModelRunner, independent of schedulers."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class PageRunner:
         max_num_batched_tokens: int,
         num_drafts: int = 0,
     ) -> None:
-        """num_drafts: per request. Raises ConfigError where the page has no memory left for the pool."""
+        """num_drafts: per request. Raises ConfigError if the page has no memory left for the pool."""
         self._weights, self._block_size = weights, block_size
         max_rows = max_num_seqs * (1 + num_drafts)
         self._program = PageProgram(weights, num_blocks, block_size, max_num_batched_tokens, max_rows)
@@ -93,7 +93,7 @@ class PageRunner:
     def sample(self, plan: StepPlan, logits: PageLogits) -> list[int]:
         """Return one token per row of plan.rows. Raises FloatingPointError for NaN logits.
 
-        The token is sampler.sample's: the highest logit, or the one under the uniform number of seed and position.
+        It is the same token as sampler.sample's: the highest logit, or the token drawn by seed and position.
         """
         assert logits.number == self._num_steps, "a later step has overwritten these logits"
         requests = plan.rows
@@ -111,7 +111,7 @@ class PageRunner:
         return [_likeliest(self._program.logits(row), num_tokens) for row, _ in plan.beams]
 
     def copy_block(self, group: int, block_id: int, into_block_id: int) -> None:
-        """Copy a block's K and V in all layers into another one. Raises IndexError."""
+        """Copy a block's K and V in all layers to another block. Raises IndexError."""
         self.write_block(group, into_block_id, self.read_block(group, block_id))
 
     def read_block(self, group: int, block_id: int) -> dict[str, Floats]:
@@ -121,10 +121,10 @@ class PageRunner:
         return {"kv": Floats(content, (self._weights.sizes.num_layers, 2, *self._block_shape))}
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Write a result of read_block, bit by bit. Raises IndexError, and ValueError for KV that does not fit."""
+        """Write a result of read_block, bit for bit. Raises IndexError, and ValueError for KV that does not fit."""
         assert group == 0
         if kv is None:
-            raise ValueError(f"there is no KV to write to block {block_id}: it comes from a model without weights")
+            raise ValueError(f"no KV to write to block {block_id}: it comes from a model without weights")
         places, content = self._program.block_places(block_id), bytes(kv["kv"].content)
         if len(content) != sum(size for _, size in places):
             raise ValueError(f"KV of {len(content)} bytes does not fit into block {block_id}")
@@ -140,7 +140,7 @@ class PageRunner:
         return keys, values
 
     def release(self) -> None:
-        """Give the pool's memory back. Twice is harmless."""
+        """Free the pool's memory. A second call has no effect."""
         self._program.release()
 
     @property
@@ -158,7 +158,7 @@ class PageRunner:
 
 
 def _likeliest(logits: Sequence[float], num_tokens: int) -> Likeliest:
-    """Return the likeliest tokens and their log-probabilities; of equally likely ones the lower id comes first."""
+    """Return the likeliest tokens and their log-probabilities; among equally likely ones the lower id comes first."""
     ids = nsmallest(num_tokens, range(len(logits)), key=lambda token_id: (-logits[token_id], token_id))
     largest = logits[ids[0]]
     total = largest + log(fsum(exp(logit - largest) for logit in logits))
@@ -168,17 +168,17 @@ def _likeliest(logits: Sequence[float], num_tokens: int) -> Likeliest:
 def packed_plan(
     scheduled: Sequence[ScheduledRequest], block_size: int
 ) -> tuple[tuple[int, int, int], int, tuple[array[int], ...]]:
-    """Return a step's numbers of tokens, requests and sampling rows, the length of its block tables, and its inputs.
+    """Return a step's counts of tokens, requests and sampling rows, the length of its block tables, and its inputs.
 
-    The inputs are PageProgram.run's. Tables are as long as the longest request needs. Raises ValueError where a table
-    or a run is too short, and ConfigError for several groups.
+    The inputs are PageProgram.run's. Tables are as long as the longest request needs. Raises ValueError if a table or a
+    run is too short, and ConfigError for several groups.
     """
     ids, positions, slots, starts, contexts, tables, rows = (array("i") for _ in range(7))
     stride = max(-(-request.end // block_size) for request in scheduled)
     starts.append(0)
     for request in scheduled:
         if len(request.block_tables) != 1:
-            raise ConfigError("a page computes models of one KV-cache group")
+            raise ConfigError("a page computes only models with one KV-cache group")
         ids.extend(request.token_ids)
         positions.extend(range(request.start, request.end))
         for block_id, offset, length in request.slot_runs[0]:

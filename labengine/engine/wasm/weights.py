@@ -1,4 +1,4 @@
-"""A model's weights in the kernels' memory: expanded from a GGUF to bf16, and packed. All labs of a page share them."""
+"""A model's weights in the kernels' memory, expanded from a GGUF to bf16 and packed. All labs of a page share them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from labengine.engine.wasm.gguf_header import GGUFHeader, TensorPlace, read_head
 from labengine.engine.wasm.memory import Memory
 
 HEADER_BYTES = 1 << 22
-"""More than the head of a GGUF with fifty thousand tokens takes."""
+"""Maximum bytes of a head; more than a GGUF with fifty thousand tokens needs."""
 F32, Q4_1, Q8_0 = 0, 3, 8
-"""The file's numbers of tensor types."""
+"""Type numbers of tensors in the file."""
 PIECE_ROWS = 1024
-"""Rows of a large matrix that are expanded and packed at a time; a multiple of 64, the rows of whole panels."""
+"""Number of rows of a large matrix expanded and packed at a time; a multiple of 64, so that panels are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class LlamaSizes:
 
     @property
     def kv_width(self) -> int:
-        """Numbers of a token's keys in a layer; its values are as many."""
+        """Number of elements of a token's keys in a layer, and of its values."""
         return self.num_kv_heads * self.head_dim
 
     @property
     def num_parameters(self) -> int:
-        """Numbers in all matrices and norms."""
+        """Number of elements in all matrices and norms."""
         hidden, heads = self.hidden_size, self.num_heads * self.head_dim
         attention = hidden * (heads + 2 * self.kv_width) + heads * hidden
         layer = attention + 3 * hidden * self.intermediate_size + 2 * hidden
@@ -65,7 +65,7 @@ class LlamaSizes:
             head_dim=fields.get("llama.attention.key_length") or hidden // heads,
             vocab_size=len(fields["tokenizer.ggml.tokens"]),
             max_model_len=fields["llama.context_length"],
-            # Written as float32 in the file: 1e-05 reads back as 9.99999974e-06.
+            # The file has it as float32: 1e-05 reads back as 9.99999974e-06.
             rms_norm_eps=float(f"{fields['llama.attention.layer_norm_rms_epsilon']:.6g}"),
             rope_theta=fields.get("llama.rope.freq_base") or 10_000.0,
             eos_token_ids=frozenset([] if eos is None else [eos]),
@@ -100,14 +100,14 @@ class PageWeights:
 
 
 def load_weights(memory: Memory, at: int, num_bytes: int, name: str, digest: str) -> PageWeights:
-    """Load a GGUF that lies at an address; the caller gives that memory back. Raises ConfigError."""
+    """Load a GGUF from an address; the caller frees that memory. Raises ConfigError."""
     header = read_header(memory.read(at, min(num_bytes, HEADER_BYTES)))
     sizes = LlamaSizes.of(header.fields)
-    memory.give(memory.take(2 * sizes.num_parameters))  # grown at once: two hundred times would take a second
+    memory.give(memory.take(2 * sizes.num_parameters))  # grow once; growing two hundred times would take a second
     loader = _Loader(memory, at, num_bytes, header)
     try:
         if "output.weight" in header.tensors:
-            raise ConfigError(f"{name} has an output matrix of its own: a page computes models without one")
+            raise ConfigError(f"{name} has a separate output matrix; a page computes only models without one")
         return PageWeights(
             name=name,
             digest=digest,
@@ -124,7 +124,7 @@ def load_weights(memory: Memory, at: int, num_bytes: int, name: str, digest: str
 
 
 def inverse_frequencies(sizes: LlamaSizes) -> array[float]:
-    """Return the radians per position of each pair of a head's dimensions, rounded to float32 as torch rounds them."""
+    """Return the radians per position of each pair of a head's dimensions, rounded to float32 like torch's."""
     exponents = [_rounded(2 * pair / sizes.head_dim) for pair in range(sizes.head_dim // 2)]
     return array("f", [1 / _rounded(sizes.rope_theta**exponent) for exponent in exponents])
 
@@ -140,7 +140,7 @@ class _Loader:
     def __init__(self, memory: Memory, at: int, num_bytes: int, header: GGUFHeader) -> None:
         self._memory, self._at, self._num_bytes, self._tensors = memory, at, num_bytes, header.tensors
         self._rows: tuple[int, int] = memory.take(1), 1
-        """Memory for rows of bf16 that are expanded and not yet packed, and its size in bytes."""
+        """Memory for rows of bf16 between expanding and packing, and its size in bytes."""
 
     def layer(self, prefix: str, sizes: LlamaSizes) -> LayerWeights:
         """Load a layer."""
@@ -157,7 +157,7 @@ class _Loader:
         )
 
     def norm(self, name: str) -> int:
-        """Return the address of a norm's weights, rounded to bf16 as those of the converted model are."""
+        """Return the address of a norm's weights, rounded to bf16 as in the converted model."""
         place = self._place(name)
         if place.kind != F32 or len(place.shape) != 1:
             raise ConfigError(f"{name} in the weights' GGUF is not a row of float32")
@@ -166,13 +166,13 @@ class _Loader:
         return to
 
     def packed(self, parts: list[tuple[str, int]], k: int, *, is_gated: bool = False) -> int:
-        """Return the address of matrices [rows, k], one above the other, packed as one.
+        """Return the address of stacked matrices [rows, k], packed as one.
 
-        parts: their names, and for those whose rows are in llama.cpp's order their heads.
+        parts: their names, and their number of heads if their rows are in llama.cpp's order.
         """
         exports, places = self._memory.exports, [self._place(name) for name, _ in parts]
         if any(place.shape[:1] != (k,) or len(place.shape) != 2 or place.kind == F32 for place in places):
-            raise ConfigError(f"{parts[0][0]} in the weights' GGUF is no quantized matrix of {k} columns")
+            raise ConfigError(f"{parts[0][0]} in the weights' GGUF is not a quantized matrix of {k} columns")
         n = sum(place.shape[1] for place in places)
         packed = self._memory.take(exports.packed_bytes(n, k))
         if len(parts) == 1 and parts[0][1] == 0:
@@ -186,7 +186,7 @@ class _Loader:
         return packed
 
     def close(self) -> None:
-        """Give back what only loading needs."""
+        """Free the memory that only loading needs."""
         self._memory.give(self._rows[0])
 
     def _pack_in_pieces(self, place: TensorPlace, packed: int) -> None:
@@ -208,7 +208,7 @@ class _Loader:
             raise ConfigError(f"the weights' GGUF has no tensor {name}.weight")
         rows = place.shape[1] if len(place.shape) > 1 else 1
         if place.offset + rows * _row_bytes(place) > self._num_bytes:
-            raise ConfigError(f"the weights' GGUF ends before its tensor {name}.weight does")
+            raise ConfigError(f"the weights' GGUF ends inside its tensor {name}.weight")
         return place
 
     def _room(self, num_bytes: int) -> int:
@@ -220,9 +220,9 @@ class _Loader:
 
 
 def _row_bytes(place: TensorPlace) -> int:
-    """Return the bytes of a row. Raises ConfigError for a type that is not expanded."""
+    """Return the number of bytes of a row. Raises ConfigError for an unsupported type."""
     k = place.shape[0]
     sizes = {F32: 4 * k, Q4_1: k // 32 * 20, Q8_0: k // 32 * 34}
     if place.kind not in sizes or (place.kind != F32 and k % 32):
-        raise ConfigError(f"the weights' GGUF has a tensor of type {place.kind}; a page expands F32, Q4_1 and Q8_0")
+        raise ConfigError(f"the weights' GGUF has a tensor of type {place.kind}; a page reads F32, Q4_1 and Q8_0 only")
     return sizes[place.kind]

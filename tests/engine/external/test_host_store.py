@@ -52,10 +52,9 @@ def test_of_a_chain_that_was_loaded_the_tail_goes_first() -> None:
 def test_a_block_larger_than_the_store_is_refused_and_noted() -> None:
     store = HostStore(max_bytes=BLOCK_BYTES - 1)
     assert store.save_kv(chain(1), TensorPool()) == ()
-    assert store.failures == [
-        f"block 000000010000 of group 0 was not saved: max_bytes={BLOCK_BYTES - 1} is less than one block of "
-        f"{BLOCK_BYTES} bytes"
-    ]
+    [failure] = store.failures
+    assert failure.startswith("block 000000010000 of group 0 ")
+    assert f"max_bytes={BLOCK_BYTES - 1} " in failure and f" {BLOCK_BYTES} bytes" in failure
 
 
 def test_failures_are_bounded_and_the_newest_last() -> None:
@@ -74,5 +73,5 @@ def test_a_cap_of_blocks_bounds_a_simulated_model_too() -> None:
 
 @pytest.mark.parametrize("caps", [{"max_blocks": 0}, {"max_bytes": -1}, {"max_blocks": "many"}, {"max_bytes": 1e9}])
 def test_caps_are_checked(caps: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="must be an integer of at least 1"):
+    with pytest.raises(ConfigError, match=r"max_(blocks|bytes) "):
         HostStore(**caps)

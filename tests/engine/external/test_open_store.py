@@ -36,7 +36,7 @@ def test_a_path_or_a_text_with_a_separator_is_a_folder(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("spec", ["memory", "Host", "", "kv", 3, None, True, b"/kv", HostStore, ["disk"]])
 def test_anything_else_is_refused_with_what_there_is(spec: object) -> None:
-    with pytest.raises(ConfigError, match=r"external must be 'host' \(memory\), 'disk' .*; got "):
+    with pytest.raises(ConfigError, match=r"external .*'host'.*'disk'"):
         open_store(spec)  # type: ignore[arg-type]
 
 

@@ -52,7 +52,7 @@ def test_one_missing_block_keeps_all_others_out_of_the_pool(store: KVStore) -> N
     pool = saved(store, [1, 2, 3])
     store.forget(chain(2))
     pool.written.clear()
-    with pytest.raises(LoadError, match="1 of 3 blocks could not be loaded; block 00000002") as caught:
+    with pytest.raises(LoadError, match=r"1 of 3 blocks .*block 00000002") as caught:
         store.start_load_kv(chain(1, 2, 3), pool)
     assert caught.value.failed == (transfer(2),)
     assert pool.written == []
@@ -70,7 +70,7 @@ def test_a_simulated_block_is_its_key_alone(store: KVStore) -> None:
 def test_a_simulated_block_does_not_go_into_real_memory(store: KVStore) -> None:
     store.save_kv(chain(1), SimulatedPool())
     pool = TensorPool()
-    with pytest.raises(LoadError, match="saved without KV, by a simulated model"):
+    with pytest.raises(LoadError, match="without KV"):
         store.start_load_kv(chain(1), pool)
     assert pool.written == [] and held(store, [1]) == []
 
@@ -78,8 +78,8 @@ def test_a_simulated_block_does_not_go_into_real_memory(store: KVStore) -> None:
 @pytest.mark.parametrize(
     ("pool", "message"),
     [
-        (TensorPool(block_size=8), r"layers.0.keys float32\[4, 2, 8\] where the pool has .* float32\[8, 2, 8\]"),
-        (TensorPool(dtype=torch.float16), r"layers.0.keys float32\[4, 2, 8\] where the pool has .* float16\[4, 2, 8\]"),
+        (TensorPool(block_size=8), r"layers.0.keys float32\[4, 2, 8\].* float32\[8, 2, 8\]"),
+        (TensorPool(dtype=torch.float16), r"layers.0.keys float32\[4, 2, 8\].* float16\[4, 2, 8\]"),
     ],
 )
 def test_a_block_of_another_shape_or_dtype_is_refused(store: KVStore, pool: TensorPool, message: str) -> None:
@@ -99,7 +99,7 @@ def test_the_pool_is_asked_for_its_layout_once_a_group(store: KVStore) -> None:
 
 def test_a_store_serves_one_model_until_it_is_closed(store: KVStore) -> None:
     store.bind(FINGERPRINT)
-    with pytest.raises(ConfigError, match="give the second engine a store of its own"):
+    with pytest.raises(ConfigError, match="a separate store"):
         store.bind("gemma")
     store.close()
     store.close()
@@ -109,12 +109,10 @@ def test_a_store_serves_one_model_until_it_is_closed(store: KVStore) -> None:
 
 def test_a_block_loaded_into_twice_is_reported_and_changes_nothing(store: KVStore) -> None:
     first, second = transfer(1, block_id=5), transfer(2, block_id=5, group=1)
-    with pytest.raises(
-        AssertionError, match=r"block 5 is loaded into twice: request 0 \(group 0, entry 1\), request 0"
-    ):
+    with pytest.raises(AssertionError, match=r"block 5 .*: request 0 \(group 0, entry 1\), request 0"):
         store.update_state_after_alloc(None, [first, second])  # type: ignore[arg-type]
     store.update_state_after_alloc(None, [first])  # type: ignore[arg-type]
-    with pytest.raises(AssertionError, match="block 5 is loaded into twice"):
+    with pytest.raises(AssertionError, match="block 5 "):
         store.update_state_after_alloc(None, [second])  # type: ignore[arg-type]
 
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.sweep, pytest.mark.timeout(1200)]
 
 
 def run_tests(package: Path, mutant: Mutant, project_root: Path) -> subprocess.CompletedProcess[str]:
-    """Run the mutant's tests with `package` as labengine; kernels of its own are compiled into a cache beside it."""
+    """Run the mutant's tests with `package` as labengine; its kernels are compiled into a cache beside it."""
     paths = os.pathsep.join([str(package.parent), *(str(project_root / half) for half in ("widgets", "vllm_tap"))])
     environment = {**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": str(int("triton_" in mutant.tests))}
     if "csrc" in mutant.file:

@@ -47,17 +47,16 @@ def test_the_highest_one_is_the_processors(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("avx2", "LABENGINE_CPU='avx2' is no set of instructions; known: native, x86-64-v2, x86-64-v3,"),
-        ("x86-64-v4", "LABENGINE_CPU=x86-64-v4 does not run here: the processor lacks avx512bw, avx512cd, avx512dq,"),
+        ("avx2", r"'avx2' .* native, x86-64-v2, x86-64-v3,"),
+        ("x86-64-v4", r"=x86-64-v4 .* avx512bw, avx512cd, avx512dq,"),
     ],
 )
 def test_what_does_not_run_here_is_refused_before_anything_is_compiled(
     asked: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABENGINE_CPU", asked)
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match=said):
         choose_attention(None, AttentionSetting(torch.device("cpu"), torch.float32, 4, 2, 16, (16,)))
-    assert str(raised.value).startswith(said)
 
 
 def test_each_set_has_kernels_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

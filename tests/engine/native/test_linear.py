@@ -77,7 +77,7 @@ class Product:
         return self._result()
 
     def in_place(self) -> Tensor:
-        """The sum takes the place of what is added to."""
+        """The sum overwrites the addend."""
         assert self._other is not None
         self._out = self._other
         return self.by_team()

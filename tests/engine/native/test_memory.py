@@ -58,7 +58,7 @@ def test_a_system_without_memory_is_reported(monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(mapped_memory.mmap, "mmap", full)
-    with pytest.raises(MemoryError, match=r"no 4 MiB left .*; close other labs"):
+    with pytest.raises(MemoryError, match="4 MiB left"):
         mapped_memory.mapped_zeros((1024, 1024), torch.float32)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that a platform's wheel brings: used where there is no compiler, and refused where they are no use."""
+"""Kernels from a platform's wheel: used without a compiler, and refused if they do not fit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sets(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def wheel(image: bytes, cache: Path, sets: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a wheel with kernels for both sets; there is no compiler."""
+    """The folder of a wheel with kernels for both sets, on a machine without a compiler."""
     folder = tmp_path / "prebuilt"
     folder.mkdir()
     monkeypatch.setattr(kernels, "PREBUILT", folder)
@@ -95,7 +95,7 @@ def test_what_does_not_load_is_refused_and_said(
     slower, faster = sets
     (wheel / f"{faster}.so").write_bytes(b"MZ, as Windows begins its libraries")
     kept = (wheel / f"{slower}.so").rename(wheel / "aside")
-    refusal = f"the kernels for {faster} that came with labengine are not used: they cannot be loaded: "
+    refusal = f"kernels for {faster} cannot be used: they cannot be loaded: "
     with pytest.raises(CompileError) as raised:
         used()
     assert str(raised.value).startswith("no C compiler; ") and refusal in str(raised.value)

@@ -1,6 +1,6 @@
 """Models by hub id, from a local hub; and the error without one.
 
-The hub's client reads its settings once, when it is imported: so each look-up is a process of its own.
+The hub's client reads its settings once, when it is imported, so each look-up runs in a separate process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def oid(file: Path) -> str:
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves one model of the files in `folder`, and counts what is asked for."""
+    """Serves one model from the files in `folder`, and counts requests."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
@@ -131,7 +131,7 @@ def test_a_hub_model_is_fetched_once_and_found_without_a_network(hub: Hub, tmp_p
 
 def test_a_model_that_the_hub_does_not_have(hub: Hub, tmp_path: Path, project_root: Path) -> None:
     said = look_up("someone/nothing", tmp_path / "home", project_root, HF_ENDPOINT=hub.endpoint)
-    assert said.startswith("SourceError no local directory 'someone/nothing', and the Hugging Face hub gave no model")
+    assert said.startswith("SourceError no local directory 'someone/nothing', ")
     assert "404" in said and "hf auth login" in said
 
 

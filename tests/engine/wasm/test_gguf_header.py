@@ -73,7 +73,7 @@ def test_sizes(header: GGUFHeader) -> None:
     assert sizes.eos_token_ids == {0}
     layer = 64 * (64 + 2 * 32) + 64 * 64 + 3 * 64 * 96 + 2 * 64
     assert sizes.num_parameters == 4 * 64 + 2 * layer + 64
-    with pytest.raises(ConfigError, match="Llama models only, not gemma3"):
+    with pytest.raises(ConfigError, match="gemma3"):
         LlamaSizes.of({**header.fields, "general.architecture": "gemma3"})
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_head_is_refused(path: Path, header: GGUFHeader) -> None:
     content = path.read_bytes()
     begin = min(place.offset for place in header.tensors.values())
     for bad in (b"", b"GGUF", b"PK\3\4" + content[4:]):
-        with pytest.raises(ConfigError, match="no GGUF"):
+        with pytest.raises(ConfigError, match="not a GGUF"):
             read_header(bad)
     with pytest.raises(ConfigError, match="version 2"):
         read_header(content[:4] + b"\2" + content[5:])

@@ -1,4 +1,4 @@
-"""The runner of a page over memory without kernels: what is taken, given back, read, written and refused."""
+"""The runner of a page over memory without kernels: allocations, reads, writes and refusals."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_two_runners_have_pools_of_their_own_and_give_them_back(kernels: FakeKer
 
 
 def test_a_pool_that_does_not_fit_leaves_nothing_behind(kernels: FakeKernels, weights: PageWeights) -> None:
-    with pytest.raises(ConfigError, match="this page has no 2 MiB of memory left"):
+    with pytest.raises(ConfigError, match="2 MiB of memory"):
         PageRunner(weights, 8_000, 4, 2, 8)
     assert kernels.taken == {}
 
@@ -108,25 +108,23 @@ def test_steps_beyond_the_buffers_or_the_pool_are_refused(runner: PageRunner, ke
     request, before = scheduled(), bytes(kernels.memory)
     block = request.slot_runs[0][0][0]
     wrong = {
-        "a step of 9 tokens of 1 requests is beyond max_num_batched_tokens=8": [scheduled(9)],
-        "of 3 requests is beyond": [scheduled(1)] * 3,
-        "a block that does not exist: the pool has 0 to 5": [
-            replace(request, slot_runs=(((6, 0, 4), *request.slot_runs[0][1:]),))
-        ],
-        "a block that does not exist": [replace(request, block_tables=((block, -1),))],
+        "9 tokens of 1 requests .* max_num_batched_tokens=8": [scheduled(9)],
+        "of 3 requests": [scheduled(1)] * 3,
+        "blocks 0 to 5": [replace(request, slot_runs=(((6, 0, 4), *request.slot_runs[0][1:]),))],
+        "blocks 0 to": [replace(request, block_tables=((block, -1),))],
     }
     for words, plan in wrong.items():
         with pytest.raises(ValueError, match=words):
             runner.forward(plan_of(*plan))
     assert kernels.memory == before
-    for kv, words in ((None, "there is no KV to write to block 1"), ({"kv": runner.kv(0, 0)[0]}, "does not fit")):
+    for kv, words in ((None, "no KV to write to block 1"), ({"kv": runner.kv(0, 0)[0]}, "does not fit")):
         with pytest.raises(ValueError, match=words):
             runner.write_block(0, 1, kv)
-    with pytest.raises(IndexError, match="block 6 does not exist"):
+    with pytest.raises(IndexError, match="no block 6"):
         runner.read_block(0, 6)
 
 
 def test_kernels_of_another_version_are_refused(kernels: FakeKernels) -> None:
     kernels.memory[64] ^= 1
-    with pytest.raises(ConfigError, match="of another version than its Python"):
+    with pytest.raises(ConfigError, match="different versions"):
         Memory(kernels)

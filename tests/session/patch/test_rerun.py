@@ -447,6 +447,6 @@ def test_ctrl_c_ends_an_override_that_never_ends_and_names_its_loop(worked: Lab)
         worked.rerun(EndlessTouch)
     switch.is_on = False
     loop, *_, final = caught.value.__notes__
-    assert "It stood in Switch.loop (endless_parts.py:" in loop
+    assert "It was in Switch.loop (endless_parts.py:" in loop
     assert final == "The rerun was given up after 2 of 4 steps; this lab is as it was."
     assert_unharmed(worked, before)

@@ -1,4 +1,4 @@
-"""FA2's two calls, served by FA3: what nano-vLLM imports, on a machine where flash-attn cannot be built."""
+"""FA2's two calls that nano-vLLM imports, served by FA3, for a machine where flash-attn cannot be built."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def flash_attn_varlen_func(
     causal: bool = False,
     block_table: Tensor | None = None,
 ) -> Tensor:
-    """Keys end to end, or in blocks."""
+    """Attend to keys end to end, or in blocks."""
     is_paged = block_table is not None
     return forward(
         q,
@@ -48,7 +48,7 @@ def flash_attn_with_kvcache(
     softmax_scale: float,
     causal: bool = False,
 ) -> Tensor:
-    """One query per request."""
+    """Attend with one query per request."""
     return _with_kvcache(
         q,
         k_cache,

@@ -1,1 +1,1 @@
-"""The kernel loads a package of this name before piplite; what is in it is not used."""
+"""A package of this name, which the kernel loads before piplite; its content is not used."""

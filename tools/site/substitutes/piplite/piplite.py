@@ -1,1 +1,1 @@
-"""The kernel sets what it wants of piplite here; nothing reads it."""
+"""The kernel sets piplite's options here; nothing reads them."""
