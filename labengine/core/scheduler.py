@@ -146,6 +146,7 @@ class Scheduler(RequestQueues):
         sampled: one token per row of plan.rows, in that order; UNSAMPLED ones are filled in later.
         """
         tokens = iter(sampled)
+        self.drafts.accepted.clear()
         finished: list[int] = []
         for scheduled in plan.scheduled:
             request = self.requests[scheduled.request_id]
