@@ -14,7 +14,7 @@ from labengine.config import (
 from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
-from labengine.core.proposer import Proposer
+from labengine.core.proposer import Guesser
 from labengine.core.request import Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
@@ -59,7 +59,7 @@ class Engine:
         hooks: Hooks,
         connector: Connector | None = None,
         journal: Journal | None = None,
-        proposer: Proposer | None = None,
+        proposer: Guesser | None = None,
     ) -> None:
         self.config = config
         self.parts = parts
