@@ -53,7 +53,7 @@ class GuessPage(ExercisePage):
         return self.page.locator(".le-asked").get_by_role("button", name=name, exact=True)
 
     def say(self, prediction: Any) -> None:  # type: ignore[override]
-        """Click on what is predicted, or write the number."""
+        """Click on the prediction, or write the number."""
         about = self.exercise.about
         if about == "number":
             self.page.locator(".le-asked input").fill(str(prediction))
