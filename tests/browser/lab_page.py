@@ -188,7 +188,7 @@ class LabPage:
         self.wait_for(f"the theme {name}", lambda: self._ask("theme") == name and not self._ask("splash"))
 
     def screenshot(self, name: str, of: Locator | None = None) -> Path:
-        """Save a picture of the page, or of one part of it, as .artifacts/`name`.png, if pictures are kept; the path."""
+        """Save a picture of the page, or of a part of it, as .artifacts/`name`.png, if pictures are kept; the path."""
         path = self._artifacts / f"{name}.png"
         keep(of or self.page, path)
         return path
