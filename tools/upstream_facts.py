@@ -1,7 +1,8 @@
 """Check the bug pages' quotations from other engines: python -m tools.upstream_facts vllm=WHEELS/{version} ...
 
 Each argument is NAME=PLACE: the folder of an unpacked wheel of {version}, or a clone, whose files are read at the
-commit. Run it by hand where these are; none of their content is kept. The exit status is 1 if a quotation is wrong.
+commit. Run it by hand where these are; none of their content is kept. The exit status is 1 if a quotation is wrong. A
+quotation without a place is listed as not looked up: read it by hand.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def _text(passage: CodePassage, places: Mapping[str, str]) -> str | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Print wrong quotations, and the number of lines looked up."""
+    if not all("=" in one for one in arguments):
+        print(__doc__)
+        return 2
     places = dict(one.split("=", 1) for one in arguments)
     counts: Counter[str] = Counter()
     for id, passage in passages():

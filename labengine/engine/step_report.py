@@ -25,7 +25,11 @@ class StepReport:
     drafted: dict[int, int] = field(default_factory=dict)
     """Number of judged drafts, per request that had any."""
     accepted: dict[int, int] = field(default_factory=dict)
+<<<<<<< HEAD
     """Number of accepted drafts among these."""
+=======
+    """Of these, those that `Drafts.num_accepted` accepts, also behind a token that ends the request."""
+>>>>>>> main
     peak_used_blocks: int = 0
     """Number of blocks in use during the computation; merging and finishing free blocks only after it."""
     loading: tuple[int, ...] = ()
