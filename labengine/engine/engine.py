@@ -404,11 +404,3 @@ class Engine:
             raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
         if self._open_step.locked():
             raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")
-<<<<<<< HEAD
-
-
-def _num_equal(drafts: Sequence[int], token_ids: Sequence[int]) -> int:
-    """Return the number of a request's new tokens that equal its drafts, from the first one on."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(drafts, token_ids, strict=False)))
-=======
->>>>>>> main

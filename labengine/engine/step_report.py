@@ -25,15 +25,11 @@ class StepReport:
     drafted: dict[int, int] = field(default_factory=dict)
     """Number of judged drafts, per request that had any."""
     accepted: dict[int, int] = field(default_factory=dict)
-<<<<<<< HEAD
-    """Number of accepted drafts among these."""
-=======
-    """Of these, those that `Drafts.num_accepted` accepts, also behind a token that ends the request."""
->>>>>>> main
+    """Number of these that `Drafts.num_accepted` accepts, also after a token that ends the request."""
     peak_used_blocks: int = 0
     """Number of blocks in use during the computation; merging and finishing free blocks only after it."""
     loading: tuple[int, ...] = ()
-    """Number of requests that wait for KV from the external tier."""
+    """Requests that wait for KV from the external tier."""
     violations: tuple[Violation, ...] = field(default=(), repr=False)
     """Violations that the checks found in the step; empty without checks."""
 

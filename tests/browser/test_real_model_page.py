@@ -109,11 +109,7 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
         button.click()
-<<<<<<< HEAD
         until_said(page, "rebuild the site")
-=======
-        until_said(page, "the kernels of this page are of another version than its Python")
->>>>>>> main
         assert asked == ["files.json", "part2"], "what arrived intact is kept"
         assert "The real model is being unpacked …" in page.evaluate("() => heard")
 

@@ -29,17 +29,11 @@ class TritonOps(Ops):
 
     @classmethod
     def refusal(cls, setting: OpsSetting) -> str | None:
-<<<<<<< HEAD
-        """Refuse settings that Triton attention does not support, partial ropes, and a failing trial launch."""
+        """Refuse settings that Triton attention or the kernels do not support, and a failing trial launch."""
         if not setting.rotates_whole_heads:
-            return "it rotates whole heads, but the model rotates a part of each"
-=======
-        """Refuse what the Triton attention and the kernels do not support, and machines where a trial launch fails."""
-        if not setting.rotates_whole_heads:
-            return "it rotates whole heads, and the model does otherwise"
+            return "it rotates whole heads, but the model does not"
         if setting.norm not in (RMSNorm, OffsetRMSNorm) or setting.activation not in KERNELS_WORDS:
             return "it has no kernels for the model's norm or activation"
->>>>>>> main
         refusal = TritonAttention.unsupported(AttentionSetting(setting.device, setting.dtype, 1, 1, 64, (16,)))
         return refusal if refusal is not None or is_interpreted() else _trial(setting)
 

@@ -76,11 +76,7 @@ class PageRunner:
         block_size: int,
         limits: StepLimits,
     ) -> None:
-<<<<<<< HEAD
-        """num_drafts: per request. Raises ConfigError if the page has no memory left for the pool."""
-=======
-        """Raises ConfigError where the page has no memory left for the pool."""
->>>>>>> main
+        """Raises ConfigError if the page has no memory left for the pool."""
         self._weights, self._block_size = weights, block_size
         self._program = PageProgram(weights, num_blocks, block_size, limits.max_num_batched_tokens, limits.max_decodes)
         self._num_steps = 0

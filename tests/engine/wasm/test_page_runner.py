@@ -100,13 +100,8 @@ def test_two_runners_have_pools_of_their_own_and_give_them_back(kernels: FakeKer
 
 
 def test_a_pool_that_does_not_fit_leaves_nothing_behind(kernels: FakeKernels, weights: PageWeights) -> None:
-<<<<<<< HEAD
     with pytest.raises(ConfigError, match="2 MiB of memory"):
-        PageRunner(weights, 8_000, 4, 2, 8)
-=======
-    with pytest.raises(ConfigError, match="this page has no 2 MiB of memory left"):
         PageRunner(weights, 8_000, 4, StepLimits(2, 8, 24))
->>>>>>> main
     assert kernels.taken == {}
 
 
