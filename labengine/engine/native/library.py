@@ -91,7 +91,7 @@ def _prebuilt(failure: CompileError) -> Kernels:
         try:
             return Kernels(_load(PREBUILT / f"{isa.name}.so"), isa.name, "from labengine's wheel")
         except CompileError as refusal:
-            reasons.append(f"labengine's prebuilt kernels for {isa.name} cannot be used: {refusal}")
+            reasons.append(f"the prebuilt kernels for {isa.name} cannot be used: {refusal}")
             _say(reasons[-1])
     raise CompileError("; ".join(reasons)) from failure
 

@@ -102,7 +102,7 @@ def test_what_does_not_load_is_refused_and_said(
     kept.rename(wheel / f"{slower}.so")
     capsys.readouterr()
     assert used() == (slower, "from labengine's wheel")
-    assert f"labengine: {refusal}" in capsys.readouterr().err
+    assert refusal in capsys.readouterr().err
 
 
 def test_intel_widens_bf16_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_other_mathematics_run_module_by_module(
     monkeypatch.setitem(table.FAMILIES, "llama", replace(table.FAMILIES["llama"], **own))
     assert "module" in runner_of(tiny_llama, None, "float32").describe()["forward"]
     (name,) = (module.__name__ for module in own.values())
-    with pytest.raises(ConfigError, match=f"computes no {name}"):
+    with pytest.raises(ConfigError, match=name):
         runner_of(tiny_llama, "cpu", "float32")
 
 
