@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 from labengine.core.collaborator import Collaborator
 from labengine.core.request import FinishReason, Request, RequestStatus
+from labengine.core.request_queues import RequestQueues
 from labengine.core.step_plan import ScheduledRequest
 from labengine.events import DraftsJudged, TokensDrafted
 
 
 class Drafts(Collaborator):
     """Decides how many guesses a request gets, and which of them become its tokens (Leviathan et al., 2023)."""
+
+    def __init__(self, scheduler: RequestQueues) -> None:
+        super().__init__(scheduler)
+        self.accepted: dict[int, int] = {}
+        """Per request, how many of its drafts were accepted in the newest update."""
 
     # -- how many ------------------------------------------------------------------------------------------------------
 
@@ -55,6 +61,7 @@ class Drafts(Collaborator):
         the others stays in the blocks as garbage until a later step overwrites it, before any token attends to it.
         """
         num_accepted = self.num_accepted(part.token_ids[-part.num_drafts :], sampled)
+        self.accepted[request.request_id] = num_accepted
         self._set(request, "drafts", ())
         if DraftsJudged in self._hooks:
             self._hooks.emit(DraftsJudged(request.request_id, num_accepted, part.num_drafts - num_accepted))

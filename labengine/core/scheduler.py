@@ -145,6 +145,7 @@ class Scheduler(RequestQueues):
         finished requests.
         """
         tokens = iter(sampled)
+        self.drafts.accepted.clear()
         finished: list[int] = []
         for scheduled in plan.scheduled:
             request = self.requests[scheduled.request_id]
@@ -276,16 +277,16 @@ class Scheduler(RequestQueues):
             self._refuse_short_table(request, end)
             raise
         return scheduled_request(
-            request.request_id,
-            (token_ids[start],) if num_tokens == 1 else (*token_ids[start:end], *drafts),
-            start,
-            request.planned_tables,
-            tuple(slot_runs),
-            not is_decode,
-            is_last,
-            request.sampling,
-            request.seed,
-            len(drafts),
+            request_id=request.request_id,
+            token_ids=(token_ids[start],) if num_tokens == 1 else (*token_ids[start:end], *drafts),
+            start=start,
+            block_tables=request.planned_tables,
+            slot_runs=tuple(slot_runs),
+            is_prefill=not is_decode,
+            samples=is_last,
+            sampling=request.sampling,
+            seed=request.seed,
+            num_drafts=len(drafts),
         )
 
     def _refuse_short_table(self, request: Request, end: int) -> None:

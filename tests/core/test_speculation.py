@@ -108,7 +108,7 @@ def test_an_end_of_text_among_the_drafts_ends_the_request_there() -> None:
     engine.add(PROMPT, SamplingParams(max_tokens=20))
     engine.step()
     report = engine.step()
-    assert (report.finished, report.accepted, report.sampled) == ((0,), {0: 2}, {0: (107, 108)})
+    assert (report.finished, report.accepted, report.sampled) == ((0,), {0: 4}, {0: (107, 108)})
     assert engine.requests[0].token_ids == [*PROMPT, 106, 107, 108]
     assert engine.requests[0].finish_reason == "stop"
 
@@ -265,6 +265,15 @@ class Forgets(Drafts):
     def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> None:
         super().judge(request, part, sampled)
         self.scheduler.book_computed(request, part.start)
+
+
+def test_a_report_counts_as_accepted_what_the_event_does() -> None:
+    parts = Parts(drafts=AcceptsAll).overriding(LABENGINE)
+    engine = small_engine(edition=parts, next_token=token, proposer=FixedDrafts(text(9)))
+    events = recorded(engine.hooks)
+    engine.add(PROMPT, SamplingParams(max_tokens=12))
+    engine.step()
+    assert engine.step().accepted == {0: 4} and ev.DraftsJudged(0, 4, 0) in events
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_events_that_contradict_one_another_are_refused(folder: Path) -> None:
 def test_missing_and_unreadable_files(folder: Path) -> None:
     with pytest.raises(TraceError, match=r"nowhere\.lab cannot be read: No such file"):
         open_file(folder / "nowhere.lab")
-    with pytest.raises(TraceError, match="cannot be read: it is a folder, and no file"):
+    with pytest.raises(TraceError, match="it is a folder"):
         open_file(folder)
     for name in (5, None, "a\0b"):
         with pytest.raises(TraceError, match="cannot be read"):

@@ -105,7 +105,7 @@ def test_limits_are_numbers(value: Any, tmp_path: Path) -> None:
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     mkfifo(tmp_path / "pipe")
-    with pytest.raises(TraceError, match="pipe cannot be read: it is a pipe, and no file"):
+    with pytest.raises(TraceError, match="it is a pipe"):
         labengine.open(tmp_path / "pipe")
 
 
