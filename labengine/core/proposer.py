@@ -40,7 +40,6 @@ class Proposer(Guesser, Protocol):
         ...
 
 
-
 @dataclass(frozen=True)
 class NGram:
     """Looks up the text's last tokens in the text itself, and guesses the tokens that followed them. Needs no model.

@@ -1,4 +1,4 @@
-"""A core whose state a part has broken: checks end, in bounded memory, and report what is broken and where."""
+"""A core whose state a part has broken: checks end, in bounded memory, and report each fault and its place."""
 
 from __future__ import annotations
 
