@@ -10,7 +10,7 @@ plays(__name__, Role.NOT_UNDONE)
 
 
 class Journal(list[tuple[Any, ...]]):
-    """Inverse operations in the order of the mutations, each (function, argument ...). A rollback runs newest first.
+    """Inverse operations in the order of the mutations, each (function, argument ...); rollback runs them newest first.
 
     The core always records; the engine decides where a step begins (`open`) and whether it ends in `commit` or
     `rollback`. An inverse undoes exactly one mutation, on the state right after it. The journal is a list because every

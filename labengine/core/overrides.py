@@ -44,7 +44,7 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
 
 
 def _refuse_hidden(where: str, part: type, name: str, definer: type | None) -> None:
-    """Refuse a user's definition that labengine's own hides: a mixin named after the class that it should change."""
+    """Refuse a user's definition that labengine's own hides: a mixin listed behind the class that it should change."""
     for cls in part.__mro__:
         if getattr(cls, "_is_protocol", False):
             continue  # its methods only declare those of others

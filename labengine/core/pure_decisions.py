@@ -62,7 +62,7 @@ LOOK_UPS = ("find_prefix", "longest_hit", "find_hit", "cached_run", "cached_bloc
 
 
 REFUSALS = ("refuse_what_never_fits",)
-"""Pure decisions that consist in whether ConfigError is raised."""
+"""Pure decisions whose answer is whether they raise ConfigError."""
 
 
 def is_pure(method: str) -> bool:

@@ -39,7 +39,7 @@ class Decider(NamedTuple):
 def decider(parts: Parts, event: Event | str, connector: type[Connector] = Connector) -> Decider | None:
     """Return the method that decides an event, or a kind such as "BlockFreed" or "BlockFreed:merged", in these parts.
 
-    None if no part decides, but the engine or the checks. connector: the class of the external tier.
+    None if the engine or the checks decide, not a part. connector: the class of the external tier.
     """
     return decider_among(parts, deciding_methods(event), connector)
 

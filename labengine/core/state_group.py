@@ -111,7 +111,7 @@ class StateGroup(KVCacheGroup):
         return self.find_hit(request, max_tokens, siblings)
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """Return all computed tokens but the last, after which comes the needed state."""
+        """Return the number of computed tokens without the last one, after which the state is needed."""
         return max(0, num_computed_tokens - 1)
 
     @cached_property

@@ -17,7 +17,7 @@ Logits = Any
 class UnsampledError(Exception):
     """A decision needed the value of a token before it was sampled, or looked where such a token may be."""
 
-    def __init__(self, why: str = "a decision asked for a token that has not been sampled yet") -> None:
+    def __init__(self, why: str = "a decision asked for a token that is not sampled yet") -> None:
         super().__init__(why)
 
 
@@ -65,8 +65,8 @@ class ScheduledRequest:
     """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or in a state group the state
     after at most (i + 1) * block_size tokens. Null entries are never read."""
     slot_runs: tuple[tuple[SlotRun, ...], ...]
-    """Per KV-cache group; their lengths add up to num_tokens, in a state group to 1 + num_drafts. In a state group, a
-    checkpoint has one more run, in front."""
+    """Per KV-cache group; their lengths add up to num_tokens, in a state group to 1 + num_drafts. A checkpoint adds one
+    more run, in front, to a state group."""
     is_prefill: bool
     samples: bool
     """True if the last scheduled token is the request's last: its logits give the next token."""

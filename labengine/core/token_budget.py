@@ -163,8 +163,8 @@ class TokenBudgetScheduler(Scheduler):
 
         If that is `request` itself, prefer a request that holds blocks but does not run yet, or a beam that waits for
         the others of its search, if only such requests run besides it. Otherwise two requests could preempt each other
-        for ever, each loading what the other's preemption dropped; and a beam itself, while those that wait for it hold
-        the blocks that it lacks.
+        for ever, each loading what the other's preemption dropped, and a beam could preempt itself for ever, while
+        those that wait for it hold the blocks that it lacks.
         """
         victim = super().choose_victim(request)
         if victim is not request:
