@@ -208,9 +208,7 @@ def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[s
 
 def _why_parted(current: CurrentLab) -> Any:
     if current.comparison is None:
-        raise UsageError(
-            "name a subject: %lab why block 3, request A, hash 0:ab12, event 17 or next-victim"
-        )
+        raise UsageError("name a subject: %lab why block 3, request A, hash 0:ab12, event 17 or next-victim")
     return current.comparison.why()
 
 

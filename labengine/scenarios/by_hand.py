@@ -153,7 +153,7 @@ def scenario(
     made.acts, made.wrong = acts, is_wrong
     if isinstance(settings.get("external"), Connector):
         raise ConfigError(
-            f"external={shown(settings['external'])} is one connector, which serves one engine: give its class, or a "
+            f"external={shown(settings['external'])} is a connector for a single engine: pass its class, or a "
             "function that makes one"
         )
     made.lab_settings = lambda: {name: _made(value) for name, value in settings.items()}

@@ -97,7 +97,5 @@ class NextToken(Scenario):
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the look-up of a block with another next token."""
         numbers = other_next_tokens(lab)
-        sentence = (
-            "The hit block was computed with another next token, so a drafter's KV there is for that token."
-        )
+        sentence = "The hit block was computed with another next token, so a drafter's KV there is for that token."
         return wrong_at(lab, numbers[0], sentence) if numbers else None
