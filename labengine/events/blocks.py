@@ -204,7 +204,7 @@ class BlockFreed(Event):
     """One reference to a block was dropped; at ref_count 0 it entered the free queue at `queue_end`, content kept.
 
     For finished, aborted and preempted requests the table entry was removed with it; a merged or copied block had lost
-    its entry before; the entry of a block that left the window, or whose state continued in a newer block, becomes null.
+    its entry before. If a block left the window, or its state continued in a newer block, its entry becomes null.
     """
 
     block_id: LosingBlock

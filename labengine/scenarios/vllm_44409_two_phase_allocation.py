@@ -3,7 +3,7 @@
 Each KV-cache group has its own block table, and all take their blocks from one pool. A cache hit is only a list of ids
 until it is touched: the blocks are still in the free queue. If a request is admitted group by group, the first group's
 fresh blocks, which the external tier will fill, can be the second group's hits. This was so in vLLM 0.23; pull request
-33775 had tried to fix it before.
+33775 had addressed it before.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_every_column_is_measured() -> None:
 
 
 def test_an_unknown_column_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="'three'.*'one', 'two'"):
+    with pytest.raises(ConfigError, match=r"'three'.*'one', 'two'"):
         Tiny().lab("three")
 
 
