@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
+from labengine.config import ConfigError
 from labengine.engine.wasm.memory import Kernels
 from labengine.engine.wasm.model import load_in_page
 from labengine.lab import Lab
@@ -117,7 +119,8 @@ class LivePage:
 
     def _say_link(self) -> None:
         if self._session is not None:
-            self._say("permalink", {"query": self._session.permalink().query()})
+            with suppress(ConfigError):  # the address keeps the last state that a link can repeat
+                self._say("permalink", {"query": self._session.permalink().query()})
 
     def _say(self, kind: str, content: dict[str, Any]) -> None:
         self._post(kind, dumps(content).decode(), [])

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from labengine.config import ConfigError, GroupSpec
+from labengine.config import ConfigError, GroupSpec, SamplingParams
 from labengine.core.editions import edition
 from labengine.core.proposer import NGram
 from labengine.engine.loaded_model import is_provided
+from labengine.engine.request_options import RequestOptions
 from labengine.engine.wasm.bpe_tokenizer import BPETokenizer, question_in
 from labengine.lab import Lab
 from labengine.live_page.permalink import (
@@ -27,7 +28,7 @@ from labengine.scenarios import bug
 from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.variation import Variation
-from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, HandOverInput, Input, ReceiveInput
+from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, Input
 
 WHOLE_PROMPT = 512
 """Tokens per step for editions that compute a prompt in one step, which takes some seconds."""
@@ -153,18 +154,19 @@ def _together(inputs: Iterable[Input]) -> Iterator[tuple[Input, int]]:
 
 
 def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
-    if isinstance(one, HandOverInput | ReceiveInput):
-        raise ConfigError("a link has only one lab, but a request moved to another lab: save the labs instead")
-    if not isinstance(one, AddInput):
+    """Return the prompt of an input; None for one without. Raises ConfigError for what a link cannot repeat."""
+    if isinstance(one, AbortInput) or (isinstance(one, BrokenStep) and one.reached is None):
         return None
-    if isinstance(one, BranchInput):
-        raise ConfigError("a link cannot hold branches: save the lab, or use to_code()")
+    if type(one) is not AddInput:
+        raise ConfigError(f"a link cannot hold {type(one).__name__}: save the lab, or use to_code()")
     tokenizer, beams = lab.session.model.tokenizer, one.options.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
     question = question_in(text) if isinstance(tokenizer, BPETokenizer) else None
     is_chat = question is not None
     max_tokens, priority = one.options.sampling.max_tokens, one.options.priority
+    if one.options != RequestOptions(SamplingParams(max_tokens, beams=beams), priority=priority):
+        raise ConfigError("a link has no sampling and no cache salt: save the lab, or use to_code()")
     return PromptAct(text if question is None else question, 1, max_tokens, n, beams, priority, is_chat)
 
 

@@ -1,8 +1,8 @@
 """LMCache pull request 5095 (issue 5090): retrieval gives back a pin, and the look-up gives it back again.
 
 A look-up pins the chunks that it finds. The retrieval unpinned them, and then the end of the look-up did so again. The
-count was clamped at 0, with a warning for every chunk of every hit. As long as only one request uses a chunk, nothing
-else happens. A chunk that two requests load loses the other request's pin.
+count was clamped at 0, with a warning for every chunk of every hit. If only one request uses a chunk, no other harm is
+reported. A chunk that two requests load loses the other request's pin.
 """
 
 from __future__ import annotations

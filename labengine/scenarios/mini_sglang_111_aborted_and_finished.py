@@ -2,8 +2,9 @@
 
 An overlapped scheduler launches the next batch before it processes the last batch's output. An abort in between freed
 the request's pages at once. Then the output was processed, the request was found to have ended, and the same pages were
-freed again. The fix leaves the request to the step in flight. Here blocks have reference counts, unlike mini-sglang's
-pages: the second free drops another request's reference.
+freed again. This takes a stop token: a request that ends by its length is safe, because no abort finds it any more. The
+fix leaves the request to the step in flight. Here blocks have reference counts, unlike mini-sglang's pages: the second
+free drops another request's reference.
 """
 
 from __future__ import annotations

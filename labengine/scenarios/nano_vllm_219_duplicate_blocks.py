@@ -64,7 +64,7 @@ class SameStep(Experiment):
         lab.step()
 
     def prompt(self, lab: Lab) -> list[int]:
-        """Return the pull request's text, cut to num_prompt_tokens."""
+        """Return the pull request's sentence, repeated up to num_prompt_tokens."""
         return lab.encode(TEXT)[: self.num_prompt_tokens]
 
     def measure(self, lab: Lab) -> dict[str, int]:
@@ -80,7 +80,7 @@ class SameStep(Experiment):
 
 
 class Script(SameStep):
-    """The pull request's text and block size. The length is ours: its 200 sentences are cut to 801 tokens."""
+    """The pull request's sentence, block size and number of blocks; the length of 801 tokens is ours."""
 
     columns = (Column("nano-vllm"), Column("nano-vllm+243"))
     num_prompt_tokens = 801

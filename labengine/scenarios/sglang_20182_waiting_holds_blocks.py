@@ -1,9 +1,9 @@
 """SGLang pull request 20182: a waiting request holds memory, and its abort frees nothing.
 
 For models with a recurrent state, the prefix match allocated a slot for a request's state before the request was
-admitted. An abort of a waiting request only took it out of the queue, because requests that had not run were assumed to
-hold nothing. The slot was lost, and the idle check ended the scheduler. Here a waiting request's memory is the blocks
-loaded from the external tier.
+admitted. An abort by a timeout or by the queue limit only took it out of the queue, because requests that had not run
+were assumed to hold nothing. By the report the slot leaked, and the idle check ended the scheduler. Here a waiting
+request's memory is the blocks loaded from the external tier.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""SGLang pull request 27779 (see also 27586): a window's slots are freed, but the mapping to them stays.
+"""SGLang pull request 27779: a window's slots are freed, but the mapping to them stays.
 
 Slots of the window layers are found through a mapping from slots of the full layers. A free gave back a whole page of
-window slots, but cleared the mapping of only some of its tokens. A later free followed the remaining entries to a page
-that was in use again by then. Here a table replaces the mapping, and the stale entry is a block's; the consequence for
-the KV of other requests is our reading.
+window slots, but cleared the mapping of only some of its tokens. A later free could follow the remaining entries and
+free the page again. Here a table replaces the mapping, and the stale entry is a block's; the consequence for the KV of
+other requests is our reading.
 """
 
 from __future__ import annotations

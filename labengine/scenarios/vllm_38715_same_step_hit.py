@@ -1,4 +1,4 @@
-"""vLLM pull request 38715 (also 37152 and 42359): is a hit on a block of the same step a bug?
+"""vLLM pull request 38715 (also 42359): is a hit on a block of the same step a bug?
 
 vLLM registers a block's hash when the block is allocated, before its KV is computed. A request admitted later in the
 same step can hit it. The pull requests say that this request reads memory that nobody has written. 38715 calls that a
