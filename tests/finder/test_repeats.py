@@ -1,4 +1,4 @@
-"""Steps that end at an event, rewinds, forks: what a part keeps outside of the journal or of the engine is found."""
+"""Steps that end at an event, rewinds, forks: they find state kept outside of the journal or the engine."""
 
 from __future__ import annotations
 
