@@ -132,6 +132,7 @@ class Sandbox:
     def _begin(self) -> None:
         """Install an empty engine."""
         config, parts, make_connector, proposer = self._make
+        restart_clock()  # a search makes many engines before its first operation: in a browser that takes seconds
         self.watch.close()
         self.journal = UndoableJournal()
         connector = None if make_connector is None else make_connector()

@@ -242,7 +242,7 @@ def _a_leader(left: Lab, right: Lab) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Lab, Lab], None], str]] = {
-    "waits": (_waits, "B waits"),
+    "waits": (_waits, "B is waiting"),
     "finished": (_has_finished, "A has finished"),
     "itself": (_to_itself, "already runs on this lab"),
     "no lab": (_to_no_lab, "got 'right'"),
@@ -253,7 +253,7 @@ REFUSED: dict[str, tuple[Callable[[Lab, Lab], None], str]] = {
     "never fits": (_to_a_lab_like(num_blocks=3), "needs 5 blocks, and the pool has 3"),
     "no room": (_to_a_full_lab, r"too few free blocks for 12 tokens \(2 are free\)"),
     "beam": (_a_beam, "B is a beam"),
-    "leader": (_a_leader, "C wait for B's tokens"),
+    "leader": (_a_leader, "C waits for B's tokens"),
 }
 
 

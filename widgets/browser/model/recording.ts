@@ -25,7 +25,6 @@ import { StepLog } from "./steps.ts";
 const MAX_EVENTS = 100000; // of a live recording; the oldest go
 const MAX_ENDED = 1000; // requests that had ended before the oldest event here, and are still known
 const KEYFRAME_EVERY = 4096; // events, and more in a large pool: the larger it is, the more a copy costs
-const TAKING = ["FreeQueue.take", "BlockPool.take"];
 const SHORT = 512; // events: so far back, what changed is found out
 
 // How much is kept; tests set less.
@@ -107,11 +106,11 @@ export class Recording {
     return this.kinds.names[this.row(i)[0]];
   }
 
-  // The user's method that takes blocks from the free queue, which may be others than the head; null without one.
+  // The override that takes blocks from the free queue, not always from its head; null without one.
   get takenBy() {
     const seam = this.header.code?.BlockAllocated,
       methods = seam ? [seam, ...(seam.methods ?? [])] : [],
-      found = methods.find(({ is_custom, seam }) => is_custom && TAKING.includes(seam));
+      found = methods.find(({ base, is_custom, seam }) => seam.endsWith(".take") && (base || is_custom));
     return found ? `${found.class}.take` : null;
   }
 
@@ -140,7 +139,7 @@ export class Recording {
 
   // -- what the kernel sends
 
-  // False when it does not join on: something was lost, and the whole is wanted anew.
+  // False if it does not follow what is here: messages were lost, and the whole recording is needed again.
   more({ start, events, texts = [], names = [], seconds = [], first }: MorePayload) {
     if (start !== this.end) return false;
     if (first !== undefined) this.header.first = first;
@@ -150,7 +149,7 @@ export class Recording {
     return true;
   }
 
-  // The recording before what is here. Contents keep the numbers they have; new ones get the next.
+  // The recording before the oldest event here. Contents keep their numbers; new ones get the next.
   older({ start, keyframe, events, texts = [], names = [], tier = [], seconds = [] }: OlderPayload) {
     if (start + events.length !== this.start) return false;
     this.learn(texts, names, seconds);
@@ -172,7 +171,7 @@ export class Recording {
 
   // -- standing at a moment
 
-  // A scene of one's own to keep and to move.
+  // A separate scene to keep and to move.
   sceneAt(moment: number = this.end) {
     const scene = new Scene(this.shared);
     this.seek(scene, this.clamped(moment));
@@ -240,7 +239,7 @@ export class Recording {
     }
   }
 
-  // What follows from the moment alone.
+  // The state that follows from the moment alone.
   settle(scene: Scene) {
     scene.phase = this.log.phaseAt(scene.moment);
     scene.tier.length = this.shared.tierLog.countAt(scene.moment);

@@ -174,8 +174,10 @@ def test_where_a_queue_of_the_users_takes_blocks_the_head_is_not_called_the_next
     def check(mounted: MountedView) -> None:
         mounted.at(mounted.end)
         assert mounted.texts(".le-queue-is-next") == ["next#6B's copy, merged"]
-        mounted.page.evaluate(LEARN, seams)
-        assert mounted.texts(".le-queue-is-next") == ["head#6B's copy, merged"]
+        for is_custom in (False, True):  # also a subclass of labengine's own
+            seams["BlockAllocated"] |= {"is_custom": is_custom}
+            mounted.page.evaluate(LEARN, seams)
+            assert mounted.texts(".le-queue-is-next") == ["head#6B's copy, merged"]
         assert (
             mounted.text(".le-queue-summary")
             == "7 free · head #6: holds nothing · NewestFirst.take decides which is taken"
@@ -261,7 +263,7 @@ def test_the_tier_says_what_it_holds_and_what_moved() -> None:
         )
         assert mounted.texts(".le-tier-entry") == ["p●", "q●", "r○", "s○", "t↓", "u↓", "v↓", "w↓"]
         loaded, saved = mounted.texts(".le-tier-line")
-        assert loaded.startswith("↓ loaded forBt → #5 full") and saved.startswith("↑ saved ofAp ← #1 full")
+        assert loaded.startswith("↓ loaded forBt → #5 full") and saved.startswith("↑ saved fromAp ← #1 full")
         for theme in ("light", "dark"):
             mounted.picture("44409", theme)
         mounted.at(16)
