@@ -45,7 +45,7 @@ def test_hits_are_unknown_after_a_late_start_and_where_duplicates_are_left_out()
     sglang = {"kv_cache_spec_kind": None, "group_idx": None}
     assert set(hits(payload({**PREFIX, **sglang}, tail(3, **sglang)), payload(tail(4, **sglang))).values()) == {None}
     text = str(prefixes_of(payload({**PREFIX, **sglang})))
-    assert "hits are unknown: the engine does not say that each request's blocks are told" in text
+    assert "hits are unknown: the engine does not say that it reports each request's blocks" in text
 
 
 def test_hits_are_unknown_where_blocks_were_stored_that_are_not_full() -> None:

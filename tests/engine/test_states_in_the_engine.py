@@ -246,5 +246,5 @@ def test_judge_refuses_a_model_with_states_in_words(lab_of: Callable[..., labeng
     for _ in range(2):
         lab.add(token_ids=PROMPTS[2], max_tokens=2, ignore_eos=True)
     lab.run()
-    with pytest.raises(labengine.ConfigError, match="has layers that keep a state, which judge cannot compare yet"):
+    with pytest.raises(labengine.ConfigError, match="judge compares only models with K and V"):
         labengine.judge((lab, 0), (lab, 1))

@@ -66,7 +66,7 @@ def test_what_a_tap_wrote_is_opened(notebook: Notebook, tmp_path: Path) -> None:
     ran = notebook.run(f"%lab attach {folder} --name recorded")
     trace = notebook.shell.user_ns["recorded"]
     assert isinstance(trace, Trace) and ran.error is None
-    assert "7 steps, 4 requests" in ran.printed and "there is no engine here to step" in ran.printed
+    assert "7 steps, 4 requests" in ran.printed and "without an engine to step" in ran.printed
     assert "step 2 of 7" in notebook.printed("%lab goto 2")
     assert "there is no stream in" in notebook.refused(f"%lab attach {tmp_path}")
     trace.close()
@@ -91,7 +91,7 @@ def test_attach_follows_a_running_engine_and_lets_the_former_go(
 def test_attach_shows_all_ranks_side_by_side(notebook: Notebook, tmp_path: Path) -> None:
     place = f"unix:{tmp_path / 'tap'}"
     with ReplayedTap(tmp_path / "tap", 2), ReplayedTap(tmp_path / "tap", 5, rank=1):
-        assert "rank=... names one of them" in notebook.refused(f"%lab attach {place}")
+        assert "rank=..." in notebook.refused(f"%lab attach {place}")
         ran = notebook.run(f"%lab attach {place} --ranks\ntrace")
         ranks = ran.value
         assert isinstance(ranks, Ranks) and ran.error is None and "· rank 0 ·" in ran.printed

@@ -112,7 +112,7 @@ def test_an_interrupted_rewind_names_its_step(started: Notebook, monkeypatch: py
     monkeypatch.setattr(runner, "sample", sample_and_interrupt)
     ran = started.run("%lab rewind 2")
     assert isinstance(ran.error, KeyboardInterrupt)
-    assert "The lab stands after step 1 of 2, as it did then; lab.rewind(2) goes on." in ran.printed
+    assert "after step 1 of 2; lab.rewind(2) continues" in ran.printed
 
 
 def test_fork_makes_a_second_lab(started: Notebook) -> None:
