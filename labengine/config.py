@@ -331,9 +331,18 @@ class SamplingParams:
         if self.beams > 1:
             self._refuse_sampling()
 
+    @property
+    def is_greedy(self) -> bool:
+        """True if the likeliest token is taken, and nothing drawn."""
+        return self.temperature == 0
+
+    def kept(self, vocab_size: int) -> tuple[int, float]:
+        """Return how many of the likeliest tokens top_k leaves, and which share top_p; vocab_size and 1.0: all."""
+        return min(self.top_k or vocab_size, vocab_size), self.top_p or 1.0
+
     def _refuse_sampling(self) -> None:
         for name in (*CUTS, "seed"):
-            if getattr(self, name) is not None and (name != "temperature" or self.temperature):
+            if getattr(self, name) is not None and (name != "temperature" or not self.is_greedy):
                 raise ConfigError(
                     f"beams={self.beams} searches for the likeliest text, nothing is drawn: leave {name} out"
                 )

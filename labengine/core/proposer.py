@@ -14,12 +14,20 @@ from typing import ClassVar, Protocol
 from labengine.config import ConfigError, Drafter, checked_int, checked_token_ids
 
 
-class Proposer(Protocol):
+class Guesser(Protocol):
     """Guesses tokens. It is asked at a step's end, for each request that goes on to decode.
 
     Its answer has to depend on its arguments alone: a step that was rolled back, or a session that is repeated, asks
     again. A wrong guess costs time and changes no token.
     """
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
+        """Return up to num_tokens tokens that may follow token_ids, the likeliest continuation; empty for no idea."""
+        ...
+
+
+class Proposer(Guesser, Protocol):
+    """A guesser as Lab takes it."""
 
     @property
     def num_drafts(self) -> int:
@@ -29,10 +37,6 @@ class Proposer(Protocol):
     @property
     def drafter(self) -> Drafter:
         """What edition vllm takes it for: whether it keeps KV in the pool, or reads the model's hidden states."""
-        ...
-
-    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
-        """Return up to num_tokens tokens that may follow token_ids, the likeliest continuation; empty for no idea."""
         ...
 
 
@@ -53,7 +57,7 @@ class NGram:
         for name in ("num_drafts", "min_ngram", "max_ngram"):
             object.__setattr__(self, name, checked_int(name, getattr(self, name), 1))
         if self.min_ngram > self.max_ngram:
-            raise ConfigError(f"min_ngram is {self.min_ngram}, and max_ngram {self.max_ngram}: it must be no larger")
+            raise ConfigError(f"min_ngram must be at most max_ngram, got {self.min_ngram} and {self.max_ngram}")
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """Return the tokens behind the first place at which the text's longest known end stands once more."""

@@ -78,7 +78,7 @@ class Scheduler(RequestQueues):
 
     def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Book an earlier step, where steps are planned ahead: `sampled` has each request's tokens."""
-        raise NotImplementedError(f"{type(self).__name__} books the newest step, by update()")
+        raise NotImplementedError(f"{type(self).__name__} books only the newest step, by update()")
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Raise ConfigError for a request that the whole pool could not hold: it would block all behind it for ever."""
@@ -146,6 +146,7 @@ class Scheduler(RequestQueues):
         sampled: one token per row of plan.rows, in that order; UNSAMPLED ones are filled in later.
         """
         tokens = iter(sampled)
+        self.drafts.accepted.clear()
         finished: list[int] = []
         for scheduled in plan.scheduled:
             request = self.requests[scheduled.request_id]
@@ -277,16 +278,16 @@ class Scheduler(RequestQueues):
             self._refuse_short_table(request, end)
             raise
         return scheduled_request(
-            request.request_id,
-            (token_ids[start],) if num_tokens == 1 else (*token_ids[start:end], *drafts),
-            start,
-            request.planned_tables,
-            tuple(slot_runs),
-            not is_decode,
-            is_last,
-            request.sampling,
-            request.seed,
-            len(drafts),
+            request_id=request.request_id,
+            token_ids=(token_ids[start],) if num_tokens == 1 else (*token_ids[start:end], *drafts),
+            start=start,
+            block_tables=request.planned_tables,
+            slot_runs=tuple(slot_runs),
+            is_prefill=not is_decode,
+            samples=is_last,
+            sampling=request.sampling,
+            seed=request.seed,
+            num_drafts=len(drafts),
         )
 
     def _refuse_short_table(self, request: Request, end: int) -> None:
@@ -296,7 +297,7 @@ class Scheduler(RequestQueues):
             if num_slots < end:
                 raise NotGrantedError(
                     request.request_id,
-                    f"request {request.request_id} is scheduled up to token {end}, and the blocks of its "
+                    f"request {request.request_id} is scheduled up to token {end}, but the blocks of its "
                     f"table{group_suffix(group.index)} hold {num_slots}",
                 ) from None
 

@@ -141,36 +141,33 @@ class _Writable:
 
     __slots__ = tuple(part.name for part in fields(ScheduledRequest))
 
-    def __init__(
-        self,
-        request_id: int,
-        token_ids: tuple[int, ...],
-        start: int,
-        block_tables: tuple[tuple[int, ...], ...],
-        slot_runs: tuple[tuple[SlotRun, ...], ...],
-        is_prefill: bool,
-        samples: bool,
-        sampling: SamplingParams,
-        seed: int,
-        num_drafts: int = 0,
-        checkpoint: int = 0,
-    ) -> None:
-        self.request_id = request_id
-        self.token_ids = token_ids
-        self.start = start
-        self.block_tables = block_tables
-        self.slot_runs = slot_runs
-        self.is_prefill = is_prefill
-        self.samples = samples
-        self.sampling = sampling
-        self.seed = seed
-        self.num_drafts = num_drafts
-        self.checkpoint = checkpoint
 
-
-def scheduled_request(*values: Any) -> ScheduledRequest:
-    """Return a ScheduledRequest of these values, in a sixth of the time that its own constructor takes."""
-    made: Any = _Writable(*values)
+def scheduled_request(
+    *,
+    request_id: int,
+    token_ids: tuple[int, ...],
+    start: int,
+    block_tables: tuple[tuple[int, ...], ...],
+    slot_runs: tuple[tuple[SlotRun, ...], ...],
+    is_prefill: bool,
+    samples: bool,
+    sampling: SamplingParams,
+    seed: int,
+    num_drafts: int,
+) -> ScheduledRequest:
+    """Return a ScheduledRequest without a checkpoint, in a sixth of the time that its own constructor takes."""
+    made: Any = _Writable()
+    made.request_id = request_id
+    made.token_ids = token_ids
+    made.start = start
+    made.block_tables = block_tables
+    made.slot_runs = slot_runs
+    made.is_prefill = is_prefill
+    made.samples = samples
+    made.sampling = sampling
+    made.seed = seed
+    made.num_drafts = num_drafts
+    made.checkpoint = 0
     made.__class__ = ScheduledRequest
     return made  # type: ignore[no-any-return]  # a cast costs a tenth of this function
 

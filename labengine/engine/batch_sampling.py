@@ -15,7 +15,7 @@ from labengine.engine.random_numbers import mixed_seeds, uniforms
 
 def cuts(sampling: SamplingParams, vocab_size: int) -> bool:
     """Return True if top-k or top-p leaves tokens out."""
-    return (sampling.top_k or vocab_size) < vocab_size or (sampling.top_p or 1.0) < 1.0
+    return sampling.kept(vocab_size) != (vocab_size, 1.0)
 
 
 class BatchSampling:
@@ -28,20 +28,21 @@ class BatchSampling:
     def __init__(self, requests: Sequence[ScheduledRequest], vocab_size: int) -> None:
         self._settings = settings = [request.sampling for request in requests]
         self._seeds = [request.seed for request in requests]
-        hot = [row for row, sampling in enumerate(settings) if sampling.temperature > 0]
+        hot = [row for row, sampling in enumerate(settings) if not sampling.is_greedy]
         self.cut = [row for row in hot if cuts(settings[row], vocab_size)]
         self.uncut = [row for row in hot if not cuts(settings[row], vocab_size)]
-        top_k = [min(sampling.top_k or vocab_size, vocab_size) for sampling in settings]
+        kept = [sampling.kept(vocab_size) for sampling in settings]
+        top_k, top_p = [number for number, _ in kept], [share for _, share in kept]
         self.few = [row for row in self.cut if top_k[row] <= triton_sampler.ROOM or top_k[row] == vocab_size]
         self.many = [row for row in self.cut if triton_sampler.ROOM < top_k[row] < vocab_size]
         self.has_top_p_alone = any(top_k[row] == vocab_size for row in self.cut)
         """True if a row with top-p has no top-k."""
-        self.has_top_p = any((settings[row].top_p or 1.0) < 1.0 for row in self.cut)
+        self.has_top_p = any(top_p[row] < 1.0 for row in self.cut)
         self._drawn = [*self.uncut, *self.few]
         self._numbers = np.zeros((4, len(settings)))
         self._numbers[0, self._drawn] = triton_sampler.roots([settings[row].temperature for row in self._drawn])
         self._numbers[2, self.few] = [top_k[row] for row in self.few]
-        self._numbers[3, self.few] = [settings[row].top_p or 1.0 for row in self.few]
+        self._numbers[3, self.few] = [top_p[row] for row in self.few]
         self._mixed_seeds = mixed_seeds([self._seeds[row] for row in self._drawn])
 
     def serves(self, requests: Sequence[ScheduledRequest]) -> bool:
@@ -56,6 +57,5 @@ class BatchSampling:
         """
         if not self._drawn:
             return None
-        ends = [request.start + len(request.token_ids) for request in requests]
-        self._numbers[1, self._drawn] = uniforms(self._mixed_seeds, [ends[row] for row in self._drawn])
+        self._numbers[1, self._drawn] = uniforms(self._mixed_seeds, [requests[row].end for row in self._drawn])
         return self._numbers

@@ -34,7 +34,6 @@ class CheckedProposer:
     def __init__(self, proposer: Proposer, checked_ids: Callable[[Sequence[int]], list[int]]) -> None:
         """checked_ids: returns tokens that the model knows, and raises ConfigError for others."""
         self._proposer, self._checked_ids = proposer, checked_ids
-        self.num_drafts, self.drafter = proposer.num_drafts, proposer.drafter
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """Return up to num_tokens guesses. Raises ValueError, naming the proposer, for what cannot be tokens."""

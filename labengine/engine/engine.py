@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import takewhile
 from threading import Lock
 
 from labengine.config import (
@@ -15,7 +14,7 @@ from labengine.config import (
 from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
-from labengine.core.proposer import Proposer
+from labengine.core.proposer import Guesser
 from labengine.core.request import Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
@@ -60,7 +59,7 @@ class Engine:
         hooks: Hooks,
         connector: Connector | None = None,
         journal: Journal | None = None,
-        proposer: Proposer | None = None,
+        proposer: Guesser | None = None,
     ) -> None:
         self.config = config
         self.parts = parts
@@ -310,9 +309,9 @@ class Engine:
         judged = [part for part in plan.sampling if part.num_drafts] if len(plan.rows) > len(plan.sampling) else ()
         drafted, accepted = {}, {}
         for part in judged:
-            new = sampled[part.request_id] = tuple(self.requests[part.request_id].token_ids[part.num_known :])
+            sampled[part.request_id] = tuple(self.requests[part.request_id].token_ids[part.num_known :])
             drafted[part.request_id] = part.num_drafts
-            accepted[part.request_id] = _num_equal(part.token_ids[-part.num_drafts :], new)
+            accepted[part.request_id] = self.scheduler.drafts.accepted.get(part.request_id, 0)
         return StepReport(
             self.step_number,
             {request.request_id: len(request.token_ids) for request in plan.scheduled},
@@ -405,8 +404,3 @@ class Engine:
             raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
         if self._open_step.locked():
             raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")
-
-
-def _num_equal(drafts: Sequence[int], token_ids: Sequence[int]) -> int:
-    """Return how many of a request's new tokens, from the first on, are its drafts."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(drafts, token_ids, strict=False)))

@@ -15,8 +15,9 @@ from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.mlp import MLP, Mixture, Router
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.model_files.config_fields import ConfigFields
-from labengine.engine.modules import Embedding, Linear, RMSNorm
+from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.ops import Activation, HeadNorms, Ops
+from labengine.engine.ops.torch_ops import gelu_tanh
 from labengine.engine.rope import Rotation
 from labengine.engine.states import LayerStates
 
@@ -191,6 +192,13 @@ class StateLayer(nn.Module):
         return stream, multiplied(self.mlp(normed, step.ops), self.multiplier)
 
 
+_IN_OPS = (
+    *(Embedding, ScaledEmbedding, RMSNorm, OffsetRMSNorm),
+    *(Attention, QKNormAttention, silu, gelu_tanh, DecoderLayer, SandwichLayer),
+)
+"""What native/program.py writes as ops: these classes, and none of their subclasses."""
+
+
 # -- families ----------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +253,12 @@ class Family:
     def root(self) -> str:
         """What all names of the files but lm_head's begin with; other programs' tensors do not."""
         return "model.language_model" if self.is_multimodal else "model"
+
+    @property
+    def own_module(self) -> str | None:
+        """The first of its modules that the native program has no ops for, by name; None if it has them all."""
+        modules = self.embedding, self.norm, self.attention, self.activation, self.layer
+        return next((getattr(one, "__name__", str(one)) for one in modules if one not in _IN_OPS), None)
 
     def mlp(self, config: ModelConfig, layer: int) -> MLP | Mixture:
         """Return the MLP of a layer, dense or a mixture as the config says."""

@@ -11,7 +11,7 @@ from labengine.engine.attention import StepAttention
 from labengine.engine.families.table import FAMILIES
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.layer_plan import StateSpec
-from labengine.engine.layers import LayerStep, QKNormAttention, StateLayer, StateLayerStep, multiplied
+from labengine.engine.layers import Attention, LayerStep, QKNormAttention, StateLayer, StateLayerStep, multiplied
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.modules import Linear, TiedLinear
 from labengine.engine.ops import Ops, OpsSetting
@@ -67,7 +67,8 @@ class PagedModel(nn.Module):
             norm=family.norm,
             has_head_norms=issubclass(family.attention, QKNormAttention),
             activation=family.activation,
-            rotates_whole_heads=all(rope.share == 1.0 for rope in config.ropes),
+            rotates_whole_heads=family.attention.rotated in (Attention.rotated, QKNormAttention.rotated)
+            and all(rope.share == 1.0 for rope in config.ropes),
         )
 
     def forward(

@@ -46,6 +46,8 @@ class ModelConfig:
     eos_token_ids: frozenset[int]
     multipliers: Multipliers
     fits_float16: bool
+    own_module: str | None
+    """See Family.own_module."""
 
     @property
     def num_layers(self) -> int:
@@ -83,7 +85,7 @@ class ModelConfig:
         if self.multipliers != Multipliers():
             return "Granite's multipliers"
         is_plain = all(rope.share == rope.magnitude == 1.0 for rope in self.ropes)
-        return None if is_plain else "LongRoPE or partial ropes"
+        return self.own_module if is_plain else "LongRoPE or partial ropes"
 
     def for_length(self, max_model_len: int) -> ModelConfig:
         """Return the config for requests of at most max_model_len positions: of LongRoPE it selects the factors."""

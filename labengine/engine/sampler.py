@@ -148,9 +148,8 @@ def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[Samplin
     shifted: float32 [rows, vocab_size], logits whose largest is 0. temperatures: [rows, 1].
     """
     vocab_size = shifted.shape[1]
-    limits = [min(sampling.top_k or vocab_size, vocab_size) for sampling in samplings]
-    numbers = [limits, [sampling.top_p or 1.0 for sampling in samplings]]
-    top_k, top_p = _to_device(numbers, torch.float64, shifted.device).unsqueeze(2)
+    limits, shares = zip(*(sampling.kept(vocab_size) for sampling in samplings), strict=True)
+    top_k, top_p = _to_device([limits, shares], torch.float64, shifted.device).unsqueeze(2)
     num_ids, totals = max(limits), None
     if num_ids == vocab_size:
         weights = _weights(shifted, temperatures)

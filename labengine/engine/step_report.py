@@ -25,7 +25,7 @@ class StepReport:
     drafted: dict[int, int] = field(default_factory=dict)
     """Drafts judged per request that had any."""
     accepted: dict[int, int] = field(default_factory=dict)
-    """Of these, those among the request's new tokens."""
+    """Of these, those that `Drafts.num_accepted` accepts, also behind a token that ends the request."""
     peak_used_blocks: int = 0
     """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
     loading: tuple[int, ...] = ()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
+from labengine.core.proposer import FixedDrafts
+from labengine.engine.draft_model import DraftModel
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.sources import model_path
 from labengine.engine.step_report import StepReport
@@ -182,10 +184,15 @@ def _is_newest(report: StepReport, lab: Lab) -> bool:
 
 def _rehearse(model: str = "smollm2", **settings: Any) -> None:
     """Raise ConfigError for wrong settings, before any weights are loaded."""
-    if model != "simulated":  # which has no attention, no layers, and no KV whose blocks have to fit into memory
-        settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
-        if getattr(settings.get("speculation"), "drafter", None) == "draft_model":
-            del settings["speculation"]
+    drafting = settings.get("speculation")
+    if model == "simulated":
+        Lab(**settings, model=model).close()
+        return
+    # The simulated model has no attention, no layers, and no KV whose blocks have to fit into memory.
+    settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
+    if isinstance(drafting, DraftModel):
+        settings["speculation"] = FixedDrafts((), drafting.num_drafts, drafting.drafter)
     Lab("simulated", **settings).close()
-    if model != "simulated" and not is_provided(model):
-        model_path(model)
+    for name in (getattr(drafting, "model", None), model):
+        if name is not None and not is_provided(name):
+            model_path(name)

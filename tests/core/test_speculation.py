@@ -108,7 +108,7 @@ def test_an_end_of_text_among_the_drafts_ends_the_request_there() -> None:
     engine.add(PROMPT, SamplingParams(max_tokens=20))
     engine.step()
     report = engine.step()
-    assert (report.finished, report.accepted, report.sampled) == ((0,), {0: 2}, {0: (107, 108)})
+    assert (report.finished, report.accepted, report.sampled) == ((0,), {0: 4}, {0: (107, 108)})
     assert engine.requests[0].token_ids == [*PROMPT, 106, 107, 108]
     assert engine.requests[0].finish_reason == "stop"
 
@@ -267,6 +267,15 @@ class Forgets(Drafts):
         self.scheduler.book_computed(request, part.start)
 
 
+def test_a_report_counts_as_accepted_what_the_event_does() -> None:
+    parts = Parts(drafts=AcceptsAll).overriding(LABENGINE)
+    engine = small_engine(edition=parts, next_token=token, proposer=FixedDrafts(text(9)))
+    events = recorded(engine.hooks)
+    engine.add(PROMPT, SamplingParams(max_tokens=12))
+    engine.step()
+    assert engine.step().accepted == {0: 4} and ev.DraftsJudged(0, 4, 0) in events
+
+
 @pytest.mark.parametrize(
     ("drafts", "rule"), [(AcceptsAll, "read"), (CountsRejected, "progress"), (Forgets, "progress")]
 )
@@ -314,7 +323,7 @@ def test_edition_vllm_refuses_what_never_fits_with_the_drafters_slots() -> None:
         setup.add(*[0] * 24)
         setup.run()
         if num_blocks == 21:
-            with pytest.raises(ConfigError, match=r"with 6 drafts .* needs 22 blocks, and the pool has 20"):
+            with pytest.raises(ConfigError, match=r"with 6 drafts .* needs 22 blocks, .* has 20"):
                 setup.add(*[0] * 25)
         else:
             setup.add(*[0] * 25)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import linear, relu, silu
 
 from engine.ops_settings import SMALL
 from engine.reference import largest_difference, transformers_logits
@@ -21,6 +22,7 @@ from labengine.engine.model_runner import ModelRunner
 from labengine.engine.modules import Linear, OffsetRMSNorm, RMSNorm, TiedLinear
 from labengine.engine.ops import torch_ops
 from labengine.engine.ops.torch_ops import OneDNNOps, TorchOps, gelu_tanh
+from labengine.engine.ops.triton import TritonOps
 from labengine.engine.rope import Rotation
 from labengine.engine.weights import load_weights
 
@@ -75,6 +77,11 @@ def test_heads_are_normed_before_they_rotate_and_values_stay(normed: bool) -> No
 def test_the_gate_is_the_first_half(activation: Callable[[Tensor], Tensor]) -> None:
     gate, up = torch.randn(2, 6, 10)
     torch.testing.assert_close(TorchOps().gated(torch.cat((gate, up), dim=1), activation), activation(gate) * up)
+
+
+@pytest.mark.parametrize("own", [{"norm": type("Own", (RMSNorm,), {})}, {"activation": relu}])
+def test_tritons_kernels_refuse_a_norm_and_an_activation_of_another_formula(own: dict[str, Any]) -> None:
+    assert TritonOps.refusal(replace(SMALL, **own)) == "it has no kernels for the model's norm or activation"
 
 
 # -- packed matrices ---------------------------------------------------------------------------------------------------

@@ -88,7 +88,16 @@ def test_a_start_that_cannot_work_says_why(notebook: Notebook, options: str, sai
     assert "lab" not in notebook.shell.user_ns
 
 
-@pytest.mark.parametrize("options", ["--block-size 0", "--model smolm2", "--edition nano-vlm"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--block-size 0",
+        "--model smolm2",
+        "--edition nano-vlm",
+        "--edition nano-vllm --speculation layers=2",
+        "--speculation smolm2",
+    ],
+)
 def test_a_start_that_cannot_work_leaves_the_lab_as_it_is(started: Notebook, options: str) -> None:
     lab = started.lab
     started.refused(f"%lab start {options}")

@@ -44,6 +44,7 @@ def load_config(model_dir: Path) -> ModelConfig:
         eos_token_ids=_end_tokens_of_generation(model_dir, fields.vocab_size, by_config),
         multipliers=fields.multipliers,
         fits_float16=family.fits_float16,
+        own_module=family.own_module,
     )
 
 

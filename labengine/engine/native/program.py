@@ -12,7 +12,7 @@ from torch.nn.functional import silu
 
 from labengine.config import GroupSpec
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import Attention, DecoderLayer, QKNormAttention, SandwichLayer
+from labengine.engine.layers import Attention, DecoderLayer, QKNormAttention
 from labengine.engine.mlp import MLP
 from labengine.engine.model import PagedModel
 from labengine.engine.modules import Embedding, Linear, Matrix, OffsetRMSNorm, RMSNorm, ScaledEmbedding
@@ -82,10 +82,9 @@ class Program:
         self._attention(index, prefix, layer.attention)
         self._join(f"{prefix}.out", layer.attention.out, self._attended, getattr(layer, "attended_norm", None))
         self._norm(f"{prefix}.mlp_norm", layer.mlp_norm, self._hidden, self._normed)
-        assert isinstance(layer.mlp, MLP), "the backend refuses mixtures"
+        assert type(layer.mlp) is MLP, "the backend refuses mixtures"
         self._gate(f"{prefix}.gate_up", layer.mlp)
         self._join(f"{prefix}.down", layer.mlp.down, self._gated, getattr(layer, "mlp_out_norm", None))
-        assert type(layer) in (DecoderLayer, SandwichLayer), f"{type(layer).__name__} has no ops yet"
 
     def _attention(self, index: int, prefix: str, attention: Attention) -> None:
         self._linear_of(f"{prefix}.qkv", attention.qkv, self._normed, self._heads)

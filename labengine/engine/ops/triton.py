@@ -11,7 +11,7 @@ from torch.nn.functional import silu
 from labengine.engine.attention import AttentionSetting, StepAttention
 from labengine.engine.attention.triton import TritonAttention, is_interpreted
 from labengine.engine.kv_tensors import LayerKV
-from labengine.engine.modules import RMSNorm
+from labengine.engine.modules import OffsetRMSNorm, RMSNorm
 from labengine.engine.ops import Activation, HeadNorms, Ops, OpsSetting
 from labengine.engine.ops.torch_ops import gelu_tanh
 from labengine.engine.ops.trial_layer import take_trial_layer
@@ -29,9 +29,11 @@ class TritonOps(Ops):
 
     @classmethod
     def refusal(cls, setting: OpsSetting) -> str | None:
-        """Refuse what the Triton attention does not support, partial ropes, and machines where a trial launch fails."""
+        """Refuse what the Triton attention and the kernels do not support, and machines where a trial launch fails."""
         if not setting.rotates_whole_heads:
-            return "it rotates whole heads, and the model a part of each"
+            return "it rotates whole heads, and the model does otherwise"
+        if setting.norm not in (RMSNorm, OffsetRMSNorm) or setting.activation not in KERNELS_WORDS:
+            return "it has no kernels for the model's norm or activation"
         refusal = TritonAttention.unsupported(AttentionSetting(setting.device, setting.dtype, 1, 1, 64, (16,)))
         return refusal if refusal is not None or is_interpreted() else _trial(setting)
 

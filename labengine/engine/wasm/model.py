@@ -9,7 +9,7 @@ from typing import Any
 
 from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_token_ids, shown
 from labengine.engine.loaded_model import LoadedModel, ModelOptions, provide_model, single_block_size
-from labengine.engine.step_limits import checked_model_len
+from labengine.engine.step_limits import StepLimits, checked_model_len
 from labengine.engine.wasm.bpe_tokenizer import BPETokenizer
 from labengine.engine.wasm.memory import Kernels, Memory
 from labengine.engine.wasm.program import kv_bytes
@@ -64,14 +64,8 @@ class PageModel(LoadedModel):
             eos_token_ids=self._sizes.eos_token_ids,
             max_num_batched_tokens=STEP_TOKENS if asked == _DEFAULT_STEP_TOKENS else asked,
         )
-        self.runner = PageRunner(
-            loaded.weights,
-            num_blocks,
-            block_size,
-            config.max_num_seqs,
-            self.config.max_num_batched_tokens,
-            config.num_drafts,
-        )
+        limits = config.max_num_seqs, self.config.max_num_batched_tokens, self._max_model_len, config.num_drafts
+        self.runner = PageRunner(loaded.weights, num_blocks, block_size, StepLimits(*limits))
 
     @property
     def tokenizer(self) -> BPETokenizer:

@@ -14,6 +14,7 @@ from labengine.core.beams import Likeliest
 from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.splitmix import uniform
+from labengine.engine.step_limits import StepLimits
 from labengine.engine.wasm.program import PageProgram
 from labengine.engine.wasm.weights import PageWeights
 
@@ -73,14 +74,11 @@ class PageRunner:
         weights: PageWeights,
         num_blocks: int,
         block_size: int,
-        max_num_seqs: int,
-        max_num_batched_tokens: int,
-        num_drafts: int = 0,
+        limits: StepLimits,
     ) -> None:
-        """num_drafts: per request. Raises ConfigError where the page has no memory left for the pool."""
+        """Raises ConfigError where the page has no memory left for the pool."""
         self._weights, self._block_size = weights, block_size
-        max_rows = max_num_seqs * (1 + num_drafts)
-        self._program = PageProgram(weights, num_blocks, block_size, max_num_batched_tokens, max_rows)
+        self._program = PageProgram(weights, num_blocks, block_size, limits.max_num_batched_tokens, limits.max_decodes)
         self._num_steps = 0
 
     def forward(self, plan: StepPlan) -> PageLogits:
@@ -150,11 +148,10 @@ class PageRunner:
 
     def _token(self, row: int, request: ScheduledRequest, likeliest: int) -> int:
         sampling = request.sampling
-        if sampling.temperature == 0:
+        if sampling.is_greedy:
             return likeliest
-        target = uniform(request.seed, request.end)
-        top_p = 1.0 if sampling.top_p is None else sampling.top_p
-        return self._program.draw(row, sampling.temperature, sampling.top_k or 0, top_p, target)
+        kept = sampling.kept(self._weights.sizes.vocab_size)
+        return self._program.draw(row, sampling.temperature, *kept, uniform(request.seed, request.end))
 
 
 def _likeliest(logits: Sequence[float], num_tokens: int) -> Likeliest:

@@ -148,7 +148,7 @@ def _requests_of(side: Looking) -> list[RequestSettings]:
 
 def _of_input(add: AddInput, request_id: int, config: EngineConfig) -> RequestSettings:
     asked, sampling = add.options, add.options.sampling
-    seed = {"the seed": seed_of(sampling, request_id, config)} if sampling.temperature else {}
+    seed = {"the seed": seed_of(sampling, request_id, config)} if not sampling.is_greedy else {}
     keys = {"cache_salt": asked.cache_salt, "extra_keys": asked.other_keys}
     others = {"priority": asked.priority, "images": [list(image) for image in asked.images]}
     return RequestSettings(tuple(add.token_ids), {**asdict(sampling), **keys, **seed, **others})

@@ -169,7 +169,7 @@ def _margin(readings: tuple[Reading, Reading], runs: Pair, position: int) -> Tie
 
     tokens = [run.token_ids[position] for run in runs]
     margins = [margin_of(reading.logits) for reading in readings]
-    is_drawn = runs[0].sampling.temperature > 0
+    is_drawn = not runs[0].sampling.is_greedy
     return TieMargin(
         position,
         (runs[0].session.token_text(tokens[0]), runs[1].session.token_text(tokens[1])),

@@ -116,6 +116,6 @@ def _other_sampling(one: JudgedRun, other: JudgedRun) -> str | None:
         values = getattr(one.sampling, name), getattr(other.sampling, name)
         if values[0] != values[1]:
             return f"{name} {values[0]} and {values[1]}"
-    if one.sampling.temperature and one.seed != other.seed:
+    if not one.sampling.is_greedy and one.seed != other.seed:
         return f"seed {one.seed} and {other.seed}"
     return None

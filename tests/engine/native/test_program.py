@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import relu
 
 from engine.plan_builder import Dealer, plan_of
 from engine.reference import poison
+from labengine.config import ConfigError
+from labengine.engine.families import table
 from labengine.engine.forward.native import NativeForward
+from labengine.engine.layers import Attention, LayerStep
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.native.layout import Op, OpKind, Step, program_of
 from labengine.engine.native.library import team
@@ -50,6 +56,22 @@ def test_float32(family: str, block_size: int, tiny_model: Callable[..., Path], 
     torchs = logits_of(runner_of(model_dir, "torch", "float32", block_size))
     for ours, wanted in zip(native, torchs, strict=True):
         assert (ours - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+class HalvedAttention(Attention):
+    def forward(self, hidden: torch.Tensor, step: LayerStep) -> torch.Tensor:
+        return super().forward(hidden, step) / 2
+
+
+@pytest.mark.parametrize("own", [{"attention": HalvedAttention}, {"activation": relu}])
+def test_other_mathematics_run_module_by_module(
+    own: dict[str, Any], tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(table.FAMILIES, "llama", replace(table.FAMILIES["llama"], **own))
+    assert "module" in runner_of(tiny_llama, None, "float32").describe()["forward"]
+    (name,) = (module.__name__ for module in own.values())
+    with pytest.raises(ConfigError, match=f"computes no {name}"):
+        runner_of(tiny_llama, "cpu", "float32")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

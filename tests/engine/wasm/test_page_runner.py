@@ -11,6 +11,7 @@ from engine.plan_builder import Dealer, plan_of
 from engine.wasm.fake_kernels import FakeKernels
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.engine.step_limits import StepLimits
 from labengine.engine.wasm.memory import Memory
 from labengine.engine.wasm.runner import PageRunner
 from labengine.engine.wasm.weights import LayerWeights, LlamaSizes, PageWeights
@@ -33,7 +34,7 @@ def weights(kernels: FakeKernels) -> PageWeights:
 
 @pytest.fixture
 def runner(weights: PageWeights) -> PageRunner:
-    return PageRunner(weights, num_blocks=6, block_size=4, max_num_seqs=2, max_num_batched_tokens=8)
+    return PageRunner(weights, 6, 4, StepLimits(2, 8, 24))
 
 
 def scheduled(num_tokens: int = 8) -> ScheduledRequest:
@@ -86,7 +87,7 @@ def test_a_fork_takes_its_token_from_its_leaders_logits(runner: PageRunner, monk
 
 
 def test_two_runners_have_pools_of_their_own_and_give_them_back(kernels: FakeKernels, weights: PageWeights) -> None:
-    one, other = (PageRunner(weights, 6, 4, 2, 8) for _ in range(2))
+    one, other = (PageRunner(weights, 6, 4, StepLimits(2, 8, 24)) for _ in range(2))
     block = one.read_block(0, 0)
     one.write_block(0, 0, {"kv": type(block["kv"])(b"\x01" * BLOCK_BYTES, block["kv"].shape)})
     assert other.read_block(0, 0) == block
@@ -100,7 +101,7 @@ def test_two_runners_have_pools_of_their_own_and_give_them_back(kernels: FakeKer
 
 def test_a_pool_that_does_not_fit_leaves_nothing_behind(kernels: FakeKernels, weights: PageWeights) -> None:
     with pytest.raises(ConfigError, match="this page has no 2 MiB of memory left"):
-        PageRunner(weights, 8_000, 4, 2, 8)
+        PageRunner(weights, 8_000, 4, StepLimits(2, 8, 24))
     assert kernels.taken == {}
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from core.test_own_decisions import NewestFirst
 from labengine import Parts
 from labengine import events as ev
 from labengine.core.editions import EDITIONS, NANO_VLLM
+from labengine.core.free_queue import FreeQueue
 from labengine.session.reasons import seams_of
 from labengine_widgets.why import why
 from recordings import timeline_of
@@ -151,8 +154,10 @@ def test_a_victim_with_content_says_what_will_be_forgotten() -> None:
     assert reply.question.endswith("next to be evicted?") and "Its next allocation evicts hash" in reply.answer
 
 
-def test_where_a_queue_of_the_users_takes_blocks_the_head_is_not_called_the_next() -> None:
-    parts = Parts(free_queue=NewestFirst).overriding(EDITIONS["labengine"])
+@pytest.mark.parametrize("module", [NewestFirst.__module__, "labengine.core.other"])
+def test_where_another_queue_takes_blocks_the_head_is_not_called_the_next(module: str) -> None:
+    queue = type("NewestFirst", (FreeQueue,), {"__module__": module, "take": NewestFirst.take})
+    parts = Parts(free_queue=queue).overriding(EDITIONS["labengine"])
     reply = why(timeline_of(MERGED), {"block": 6, "about": "queue"}, seams=seams_of(parts))
     assert reply.question == "Why is #6 at the head of the free queue?"
     assert "No block is before it. NewestFirst.take decides which block is taken." in reply.answer

@@ -25,7 +25,6 @@ import { StepLog } from "./steps.ts";
 const MAX_EVENTS = 100000; // of a live recording; the oldest go
 const MAX_ENDED = 1000; // requests that had ended before the oldest event here, and are still known
 const KEYFRAME_EVERY = 4096; // events, and more in a large pool: the larger it is, the more a copy costs
-const TAKING = ["FreeQueue.take", "BlockPool.take"];
 const SHORT = 512; // events: so far back, what changed is found out
 
 // How much is kept; tests set less.
@@ -107,11 +106,11 @@ export class Recording {
     return this.kinds.names[this.row(i)[0]];
   }
 
-  // The user's method that takes blocks from the free queue, not always from its head; null without one.
+  // The override that takes blocks from the free queue, not always from its head; null without one.
   get takenBy() {
     const seam = this.header.code?.BlockAllocated,
       methods = seam ? [seam, ...(seam.methods ?? [])] : [],
-      found = methods.find(({ is_custom, seam }) => is_custom && TAKING.includes(seam));
+      found = methods.find(({ base, is_custom, seam }) => seam.endsWith(".take") && (base || is_custom));
     return found ? `${found.class}.take` : null;
   }
 

@@ -200,13 +200,11 @@ class Past:
 
     @property
     def taken_by(self) -> str | None:
-        """The user's method that takes blocks from the free queue, not always from its head; None for none."""
+        """The override that takes blocks from the free queue, not always from its head; None without one."""
         seam = self.seams.get("BlockAllocated")
         methods = [seam, *seam.get("methods", ())] if seam else []
-        taking = (
-            one for one in methods if one.get("is_custom") and one["seam"] in ("FreeQueue.take", "BlockPool.take")
-        )
-        return next((f"{one['class']}.take" for one in taking), None)
+        taking = [one for one in methods if one["seam"].endswith(".take") and (one.get("base") or one.get("is_custom"))]
+        return f"{taking[0]['class']}.take" if taking else None
 
     def _is_about_states(self, event: ev.Event) -> bool:
         """Return True for null entries in a table of states: that kind's seam describes what leaves a window."""

@@ -174,8 +174,10 @@ def test_where_a_queue_of_the_users_takes_blocks_the_head_is_not_called_the_next
     def check(mounted: MountedView) -> None:
         mounted.at(mounted.end)
         assert mounted.texts(".le-queue-is-next") == ["next#6B's copy, merged"]
-        mounted.page.evaluate(LEARN, seams)
-        assert mounted.texts(".le-queue-is-next") == ["head#6B's copy, merged"]
+        for is_custom in (False, True):  # also a subclass of labengine's own
+            seams["BlockAllocated"] |= {"is_custom": is_custom}
+            mounted.page.evaluate(LEARN, seams)
+            assert mounted.texts(".le-queue-is-next") == ["head#6B's copy, merged"]
         assert (
             mounted.text(".le-queue-summary")
             == "7 free · head #6: holds nothing · NewestFirst.take decides which is taken"
