@@ -40,7 +40,7 @@ class Scene:
         self.fold = state
         self.tier = KnownTier(tier)
         self.taken_from: dict[int, Literal["head", "behind", "outside"]] = {}
-        """Where in the free queue each block was when it was allocated: at its head, behind it, or not in it."""
+        """Where in the free queue each block was when it was allocated: at its head, after the head, or not in it."""
         self._token_text = token_text
         self._texts: dict[int, str] = {}
         self._take_stock(contents or ContentIndex())
