@@ -116,8 +116,11 @@ class Snapshot:
     @property
     def lost_blocks(self) -> tuple[int, ...]:
         """Live full blocks that no lookup can find: hashed, but the map serves another block (nano-vLLM issue 219)."""
-        findable = {block_id for ids in self.prefix_map.values() for block_id in ids}
-        return tuple(b.block_id for b in self.blocks if b.ref_count and b.grouped_hashes and b.block_id not in findable)
+        return tuple(b.block_id for b in self.blocks if b.ref_count and b.grouped_hashes and not self._is_found(b))
+
+    def _is_found(self, block: BlockState) -> bool:
+        keys = (f"{group}:{block_hash}" for group, block_hash in block.grouped_hashes)
+        return any(block.block_id in self.prefix_map.get(key, ()) for key in keys)
 
 
 def _request_dict(request: RequestState) -> dict[str, Any]:
