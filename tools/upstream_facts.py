@@ -1,7 +1,8 @@
 """Look up what the bug pages say of lines in other engines: python -m tools.upstream_facts vllm=WHEELS/{version} ...
 
 Each argument is NAME=PLACE: the folder that an unpacked wheel of {version} is in, or a clone, whose files are read at
-the commit. Run by hand where these are; nothing of them is kept. Exits with 1 if a line is not what a page says.
+the commit. Run by hand where these are; nothing of them is kept. Exits with 1 if a line is not what a page says. What
+is at no place is listed as not looked up: read it by hand.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def _text(passage: CodePassage, places: Mapping[str, str]) -> str | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Print what does not hold, and how many lines were looked up."""
+    if not all("=" in one for one in arguments):
+        print(__doc__)
+        return 2
     places = dict(one.split("=", 1) for one in arguments)
     counts: Counter[str] = Counter()
     for id, passage in passages():

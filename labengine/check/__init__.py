@@ -1,4 +1,4 @@
-"""Checks: invariants of the state, rules on a step's writes, and the oracle that knows each slot's content."""
+"""Checks: invariants of the state, rules on a step, and the oracle that knows each slot's content."""
 
 from labengine.system.code_roles import Role, plays
 

@@ -1,4 +1,4 @@
-"""Answers of decisions, as values that can be compared and in words. They may be a user's objects of any kind."""
+"""Answers of decisions, as comparable values and as text. They may be a user's objects of any kind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 
 UNKNOWN = object()
-"""In place of an answer that cannot be compared, such as an iterator: looking at it would use it up."""
+"""Stands for an answer that cannot be compared, such as an iterator: reading it would exhaust it."""
 
 MAX_TEXT = 80
-"""Characters of an answer in words."""
+"""Most characters of an answer as text."""
 
 _HASH_DIGITS, _BEFORE = 12, 20
 """Digits of a hash, and characters before the first difference of two long answers."""
@@ -27,7 +27,7 @@ _LISTS = (list, tuple, range, deque, Hit)
 
 
 def plain(answer: object) -> Any:
-    """Return an answer as a value of built-in types that later changes leave as it is; UNKNOWN for another kind."""
+    """Return an answer as an immutable value of built-in types; UNKNOWN for another kind."""
     kind = type(answer)
     if kind in _ATOMS or kind in (BlockTransfer, LocalHit):
         return answer
@@ -43,7 +43,7 @@ def plain(answer: object) -> Any:
 
 
 def differ(expected: Any, decided: Any) -> bool:
-    """Return True if two plain answers are different decisions. Where yes or no is asked, only the truth counts."""
+    """Return True if two plain answers are different decisions; of a yes-or-no decision only the truth value counts."""
     if expected is UNKNOWN or decided is UNKNOWN:
         return False
     return bool(decided) is not expected if isinstance(expected, bool) else bool(decided != expected)
@@ -55,7 +55,7 @@ def said(answer: object) -> str:
 
 
 def said_apart(one: object, other: object) -> tuple[str, str]:
-    """Return two answers in a few words each, which tell them apart: of long ones, the end in which they differ."""
+    """Return two answers in a few distinguishing words each: for long ones, the end in which they differ."""
     short = said(one), said(other)
     if short[0] != short[1]:
         return short
@@ -91,7 +91,7 @@ def _named(answer: Request | Block) -> str:
 
 
 def num_found(answer: Any, block_size: int) -> int | None:
-    """Return how many tokens a look-up has found: its answer is a hit, blocks, blocks per group, or one block."""
+    """Return how many tokens a look-up has found. answer: a hit, blocks, blocks per group, or one block."""
     if isinstance(answer, Hit):
         return answer.num_tokens
     if answer is None or type(answer) is int:
@@ -103,5 +103,5 @@ def num_found(answer: Any, block_size: int) -> int | None:
 
 
 def request_of(arguments: Sequence[object], named: Mapping[str, object], decided: object) -> Request | None:
-    """Return the request that a question is about: the first that it names, else the one that is the answer."""
+    """Return the request that a decision is about: its first argument that is a request, else its answer."""
     return next((one for one in (*arguments, *named.values(), decided) if isinstance(one, Request)), None)

@@ -1,4 +1,4 @@
-"""Blame: the event that a contradiction belongs to, and the method that decided it (violations of the rule `said`)."""
+"""Blame: the event behind a contradiction, and the method that decided it (violations of the rule `said`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Blamed(NamedTuple):
 
 
 def blame(one: Contradiction, recent: Sequence[NumberedEvent], suspects: Suspects) -> Blamed | None:
-    """Blame the newest of these events that changed the contradicted fact. Returns None when none did."""
+    """Blame the newest of these events that changed the contradicted fact. Returns None if none did."""
     numbered = last_about(one, recent)
     if numbered is None:
         return None
@@ -47,7 +47,7 @@ def blame(one: Contradiction, recent: Sequence[NumberedEvent], suspects: Suspect
 
 def without_blame(one: Contradiction, number: int, suspects: Suspects) -> Blamed:
     """Return a violation for a change of the core without an event."""
-    text = f"by all events {one.claimed}; {one.actual}, and no event says so{all_overrides(suspects)}"
+    text = f"according to the events {one.claimed}; {one.actual}, and no event says so{all_overrides(suspects)}"
     return _blamed(one, text, number)
 
 
@@ -55,7 +55,7 @@ def blame_journal(one: Contradiction, recent: Sequence[NumberedEvent], number: i
     """Return a violation for a fact that a rollback did not restore. `recent`: the events of the rolled-back step."""
     numbered = last_about(one, recent)
     by = all_overrides(suspects) if numbered is None else _by(numbered, suspects)
-    return _blamed(one, f"the step was rolled back, so that {one.claimed}; {one.actual}{by}", number)
+    return _blamed(one, f"after the rollback the events say that {one.claimed}; {one.actual}{by}", number)
 
 
 def blame_order(numbered: NumberedEvent, suspects: Suspects) -> Blamed:
@@ -88,7 +88,7 @@ def _violation(text: str, request_id: int | None, block_id: int | None) -> Viola
 
 
 def override_words(methods: Sequence[str], suspects: Suspects) -> str:
-    """Return the first override among these methods. If there is none, or one that no table knows may have, all."""
+    """Return the first override among these methods; all overrides if there is none, or if another may have decided."""
     override = override_of(suspects.parts, methods, suspects.connector)
     return all_overrides(suspects) if override is None or _unknown(suspects) else f" ({override})"
 
@@ -100,7 +100,7 @@ def _by(numbered: NumberedEvent, suspects: Suspects) -> str:
 
 
 def _unknown(suspects: Suspects) -> bool:
-    """Return True if an override is of a method that the table of deciding methods does not have."""
+    """Return True if the table of deciding methods lacks an overridden method."""
     return any(not is_in_table(one.method) for one in overrides(*suspects))
 
 

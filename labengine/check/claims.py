@@ -1,4 +1,4 @@
-"""The rules on what is claimed: whose blocks a hit takes, what a key stands for, and what the external tier has."""
+"""The rules on what events claim: whose blocks a hit takes, what a key stands for, and what the external tier has."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ Noted = (
 
 
 _OF_TIER = (deciding_methods("ExternalHit"), deciding_methods("BlocksLoaded"))
-"""Methods of events that tell what the tier has, or what it has delivered."""
+"""Methods that decide what the tier has, and what it has delivered."""
 
 RESETTING = ("KVCacheManager.reset_prefix_cache", "BlockPool.evict_cached", "BlockPool.evict")
 """Methods that a reset of the cache calls."""
 
 MAX_NAMED = 8
-"""Blocks that a message names."""
+"""Most blocks that a message names."""
 
 
 class Claims:
-    """Notes the claims of one engine's events, and judges them: hits at once, names when a step ends.
+    """Notes the claims of one engine's events and judges them: hits at once, names when a step ends.
 
-    tier: what the external tier has, which outlives the engine.
+    tier: the content of the external tier, which outlives the engine.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class Claims:
         self._num_local = 0
         """Tokens of the newest prefix hit: an external hit follows it."""
         self._is_in_step = False
-        """False where another lab hands a request over: it fills what the hit lacks."""
+        """False while another lab hands a request over: that lab fills what the hit lacks."""
         self._step: int | None = None
-        """The step that a rollback takes back. An interrupt may roll the next one back before its StepStarted."""
+        """The step that a rollback undoes. An interrupt may roll back the next one before its StepStarted."""
         tier.begin(self._connector)
 
     def note(self, event: Noted, number: int) -> list[Blamed]:
         """Note an event with its number in the recording; return a hit's violations.
 
-        An event of a request that is not there is the stream's to report.
+        The stream reports events of unknown requests.
         """
         request_id = getattr(event, "request_id", None)
         if request_id is not None and request_id not in self._requests:
@@ -158,17 +158,17 @@ class Claims:
         return []
 
     def judge_names(self, stream: Stream) -> list[Blamed]:
-        """Judge the names of the blocks that the step has changed; stream: its events, applied."""
+        """Judge the names of the blocks that the step has changed. stream: its events, applied."""
         broken = self._names.judge(stream)
         return [Blamed(self._with_method(one.violation, one.methods), one.number) for one in broken]
 
     def _judge_reset(self) -> Iterator[Violation]:
-        """Yield the violation of a reset that leaves blocks to be hit, as with the KV of older weights."""
+        """Yield the violation of a reset that leaves blocks to hit, for example with the KV of older weights."""
         if not (kept := self._registrations.block_ids()):
             return
         names = ", ".join(map(str, kept[:MAX_NAMED])) + (" and others" if len(kept) > MAX_NAMED else "")
         what = f"block {names} is" if len(kept) == 1 else f"blocks {names} are"
-        text = f"the prefix cache is said to be forgotten, and {what} known by a key still"
+        text = f"the prefix cache was reset, but {what} still known by a key"
         yield self._with_method(Violation("said", text, (), kept), RESETTING)
 
     def _judge_external(self, event: ev.ExternalHit) -> Violation | None:
@@ -181,7 +181,7 @@ class Claims:
             yield Blamed(self._with_method(violation, deciding_methods(event)), number)
 
     def _with_method(self, violation: Violation, methods: Sequence[str]) -> Violation:
-        """Add the override among the methods that may have decided it: of a part, else of the tier."""
+        """Add the override that may have decided it: of a part, else of the tier."""
         words = ""
         if self._connector is not None and methods in _OF_TIER and override_of(self._suspects.parts, methods) is None:
             words = store_overrides(self._connector)

@@ -1,4 +1,4 @@
-"""Contents by name: what each registered hash stands for, and which hash stands for the KV that a block holds."""
+"""Contents by name: the content that each registered hash stands for, and the hash that stands for a block's KV."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from labengine.check.slot_memory import Page
 from labengine.core.block import Key
 
 MAX_NAMES = 100_000
-"""Hashes to keep; beyond that the oldest are forgotten."""
+"""Most hashes to keep; the oldest are forgotten first."""
 
 
 class Claim(NamedTuple):
-    """What a key stands for: the KV of a request's own tokens, in one entry of its block table."""
+    """The content that a key stands for: the KV of a request's own tokens, in one entry of its block table."""
 
     digest: int
     """61 bits of a hash over the identities of the slots."""
@@ -28,13 +28,13 @@ class NamedContents:
         self._claims: OrderedDict[Key, Claim] = OrderedDict()
         self._ambiguous: set[Key] = set()
         self._outdated: set[Key] = set()
-        """Keys that no block was registered under since the newest reset: new weights may give them another content."""
+        """Keys not registered again since the newest reset: new weights may give them another content."""
         self._names: dict[tuple[int, int], bytes] = {}
 
     def learn(self, key: Key, claim: Claim) -> Claim | None:
         """Note that a request has registered a block of its own tokens under this key.
 
-        Returns an earlier claim to another content, the first time that there are two.
+        Returns an earlier claim to other content, at the first conflict only.
         """
         if key in self._outdated:
             self._forget(key)
@@ -53,15 +53,15 @@ class NamedContents:
         self._outdated.update(self._claims)
 
     def unlearn_second(self, key: Key) -> None:
-        """Take back that a key stands for two contents: the step that registered the second one was rolled back."""
+        """Forget that a key stands for two contents: the step that registered the second one was rolled back."""
         self._ambiguous.discard(key)
 
     def claim(self, key: Key) -> Claim | None:
-        """Return what a key stands for; None for an unknown key, and for one that stands for two contents."""
+        """Return what a key stands for; None for an unknown key, or one that stands for two contents."""
         return None if key in self._ambiguous else self._claims.get(key)
 
     def other_than(self, key: Key, page: Page | None) -> bytes | None:
-        """Return the hash of the content of a page, empty for no known one; None if it is what the key stands for.
+        """Return the hash of a page's content, empty if unknown; None if it is the content that the key stands for.
 
         None also for a key that claims nothing.
         """
@@ -79,5 +79,5 @@ class NamedContents:
 
 
 def holds(page: Page | None, group: int, claim: Claim) -> bool:
-    """Return whether a page of this group holds, complete, the content of a claim."""
+    """Return whether a page of this group holds the complete content of a claim."""
     return page is not None and page.group == group and hash(tuple(page.slots)) == claim.digest

@@ -16,16 +16,16 @@ from labengine.record.fold_state import Changes, RequestFold
 from labengine.record.snapshot import map_key
 
 MAX_FOUND = 50
-"""Contradictions of one kind per comparison: where everything is wrong, the first ones suffice."""
+"""Most contradictions of one kind per comparison: where everything is wrong, the first ones suffice."""
 
 FRONT = 8
 """Ids at the head of the free queue that are compared in every step."""
 
 
 class Contradiction(NamedTuple):
-    """One fact that is different in the events' fold and in the core.
+    """One fact that differs between the events' fold and the core.
 
-    about: the kind of fact, one of ABOUT. claimed, actual: both values, in words that follow "that" and "but".
+    about: the kind of fact, one of ABOUT. claimed, actual: both values, as clauses of a sentence.
     """
 
     about: str
@@ -34,7 +34,7 @@ class Contradiction(NamedTuple):
     request_id: int | None = None
     block_id: int | None = None
     entry: tuple[int, int] | None = None
-    """(group, table index), where the fact is an entry of the request's block table."""
+    """(group, table index) if the fact is an entry of the request's block table."""
     key: Key | None = None
 
 
@@ -57,7 +57,7 @@ def all_contradictions(
 ) -> list[Contradiction]:
     """Return every contradiction about these requests, the blocks, the queue and the map.
 
-    Lists that are equal are not compared item by item.
+    Equal lists are not compared item by item.
     """
     found: list[Contradiction] = []
     blocks = pool.blocks
@@ -100,8 +100,8 @@ def _of_blocks(fold: Fold, pool: BlockPool, block_ids: Iterable[int]) -> Iterato
 
 def _of_membership(block_id: int, is_queued: bool, queue: Sequence[int]) -> Contradiction:
     if not is_queued:
-        return Contradiction("queue", f"block {block_id} is in the free queue", "it is not in it", block_id=block_id)
-    place = f"at place {queue.index(block_id)}" if block_id in queue else "and a walk from its head does not meet it"
+        return Contradiction("queue", f"block {block_id} is in the free queue", "it is not", block_id=block_id)
+    place = f"at place {queue.index(block_id)}" if block_id in queue else "but a walk from its head does not reach it"
     claimed, actual = f"block {block_id} left the free queue", f"it is still in it, {place}"
     return Contradiction("queue", claimed, actual, block_id=block_id)
 
@@ -114,14 +114,14 @@ def _of_queue_front(fold: Fold, pool: BlockPool) -> Iterator[Contradiction]:
 
 
 def _is_queue(free_queue: Any, claimed: Collection[int], num_blocks: int) -> bool:
-    """Return True if the free queue has the claimed blocks in their order. free_queue: of any class, a user's too."""
+    """Return True if the free queue, which may be a user's class, has the claimed blocks in their order."""
     if isinstance(free_queue, FreeQueue) and holds_in_order(free_queue, claimed):
         return True
     return walk(free_queue, num_blocks) == tuple(claimed) and free_queue.fault() is None
 
 
 def _of_order(fold: Fold, queue: Sequence[int]) -> Iterator[Contradiction]:
-    """Yield the first place at which the two queues differ: they hold the same blocks in another order."""
+    """Yield the first place at which the two queues differ."""
     for place, (claimed, actual) in enumerate(zip_longest(fold.free_queue, queue)):
         if claimed == actual:
             continue
@@ -138,7 +138,7 @@ def _of_order(fold: Fold, queue: Sequence[int]) -> Iterator[Contradiction]:
 
 
 def _of_list(fold: Fold, pool: BlockPool) -> Iterator[Contradiction]:
-    """Yield a broken link of the queue, wherever its blocks are."""
+    """Yield the fault of a broken queue."""
     fault = pool.free_queue.fault()
     if fault is not None:
         yield Contradiction("queue", f"the free queue is a list of {len(fold.free_queue)} blocks", fault)
@@ -164,9 +164,9 @@ def _of_requests(
         if claimed is None and actual is None:
             continue
         if claimed is None or actual is None:
-            there = "there is no such request" if actual is None else "it is there"
-            text = f"request {request_id} {'was never added' if claimed is None else 'is there'}"
-            yield Contradiction("request", text, there, request_id)
+            text = f"request {request_id} {'was never added' if claimed is None else 'exists'}"
+            found = "the engine has no such request" if actual is None else "the engine has it"
+            yield Contradiction("request", text, found, request_id)
         elif (
             claimed.num_computed_tokens != actual.num_computed_tokens
             or claimed.status != actual.status
@@ -188,13 +188,13 @@ def _of_request(
         yield Contradiction("computed", counts, f"it has {actual.num_computed_tokens}", request_id)
     if claimed.drafts != actual.drafts:
         guesses = f"request {request_id} has {len(claimed.drafts)} drafts"
-        other = "others" if len(claimed.drafts) == len(actual.drafts) else f"{len(actual.drafts)}"
+        other = "different ones" if len(claimed.drafts) == len(actual.drafts) else f"{len(actual.drafts)}"
         yield Contradiction("drafts", guesses, f"it has {other}", request_id)
     if claimed.status != actual.status:
         yield Contradiction("status", f"request {request_id} is {claimed.status}", f"it is {actual.status}", request_id)
     if len(claimed.token_ids) != len(actual.token_ids) or (compare_all and claimed.token_ids != actual.token_ids):
         tokens = f"request {request_id} has {len(claimed.token_ids)} tokens"
-        other = "others" if len(claimed.token_ids) == len(actual.token_ids) else f"{len(actual.token_ids)}"
+        other = "different ones" if len(claimed.token_ids) == len(actual.token_ids) else f"{len(actual.token_ids)}"
         yield Contradiction("tokens", tokens, f"it has {other}", request_id)
 
 

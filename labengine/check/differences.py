@@ -1,4 +1,4 @@
-"""Misreads, and what differs between the KV that a request needs and the KV that a slot holds."""
+"""Misreads, and the difference between the KV that a request needs and the KV that a slot holds."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from labengine.core.request import ExtraKeys, images_before
 from labengine.record.violation import Violation
 
 _WORDS = {"lora": "adapter", "lora_path": "adapter path", "lora_int_id": "adapter number", "cache_salt": "cache salt"}
-"""Domains of extra keys as sentences name them; any other one by its own name."""
+"""Names of extra keys' domains in sentences; any other domain goes by its own name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """A read in which a token attended to a position of its own request and found other content."""
+    """A read in which a token attended to a position of its own request but found other content."""
 
     request_id: int
     group: int
     index: int
     """The entry of the request's table."""
     entry: int | None
-    """The block in that entry, or the null block; None when the table ends before."""
+    """The block in that entry, or the null block; None if the table ends before it."""
     is_null: bool
     position: int
     finding: str
@@ -35,17 +35,17 @@ class Misread:
 
 
 def extra_keys_unlike(one: ExtraKeys, other: ExtraKeys) -> tuple[str, str]:
-    """Return what one list of extra keys has unlike another, and the reverse: ("adapter 'a'", "no adapter")."""
+    """Return the extra keys in which two lists differ, as each has them: ("adapter 'a'", "no adapter")."""
     domains = dict.fromkeys(domain for domain, _ in (*one, *other))
     unlike = [domain for domain in domains if _values(one, domain) != _values(other, domain)]
     first, second = (", ".join(_shown(keys, domain) for domain in unlike) for keys in (one, other))
-    return (first, second) if unlike else ("another order of its extra keys", "its own")
+    return (first, second) if unlike else ("the same extra keys in another order", "its own order")
 
 
 def kv_unlike(identities: PrefixIdentities, request_id: int, position: int, writer: int | None, found: int) -> str:
-    """Return what KV a slot holds in place of the request's own of a position, as "other tokens" or "position 8".
+    """Return whose KV a slot holds instead of the request's own of a position, as "other tokens" or "position 8".
 
-    found: the identity in the slot. writer: the request that it was written for, as far as that is known.
+    found: the identity in the slot. writer: the request that it was written for, if known.
     """
     try:
         other = identities.requests[writer] if writer is not None else None
@@ -54,7 +54,7 @@ def kv_unlike(identities: PrefixIdentities, request_id: int, position: int, writ
     if other is None or writer is None:
         return "other tokens"
     theirs = identities.up_to(writer, len(other.token_ids))
-    if found not in theirs:  # of a request that wrote before, or loaded
+    if found not in theirs:  # written for an earlier request, or loaded
         return "other tokens"
     if theirs.index(found) != position:
         return f"position {theirs.index(found)}" if writer == request_id else "other tokens"
@@ -72,14 +72,14 @@ def _at_the_same_position(own: Identified, other: Identified, position: int) -> 
 
 
 def images_unlike(one: Identified, other: Identified, end: int) -> bool:
-    """Return True if the first `end` tokens of two requests have other images behind them, or at other places."""
+    """Return True if the first `end` tokens of two requests stand for different images, or have them elsewhere."""
     return images_before(one.images, end) != images_before(other.images, end)
 
 
 def contents_unlike(identities: PrefixIdentities, one: int, other: int, positions: range) -> str:
     """Return how the tokens of two requests at these positions differ, as "they differ in their tokens".
 
-    Raises LookupError for a request that is forgotten by now.
+    Raises LookupError for a forgotten request.
     """
     first, second = identities.requests[one], identities.requests[other]
     if first.token_ids[positions.start : positions.stop] != second.token_ids[positions.start : positions.stop]:

@@ -1,4 +1,4 @@
-"""The cause of a violation: the first event after which a rule was broken and stayed broken until it was seen."""
+"""The cause of a violation: the first event after which a rule was broken and stayed broken until detected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
 
 _UNKNOWN = -1
-"""Broken since before the recording begins."""
+"""First event of a rule that was broken before the recording begins."""
 
 
 class Suspicion(ABC):
@@ -34,7 +34,7 @@ class Suspicion(ABC):
 
     @abstractmethod
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
-        """Return False for an event that cannot change the answer; `blocks` are the ids that it names."""
+        """Return False for an event that cannot change the answer. blocks: the ids that it names."""
 
     def _names_request(self, event: ev.Event) -> bool:
         return getattr(event, "request_id", None) in self.violation.request_ids
@@ -62,7 +62,7 @@ class BrokenState(Suspicion):
         return any(other.rule == seen.rule and set(other.block_ids) >= set(seen.block_ids) for other in found)
 
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
-        """Return True for events that name the blocks, and for the end of any request; without blocks, the requests."""
+        """Return True for events that name the blocks and for any request's end; without blocks, for its requests."""
         if not self.violation.block_ids:
             return self._names_request(event)
         has_ended = isinstance(event, (ev.RequestFinished, ev.RequestPreempted))
@@ -70,7 +70,7 @@ class BrokenState(Suspicion):
 
 
 class WrongWrite(Suspicion):
-    """A broken rule on where a step writes: broken from the write on."""
+    """A write to a wrong place: broken from the write on."""
 
     def __init__(self, violation: Violation) -> None:
         self.violation = violation
@@ -92,19 +92,19 @@ class WrongWrite(Suspicion):
         return False
 
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
-        """Return True for the write, and for a step's start, which clears earlier ones."""
+        """Return True for the write, and for a step's start, which clears earlier writes."""
         return isinstance(event, ev.StepStarted) or self.was_broken_by(event)
 
 
 class WrongRead(Suspicion):
-    """A misread: broken while the request relies on a position and its table leads to other content."""
+    """A misread: broken while the request relies on a position for which its table leads to other content."""
 
     def __init__(self, misread: Misread) -> None:
         self.violation = misread.violation()
         self._misread = misread
 
     def was_broken(self, past: PastState, event: ev.Event | None) -> bool | None:
-        """Look the position up, as the kernel would have done at that moment."""
+        """Look up the position as the kernel would have done at that moment."""
         m = self._misread
         request = past.fold.requests.get(m.request_id)
         if request is None or not past.counts_on(m.request_id, m.group, m.position):
@@ -118,7 +118,7 @@ class WrongRead(Suspicion):
         return None if holds_own is None else not holds_own
 
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
-        """Return True for events of the request, and for any write: its KV may have been in another block before."""
+        """Return True for the request's events and for any write: its KV may have been in another block before."""
         writes = (ev.SlotsWritten, ev.StateAdvanced, ev.BlocksLoaded, ev.RequestReceived)
         return isinstance(event, (*writes, ev.StepEnded, ev.StepRolledBack)) or self._names_request(event)
 
@@ -126,9 +126,9 @@ class WrongRead(Suspicion):
 def first_events(
     timeline: Timeline, suspicions: Sequence[Suspicion], requests: Mapping[int, Request]
 ) -> list[int | None]:
-    """Return for each suspicion the number of its first event, from one walk over the recording.
+    """Return the number of each suspicion's first event, from one walk over the recording.
 
-    None where the recording begins too late, or where its events contradict each other.
+    None if the recording begins too late or its events contradict each other.
     """
     start, events = timeline.num_dropped, timeline.events()
     past = PastState(timeline.state(start), requests, is_complete=start == 0)
@@ -156,7 +156,7 @@ _Thing = tuple[str, int]
 
 
 class NearestEvents:
-    """For many violations: the cause if it is known, else the newest event about the same block or request."""
+    """The probable cause of many violations: the known one, else the newest event about the same block or request."""
 
     def __init__(self, known: Iterable[Violation], stream: Stream | None) -> None:
         """known: the violations so far; those of the rule `said` are causes."""
@@ -168,7 +168,7 @@ class NearestEvents:
                 self._first_cause.setdefault(thing, place)
         self._newest: dict[_Thing, int] = {}
         self._loaded: dict[int, int] = {}
-        """Per block: the newest load into it. No event tells what a tier has really delivered."""
+        """Per block: the newest load into it. No event shows what a tier has really delivered."""
         for numbered in () if stream is None else stream.newest_events():
             request_id = getattr(numbered.event, "request_id", None)
             for thing in _things(ev.blocks_of(numbered.event), () if request_id is None else (request_id,)):

@@ -1,4 +1,4 @@
-"""The rule `idle`: who runs and fits, advances."""
+"""The rule `idle`: a running request that fits into a step gets a token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SELECTING = tuple(
 
 
 def serves_who_fits(step: JudgedStep) -> Iterator[Blamed]:
-    """`idle`: yield running requests that get no token, though budget and free blocks have room for one."""
+    """`idle`: yield running requests that get no token although budget and free blocks have room for one."""
     plan, stream, scheduler = step.plan, step.stream, step.scheduler
     passed_over = stream.running.difference([part.request_id for part in plan.scheduled])
     if not passed_over:
@@ -49,7 +49,7 @@ def serves_who_fits(step: JudgedStep) -> Iterator[Blamed]:
 def _has_preempted_itself(stream: Stream) -> bool:
     """Return True if the schedule ends with a preemption: the request that lacked a block was the victim.
 
-    vLLM schedules no request after that, and labengine neither.
+    Neither vLLM nor labengine schedules a request after that.
     """
     kinds = (ev.RequestScheduled, ev.RequestPreempted)
     newest = next((event for event in reversed(stream.under_way()) if isinstance(event, kinds)), None)
@@ -73,7 +73,7 @@ def _blocks_of_next_token(request: Request, scheduler: Scheduler) -> int:
 
 
 def _overtaken_at(request: Request, stream: Stream, scheduler: Scheduler) -> int:
-    """Return the first event that schedules a request behind this one; else the newest that schedules any."""
+    """Return the first event that schedules a request after this one; else the newest that schedules any."""
     running = [one.request_id for one in scheduler.running]
     place = running.index(request.request_id) if request.request_id in running else len(running)
     before = stream.running.difference(running[place:])
@@ -88,7 +88,7 @@ def _overtaken_at(request: Request, stream: Stream, scheduler: Scheduler) -> int
 
 def _idle(request: Request, num_left: int, needed: int, num_free: int, number: int, parts: Parts) -> Blamed:
     are_left = "token of the step's budget is left" if num_left == 1 else "tokens of the step's budget are left"
-    fits = f"needs {counted(needed, 'block')}, of {num_free} that are free" if needed else "fits into its blocks"
+    fits = f"needs {counted(needed, 'block')} of {num_free} free" if needed else "fits into its blocks"
     text = (
         f"request {request.request_id} runs and gets no token: {num_left} {are_left}, and its next token {fits} "
         f"({decider_among(parts, SELECTING)})"

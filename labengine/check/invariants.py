@@ -1,4 +1,4 @@
-"""Invariants between phases, whatever the edition: judged block by block, key by key, request by request."""
+"""Invariants that hold between phases in every edition, judged block by block, key by key and request by request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from labengine.record.wording import counted
 
 
 def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violation]:
-    """Return every violation found in a snapshot; an empty list when all is well.
+    """Return every violation found in a snapshot.
 
-    merges: whether the edition promises that no content stays in two live blocks.
+    merges: True if the edition promises that no two live blocks keep the same content.
     """
     state = FoldState(Fold.of(snapshot))
     found = (
@@ -30,9 +30,9 @@ def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violat
 
 
 def judge_contents(snapshot: Snapshot) -> Iterator[Violation]:
-    """Yield keys under which two blocks hold other tokens: what a snapshot alone shows of the rule `named`.
+    """Yield keys under which two blocks hold different tokens: the part of the rule `named` that a snapshot shows.
 
-    For editions that trust hashes. Blocks known by several keys, such as the tail of a prompt, are left out.
+    For editions that trust hashes. Blocks with several keys, such as the tail of a prompt, are left out.
     """
     first: dict[tuple[int, str], BlockState] = {}
     for block in snapshot.blocks:
@@ -49,7 +49,7 @@ def judge_contents(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def judge_blocks(state: State, block_ids: Iterable[int], *, merges: bool) -> Iterator[Violation]:
-    """Yield violations of the rules on single blocks: reference counts, table entries, and free or used."""
+    """Yield violations of the rules on single blocks: reference counts, table entries, free or used."""
     for block_id in block_ids:
         if block_id == state.null_block:
             yield from _null_block(state, block_id)
@@ -68,7 +68,7 @@ def judge_blocks(state: State, block_ids: Iterable[int], *, merges: bool) -> Ite
 
 
 def judge_keys(state: State, keys: Iterable[Key]) -> Iterator[Violation]:
-    """Yield violations of the rule that map entries lead to blocks registered under that hash."""
+    """Yield map entries that lead to blocks not registered under that hash."""
     for key in keys:
         for block_id in state.mapped(key):
             if key not in state.keys(block_id):
@@ -77,7 +77,7 @@ def judge_keys(state: State, keys: Iterable[Key]) -> Iterator[Violation]:
 
 
 def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violation]:
-    """Yield requests that lack blocks which their next token attends to, and finished requests that hold blocks."""
+    """Yield requests without blocks that their next token attends to, and finished requests that hold blocks."""
     for request_id in request_ids:
         request = state.requests[request_id]
         if request.status == "finished":
@@ -95,7 +95,7 @@ def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violati
 def blocks_read(spec: GroupState, position: int, end: int) -> tuple[int, int]:
     """Return the table entries [first, last) that hold tokens up to `end` and that a token at `position` attends to.
 
-    Of states it is the last one, from which that token goes on.
+    In a state group only the last entry counts: the token continues from its state.
     """
     if spec.keeps_states:
         last = -(-end // spec.block_size)
@@ -105,7 +105,7 @@ def blocks_read(spec: GroupState, position: int, end: int) -> tuple[int, int]:
 
 
 def judge_cover(hit: PrefixHit, groups: Sequence[GroupState], null_block: int) -> Violation | None:
-    """`window`: return the violation of a hit that counts tokens whose KV, or whose state, it has no block for."""
+    """`window`: return the violation of a hit that counts tokens without a block for their KV or state."""
     for group, (spec, block_ids) in enumerate(zip(groups, hit.block_ids, strict=False)):
         first, end = blocks_read(spec, hit.num_tokens, hit.num_tokens)
         read = block_ids[first:end]
@@ -120,7 +120,7 @@ def _uncovered_by_hit(hit: PrefixHit, group: int, spec: GroupState, index: int, 
     what = f"the state after {counted(end, 'token')}" if spec.keeps_states else f"tokens {start} to {end - 1}"
     lack = "a null entry" if is_null else "no entry"
     tokens = counted(hit.num_tokens, "token")
-    text = f"request {hit.request_id} hits {tokens}, and its hit in group {group} has {lack} for {what}"
+    text = f"request {hit.request_id} hits {tokens}, but its hit in group {group} has {lack} for {what}"
     return Violation("window", text, (hit.request_id,))
 
 
@@ -134,42 +134,42 @@ def _no_block(state: State, block_id: int) -> Iterator[Violation]:
     holders = _requests_of(state.entries(block_id))
     if holders:
         yield Violation(
-            "held", f"block {block_id} is not in the pool, and stands in the tables of {_named(holders)}", holders
+            "held", f"block {block_id} is not in the pool, but is in the tables of {_named(holders)}", holders
         )
 
 
 def _null_block(state: State, block_id: int) -> Iterator[Violation]:
     if state.is_queued(block_id) or state.ref_count(block_id) or state.keys(block_id):
-        yield Violation(
-            "partition", f"block {block_id} pads tables, and yet it is queued, used or cached", (), (block_id,)
-        )
+        text = f"block {block_id}, which only pads tables, is queued, used or cached"
+        yield Violation("partition", text, (), (block_id,))
 
 
 def _counts(state: State, block_id: int, entries: Collection[Entry], ref_count: int) -> Iterator[Violation]:
     holders, is_queued = _requests_of(entries), state.is_queued(block_id)
     if is_queued and ref_count:
-        text = f"block {block_id} is in the free queue, and its ref_count is {ref_count}"
+        text = f"block {block_id} is in the free queue, but its ref_count is {ref_count}"
         yield Violation("partition", text, holders, (block_id,))
     elif not is_queued and not ref_count:
         text = f"block {block_id} is neither free nor used: it leaked"
         yield Violation("partition", text, holders, (block_id,))
     num_pins = state.pins(block_id)
     if ref_count != len(entries) + num_pins:
-        pinned = f", with {num_pins} references of no table" if num_pins else ""
-        text = f"block {block_id} has ref_count {ref_count}, and {len(entries)} table entries point at it{pinned}"
+        references = counted(len(entries), "reference")
+        elsewhere = f" and {num_pins} elsewhere" if num_pins else ""
+        text = f"block {block_id} has ref_count {ref_count}, but {references} in block tables{elsewhere}"
         yield Violation("ref_count", text, holders, (block_id,))
     if is_queued and entries:
-        text = f"block {block_id} is free, and stands in the tables of {_named(holders)}"
+        text = f"block {block_id} is free, but is in the tables of {_named(holders)}"
         yield Violation("held", text, holders, (block_id,))
 
 
 def _one_entry(block_id: int, entries: Collection[Entry]) -> Iterator[Violation]:
     holders, groups = _requests_of(entries), sorted({group for _, group, _ in entries})
     if len(groups) > 1:
-        text = f"block {block_id} stands in the tables of groups {' and '.join(map(str, groups))}, of {_named(holders)}"
+        text = f"block {block_id} is in the tables of groups {' and '.join(map(str, groups))}, of {_named(holders)}"
         yield Violation("one_entry", text, holders, (block_id,))
     elif len(holders) < len(entries):
-        text = f"block {block_id} stands twice in one table, of {_named(holders)}"
+        text = f"block {block_id} is twice in one table of {_named(holders)}"
         yield Violation("one_entry", text, holders, (block_id,))
 
 
@@ -195,19 +195,19 @@ def _uncovered(state: State, request_id: int, group: int, first: int, end: int) 
     table = state.requests[request_id].block_tables[group]
     index = next((i for i in range(first, min(end, len(table))) if table[i] == state.null_block), len(table))
     lack = "is null" if index < len(table) else "is missing"
-    text = f"request {request_id} will read entry {index} of its table in group {group}, and it {lack}"
+    text = f"request {request_id} will read entry {index} of its table in group {group}, but it {lack}"
     return Violation("window", text, (request_id,))
 
 
 def _lacks(spec: GroupState, table: Sequence[int], first: int, end: int, null_block: int) -> bool:
-    """Return True if a block is missing among entries [first, end); a state may be in a scratch block behind them."""
+    """Return True if entries [first, end) lack a block; a state may be in a scratch block after them."""
     return set(table[first:]) == {null_block} if spec.keeps_states else null_block in table[first:end]
 
 
 def _held_after_the_end(state: State, request_id: int, request: RequestView) -> Iterator[Violation]:
     held = {block_id for table in request.block_tables for block_id in table} - {state.null_block}
     if held:
-        text = f"request {request_id} has finished, and still holds {len(held)} blocks"
+        text = f"request {request_id} has finished but still holds {counted(len(held), 'block')}"
         yield Violation("held", text, (request_id,), tuple(sorted(held)))
 
 

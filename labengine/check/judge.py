@@ -43,9 +43,9 @@ class WatchedEngine(Protocol):
 
 
 class Judge:
-    """Judges the blocks and requests that events have named, at the moments when every rule must hold.
+    """Judges the blocks and requests that events have named, whenever every rule must hold.
 
-    saved: identities of the content in the external tier, which outlives the engine.
+    saved: identities of the external tier's content, which outlives the engine.
     """
 
     def __init__(self, engine: WatchedEngine, saved: SavedBlocks) -> None:
@@ -74,7 +74,7 @@ class Judge:
         self._changed_requests.add(event.request_id)
 
     def note_eviction(self, event: ev.BlockEvicted) -> None:
-        """Note a block that lost its hashes."""
+        """Note a block that has lost its hashes."""
         self._blocks.add(event.block_id)
 
     def note_contradicted(self, violations: Iterable[Violation]) -> None:
@@ -84,12 +84,12 @@ class Judge:
             self._changed_requests.update(i for i in violation.request_ids if i in self.requests)
 
     def note_beam(self, event: ev.BeamReplaced) -> None:
-        """Note a request whose tokens are others now; they are the former ones again if the step is rolled back."""
+        """Note a request whose tokens were replaced; a rollback restores the former ones."""
         self._replaced.add(event.request_id)
         self.oracle.release(event.request_id)
 
     def note_release(self, event: ev.RequestFinished | ev.RequestPreempted) -> None:
-        """Note a request that gave its blocks back."""
+        """Note a request that has given back its blocks."""
         self._changed_requests.add(event.request_id)
         self.oracle.release(event.request_id)
 
@@ -99,7 +99,7 @@ class Judge:
         self._blocks |= self._state.forget(event.request_id)
 
     def note_rollback(self, event: ev.StepRolledBack) -> None:
-        """Have everything judged anew: a rollback does not report single table entries."""
+        """Have everything judged again: a rollback does not report single table entries."""
         self._is_torn = True
         for request_id in self._replaced:
             self.oracle.release(request_id)
@@ -119,7 +119,7 @@ class Judge:
         return [WrongWrite(violation) for violation in judge_plan(self._state, plan, registers_early=early)]
 
     def judge_reads(self, plan: StepPlan) -> list[Suspicion]:
-        """Judge the reads of the forward pass, after it; those of a request that no part has kept are not judged."""
+        """Judge the reads of a forward pass that has run, except those of requests that a faulty part has dropped."""
         if any(part.request_id not in self.requests for part in plan.scheduled):
             kept = (part for part in plan.scheduled if part.request_id in self.requests)
             plan = replace(plan, scheduled=tuple(kept))
@@ -128,8 +128,8 @@ class Judge:
     def judge_changes(self, likely: Iterable[int] = ()) -> list[Suspicion]:
         """Judge the invariants of everything noted since the last call.
 
-        likely: requests whose tables may have changed without an event. A request that a wrong part has never kept, or
-        has dropped, is left to the rule `said`.
+        likely: requests whose tables may have changed without an event. The rule `said` judges requests that a faulty
+        part has never kept, or has dropped.
         """
         self._mend()
         self._is_torn = True

@@ -1,4 +1,4 @@
-"""The rule `named`: at a step's end a block that is known by a key holds what the key stands for: one content."""
+"""The rule `named`: at a step's end, a block known by a key holds the one content that the key stands for."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class _SecondContent(NamedTuple):
 
 
 class Names:
-    """Judges the names of one engine's blocks: of those that a step has registered, written or loaded, no others.
+    """Judges the keys of those blocks of one engine that a step has registered, written or loaded.
 
     A tail of a prompt (BlockCached.is_full) is not judged: its event does not say how many tokens its key stands for.
-    trusts_hashes: False where look-ups compare complete prefixes. Two contents of one key do no harm there.
+    trusts_hashes: False if look-ups compare complete prefixes. Two contents of one key then do no harm.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Names:
         self._seconds: list[_SecondContent] = []
 
     def claim_of(self, event: ev.BlockCached, number: int) -> Claim | None:
-        """Return and learn what the hash of a full block stands for: the tokens of the request that registers it."""
+        """Learn and return what the hash of a full block stands for: the tokens of the request that registers it."""
         if not event.is_full:
             return None
         key = event.group, event.block_hash
@@ -83,7 +83,7 @@ class Names:
         self._touched.update([i for i in block_ids if i in ids and blocks[i].keys])
 
     def take_back(self) -> None:
-        """Forget second contents of a step that was rolled back. Its blocks stay to be judged."""
+        """Forget second contents of a step that was rolled back. Its blocks are still to be judged."""
         for second in self._seconds:
             self.contents.unlearn_second(second.key)
         self._seconds.clear()
@@ -102,7 +102,7 @@ class Names:
         return tuple(found)
 
     def judge(self, stream: Stream) -> Iterator[Broken]:
-        """Yield the violations of a step that has ended; stream: its events."""
+        """Yield the violations of a step that has ended. stream: its events."""
         seconds, self._seconds = self._seconds, []
         touched, self._touched = self._touched, set()
         yield from map(self._two_contents, seconds)
@@ -126,7 +126,7 @@ class Names:
 
     def _other_content(self, block_id: int, key: Key, claim: Claim, stream: Stream) -> Broken:
         text = (
-            f"block {block_id} is known by {map_key(*key)[:12]}, which stands for {self._tokens(key, claim)}, and "
+            f"block {block_id} is known by {map_key(*key)[:12]}, which stands for {self._tokens(key, claim)}, but "
             f"{self._oracle.content_unlike_claim(block_id, key[0], claim.request_id, claim.entry)}"
         )
         violation = Violation("named", text, (claim.request_id,), (block_id,))
@@ -137,13 +137,14 @@ class Names:
     ) -> tuple[int, tuple[str, ...]]:
         """Return the number of the event that broke the rule, and the methods that may have decided it.
 
-        The allocation that left the block its key; else the write or load of other content; else its registration. A
-        block that was right in the step before was overwritten between the steps, by a load that no event reports.
+        That is the allocation that left the block its key; else the write or load of other content; else the
+        registration. A block that was right in the step before was overwritten between the steps, by a load that no
+        event reports.
         """
         registration = self._registrations.under(block_id, key)
         if registration is not None and registration.given_away is not None:
             return registration.given_away, deciding_methods("BlockAllocated")
-        if registration is None:  # by its events it is not known by this key: see the rule `said`
+        if registration is None:  # no event gave it this key: see the rule `said`
             named = [one for one in reversed(recent) if block_id in ev.blocks_of(one.event)]
             evicted = [one for one in named if isinstance(one.event, ev.BlockEvicted)]
             return _numbered([*evicted, *named, recent[-1]][0])

@@ -17,13 +17,13 @@ from labengine.record.wording import counted
 
 @dataclass(slots=True, eq=False)
 class _View:
-    """A request's last compared view of one group's table, so that only changes are compared again."""
+    """A request's last compared view of one group's table: only changes are compared again."""
 
     table: Sequence[int] = ()
     num_read: int = 0
-    """Leading entries that were compared, or were outside the window by then."""
+    """Leading entries that were compared or had left the window."""
     stale: set[int] = field(default_factory=set)
-    """Compared entries that have changed since, or whose block another request has written to since."""
+    """Compared entries that have changed since, or whose block another request has written to."""
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class _Reader:
 
 
 class Oracle:
-    """Keeps a memory of identities beside the pool's KV. Its input is a step's plan, and the loads and saves.
+    """Keeps a memory of identities beside the pool's KV, from each step's plan, loads and saves.
 
-    It judges reads and records writes. A request that has misread goes on to compute KV that is only nominally its own:
-    of such a chain the oracle reports the first link. A rollback does not undo memory: slots written in a rolled-back
+    It judges reads and records writes. After a misread, a request computes KV that is only nominally its own; the
+    oracle reports the first misread of such a chain. A rollback does not undo memory: slots written in a rolled-back
     step stay written.
     """
 
@@ -60,18 +60,18 @@ class Oracle:
         self._seen_by: dict[int, dict[_View, int]] = {}
         """Per block: the views that have compared it, and the table entry in each."""
         self._delivered: set[int] = set()
-        """Blocks that the tier has written, and whose content is known from what it wrote."""
+        """Blocks that the tier has written with known content."""
         self._under_way: StepPlan | None = None
 
     # -- events of a step ----------------------------------------------------------------------------------------------
 
     def before_forward(self, plan: StepPlan) -> None:
-        """Note that a forward pass begins: if it does not return, its slots may hold anything."""
+        """Note that a forward pass begins. If it does not return, its slots may hold anything."""
         self._give_up_torn_forward()
         self._under_way = plan
 
     def after_forward(self, plan: StepPlan) -> list[Misread]:
-        """Record the writes of a forward pass, then return its misreads. (Each layer is written before it is read.)
+        """Record the writes of a forward pass, then return its misreads: each layer is written before it is read.
 
         States are read before they are overwritten.
         """
@@ -96,13 +96,13 @@ class Oracle:
         self._disturb(block_id)
 
     def delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Record what a load has written, where it says so: that may be another content than its key stands for."""
+        """Record what a load has written, if that is known: the content may not be what its key stands for."""
         if isinstance(kv, CopiedKV):
             self.memory.write(block_id, group, 0, kv.identities, None)
             self._delivered.add(block_id)
 
     def loaded(self, event: BlocksLoaded) -> None:
-        """Record blocks that came from the external tier; by their keys, where nothing else is known of them.
+        """Record blocks that came from the external tier. Those of unknown content count as what their keys claim.
 
         A block that the tier has not written keeps its content, whatever the event says.
         """
@@ -121,7 +121,7 @@ class Oracle:
             self._disturb(block_id)
 
     def received(self, event: RequestReceived) -> None:
-        """Record blocks that came from another lab: with what it had in them, or, without its checks, as it says."""
+        """Record blocks that came from another lab: with their content there or, if it has no checks, as claimed."""
         self._give_up_torn_forward()
         for group, index, block_id, _ in event.transfers:
             if block_id not in self.memory.arriving:
@@ -136,7 +136,7 @@ class Oracle:
                 self.memory.write(block_id, group, 0, said, event.request_id)
 
     def filled(self, request_id: int, group: int, block_id: int, start: int, end: int) -> None:
-        """Record a request's own KV at positions [start, end) of one block, which a load has filled."""
+        """Record that a load has filled one block with a request's own KV of positions [start, end)."""
         content = self._identities.up_to(request_id, end)[start:end]
         self.memory.write(
             block_id, group, start - self.span(group, start // self._groups[group].block_size)[0], content, request_id
@@ -144,7 +144,7 @@ class Oracle:
         self._disturb(block_id)
 
     def copied(self, block_id: int, into_block_id: int, request_id: int | None, group: int) -> None:
-        """Record that a block was copied into another one, for a request if it is known."""
+        """Record that a block was copied into another one, for a request if that is known."""
         page = self.memory.page(block_id)
         writer = page.writer if request_id is None and page is not None else request_id
         content = self.memory.read(block_id, group, 0, self._groups[group].num_slots)
@@ -163,7 +163,7 @@ class Oracle:
             self.memory.save((group, block_hash), block_id)
 
     def release(self, request_id: int) -> None:
-        """Forget the views of a request that gave its blocks back."""
+        """Forget the views of a request that has given back its blocks."""
         reader = self._readers.pop(request_id, None)
         for view in reader.views if reader is not None else ():
             for block_id in view.table:
@@ -187,7 +187,7 @@ class Oracle:
                 position += length
 
     def _disturb(self, block_id: int, writer: tuple[_View, int] | None = None) -> None:
-        """Have all views of the block compared again, except the writer's own at the entry that it wrote for."""
+        """Have all views of the block compared again, except the writer's at the entry that it wrote."""
         seen = self._seen_by.get(block_id, {})
         for view, index in list(seen.items()):
             if (view, index) != writer:
@@ -222,11 +222,11 @@ class Oracle:
                     yield misread
                 if index < len(table):
                     self._seen_by.setdefault(table[index], {})[view] = index
-            # Entries with drafts are compared again once it is known which of their tokens are the request's own.
+            # Entries with drafts are compared again once the model has judged the drafts.
             view.num_read = min(end, part.num_known // size) if part.num_drafts else end
 
     def _extends_last_blocks(self, part: ScheduledRequest, views: Sequence[_View]) -> bool:
-        """Return True for one more token in entries that were compared before: it was written where it will be read."""
+        """Return True for one more token in entries already compared: it was written where it will be read."""
         for view, table, runs, size in zip(views, part.block_tables, part.slot_runs, self._sizes, strict=True):
             index, offset = divmod(part.start, size)
             if index >= view.num_read or view.stale or table != view.table or runs != ((table[index], offset, 1),):
@@ -242,7 +242,7 @@ class Oracle:
         table = part.block_tables[group]
         block_id = table[index] if index < len(table) else None
         if block_id is None or block_id == self._null_block:
-            finding = "its table ends before" if block_id is None else "the entry is null"
+            finding = "its table ends before that" if block_id is None else "the entry is null"
             return Misread(part.request_id, group, index, block_id, block_id is not None, low, finding)
         own, found = identities[low:high], self.memory.read(block_id, group, low - start, high - start)
         if own == found:
@@ -252,13 +252,13 @@ class Oracle:
         return Misread(part.request_id, group, index, block_id, False, low + wrong, f"block {block_id} {finding}")
 
     def holds_own(self, request_id: int, group: int, block_id: int, index: int) -> bool:
-        """Return whether a block holds all the KV of a request's full table entry, or its state."""
+        """Return whether a block holds all the KV, or the state, of a request's full table entry."""
         start, end = self.span(group, index)
         own = self._identities.up_to(request_id, end)[start:end]
         return list(self.memory.read(block_id, group, 0, end - start)) == list(own)
 
     def content_unlike_claim(self, block_id: int, group: int, request_id: int, index: int) -> str:
-        """Return what a block holds in place of the KV of a request's table entry: "holds KV of ..."."""
+        """Return what a block holds instead of the KV of a request's table entry, as "holds KV of ..."."""
         if group in self._states.indices:
             return f"holds {self._states.held(request_id, group, block_id, self.memory)}"
         start, end = self.span(group, index)
@@ -275,7 +275,7 @@ class Oracle:
     def claims_unlike(self, group: int, one: tuple[int, int], other: tuple[int, int]) -> str:
         """Return how the tokens of two table entries (request, index) of a group differ, as ": they differ in ...".
 
-        Empty for entries at different places, and where a request is forgotten by now.
+        Empty for entries at different indices, and if a request has been forgotten.
         """
         if one[1] != other[1]:
             return ""
@@ -285,10 +285,10 @@ class Oracle:
             return ""
 
     def content_unlike(self, block_id: int, group: int, request_id: int, position: int) -> str:
-        """Return what a block holds where the request's own KV of a position is not: "holds KV of ..."."""
+        """Return what a block holds instead of the request's own KV of a position, as "holds KV of ..."."""
         page = self.memory.page(block_id)
         if page is None:
-            return "holds nothing that is known"
+            return "holds no known KV"
         writer = "by a load that no request waits for" if page.writer is None else f"for request {page.writer}"
         if page.group != group:
             return f"holds KV of group {page.group}, written {writer}"
@@ -296,10 +296,10 @@ class Oracle:
         if found is None:
             return "holds nothing at that slot"
         what = kv_unlike(self._identities, request_id, position, page.writer, found)
-        return f"holds KV of {what} there, written last {writer}"
+        return f"holds KV of {what} there, last written {writer}"
 
     def _stale_entries(self, view: _View, first: int, begin: int) -> list[int]:
-        """Return the entries below `begin` to be compared again; those outside the window never are."""
+        """Return the stale entries before `begin`, except those outside the window."""
         if not view.stale:
             return []
         stale = sorted(index for index in view.stale if first <= index < begin)
@@ -325,12 +325,12 @@ class Oracle:
         return reader
 
     def held_by(self, group: int, index: int) -> str:
-        """Return what a table entry is for: "tokens 8 to 11", or "the state after 12 tokens"."""
+        """Return what a table entry holds: "tokens 8 to 11", or "the state after 12 tokens"."""
         start, end = self.span(group, index)
         if group in self._states.indices:
             return f"the state after {counted(end, 'token')}"
         return f"token {start}" if end - start == 1 else f"tokens {start} to {end - 1}"
 
     def span(self, group: int, index: int) -> tuple[int, int]:
-        """Return the positions [start, end) whose KV a table entry holds; of a state the last one that it has seen."""
+        """Return the positions [start, end) whose KV a table entry holds; for a state, only the last one seen."""
         return self._groups[group].span(index)

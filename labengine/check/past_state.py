@@ -1,4 +1,4 @@
-"""The past state of an engine: a recording replayed event by event, and the content of every slot beside it."""
+"""The past state of an engine: a recording replayed event by event, with the content of every slot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _KeptOrForgotten:
 class PastState:
     """The fold of a recording at a moving moment, with a slot memory that survives rolled-back steps.
 
-    is_complete: the recording begins with the engine, so that a slot without a record was never written.
+    is_complete: True if the recording begins with the engine, so that a slot without a record was never written.
     """
 
     def __init__(self, fold: Fold, requests: Mapping[int, Request], *, is_complete: bool) -> None:
@@ -44,19 +44,19 @@ class PastState:
         self.identities = PrefixIdentities(_KeptOrForgotten(requests, fold))
         self._memory: SlotMemory | None = None
         self._written: dict[tuple[int, int], int] = {}
-        """(request, group): end of the KV that this step has written, before the step is booked as computed."""
+        """Per (request, group): end of the KV that this step has written, before the step is booked as computed."""
         self._unloaded: dict[int, int] = {}
-        """Requests with external tokens counted as computed but not loaded yet, and their computed tokens before."""
+        """Per request whose external tokens count as computed but are not loaded yet: its computed tokens before."""
 
     @property
     def memory(self) -> SlotMemory:
-        """The slots' content as far as the recording shows it."""
+        """Content of the slots, as far as the recording shows it."""
         if self._memory is None:
             self._memory = SlotMemory([group.num_slots for group in self.fold.groups])
         return self._memory
 
     def apply(self, event: ev.Event, *, survives: bool) -> None:
-        """Apply one event; one of a rolled-back step changes the slot memory and nothing else."""
+        """Apply one event. An event of a rolled-back step changes only the slot memory."""
         if isinstance(event, ev.ExternalHit) and survives:
             self._unloaded[event.request_id] = self.fold.requests[event.request_id].num_computed_tokens
         if survives:
@@ -83,16 +83,13 @@ class PastState:
                 self._unloaded.clear()
 
     def counts_on(self, request_id: int, group: int, position: int) -> bool:
-        """Return whether the request relies on KV for this position of its own."""
+        """Return whether the request relies on KV for this position."""
         num_computed = self.fold.requests[request_id].num_computed_tokens
         num_computed = min(num_computed, self._unloaded.get(request_id, num_computed))
         return position < max(num_computed, self._written.get((request_id, group), 0))
 
     def holds_own(self, request_id: int, group: int, block_id: int, position: int) -> bool | None:
-        """Return whether a block holds the request's own KV for a position.
-
-        None when the recording does not show it.
-        """
+        """Return whether a block holds the request's own KV for a position; None if the recording does not show it."""
         offset = position % self.fold.groups[group].num_slots
         if self.memory.page(block_id) is None and not self.is_complete:
             return None
@@ -105,7 +102,7 @@ class PastState:
         self.memory.write(into_block_id, group, 0, content, request_id)
 
     def _identity(self, request_id: int, end: int) -> int | None:
-        """Return the identity of a request's first `end` tokens, drafts included; None where a draft is not known."""
+        """Return the identity of a request's first `end` tokens, drafts included; None if a draft is not known."""
         request = self.fold.requests[request_id]
         known = self.identities.up_to(request_id, len(request.token_ids))[: len(request.token_ids)]
         if end > len(known):

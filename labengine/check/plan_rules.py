@@ -1,4 +1,4 @@
-"""Rules on the slots that a step writes, before it is computed."""
+"""Rules on the slots that a step writes, judged before it is computed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from labengine.record.violation import Violation
 
 
 def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterator[Violation]:
-    """Yield violations in a plan's slots and writes, `state` being the state that the plan was made for.
+    """Yield violations in a plan's slots and writes. state: the state that the plan was made for.
 
-    registers_early: the edition registers a block's content when it is allocated. Other tables and the map may name the
-    block before this very step writes it.
+    registers_early: True if the edition registers a block's content when allocating it. Other tables and the map may
+    then name the block before this very step writes it.
     """
     sizes = [group.block_size for group in state.groups]
     for part in plan.scheduled:
@@ -35,18 +35,18 @@ def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterat
 def _judge_state(
     state: State, part: ScheduledRequest, group: int, size: int, registers_early: bool
 ) -> Iterator[Violation]:
-    """Yield violations of a plan for a state: it is in the table's entry of the last token, and nobody else's.
+    """Yield violations of a plan for a state: its place is the table entry of the last token, unshared.
 
-    Where that entry was left behind by drafts that were rejected, it is in the next one that has a block. With drafts
-    the state after each token is in a block of its own, that at the end of an entry in that entry. A checkpoint's is in
-    the entry before the last one.
+    If rejected drafts left that entry without a block, the state is in the next entry that has one. With drafts, the
+    state after each token is in a separate block; one at the end of an entry is in that entry. A checkpoint's state is
+    in the entry before the last one.
     """
     runs, table, index = part.slot_runs[group], part.block_tables[group], (part.end - 1) // size
     block_ids = tuple(dict.fromkeys(block_id for block_id, _, _ in runs))
     if (wrong := _wrong_states(part, group, size, state.null_block)) is not None:
         end, entry = wrong
         what = f"request {part.request_id}, group {group}: its state after {end} tokens goes to {runs}"
-        yield Violation("slot", f"{what}, and not to {entry}", (part.request_id,), block_ids)
+        yield Violation("slot", f"{what}, not to {entry}", (part.request_id,), block_ids)
     for block_id in block_ids:
         if state.ref_count(block_id) != 1 or (state.is_full(block_id) and not registers_early):
             place = table.index(block_id) if block_id in table else index
@@ -54,26 +54,26 @@ def _judge_state(
 
 
 def _wrong_states(part: ScheduledRequest, group: int, size: int, null_block: int) -> tuple[int, str] | None:
-    """Return the first wrong place of a state, as (its tokens, what the right one is); None if all are right."""
+    """Return the first misplaced state, as (its tokens, the right place); None if all places are right."""
     runs, table, index = part.slot_runs[group], part.block_tables[group], (part.end - 1) // size
     if not part.num_drafts:
         while index + 1 < len(table) and table[index] == null_block:
             index += 1
-        entry = f"block {table[index]}" if index < len(table) else "no block"
+        entry = f"block {table[index]}" if index < len(table) else "its table, which ends before"
         if index >= len(table) or runs[-1:] != ((table[index], 0, 1),):
             return part.end, entry
         if part.checkpoint and runs[:-1] not in ((), ((table[index - 1], 0, 1),)):
-            return part.checkpoint, f"block {table[index - 1]}, of the entry before"
+            return part.checkpoint, f"block {table[index - 1]} of the entry before"
         return None if len(runs) == 1 or part.checkpoint else (part.end, entry)
-    blocks, behind = [block_id for block_id, _, _ in runs], set(table[index:]) - {null_block}
+    blocks, allowed = [block_id for block_id, _, _ in runs], set(table[index:]) - {null_block}
     if len(blocks) != part.num_tokens or len({*blocks}) != len(blocks) or any(run[1:] != (0, 1) for run in runs):
         return part.end, f"{part.num_tokens} blocks, one for each of its tokens"
     for end, block_id in enumerate(blocks, part.start + 1):
         own = table[end // size - 1] if end % size == 0 else null_block
         if own not in (null_block, block_id):
-            return end, f"block {own}, which that entry has"
-        if own == null_block and block_id not in behind:
-            return end, "a block behind the entries before"
+            return end, f"block {own} of entry {end // size - 1}"
+        if own == null_block and block_id not in allowed:
+            return end, f"a block of its table from entry {index} on"
     return None
 
 
@@ -95,7 +95,8 @@ def _wrong_slot(part: ScheduledRequest, group: int, block_size: int) -> Violatio
         entry = table[position // block_size] if position // block_size < len(table) else None
         right = None if entry is None else entry * block_size + position % block_size
         if slot != right:
-            what = f"the KV of position {position} goes to slot {slot} and not to {right}"
+            what = f"the KV of position {position} goes to slot {slot}, "
+            what += "but its table ends before" if right is None else f"not to {right}"
             break
     text = f"request {part.request_id}, group {group}: {what}"
     return Violation("slot", text, (part.request_id,), tuple(dict.fromkeys(block_id for block_id, _, _ in runs)))
@@ -113,7 +114,7 @@ def _judge_write(
     elif not state.ref_count(block_id):
         yield Violation("write", f"{what}, which is free", holders, (block_id,))
     elif others and not (registers_early and all(_expects_the_same(state, entry, other) for other in others)):
-        yield Violation("write", f"{what}, which others count on", holders, (block_id,))
+        yield Violation("write", f"{what}, which others rely on", holders, (block_id,))
     if state.is_full(block_id) and not registers_early:
         yield Violation("write", f"{what}, which is full and cached", holders, (block_id,))
 

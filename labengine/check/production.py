@@ -1,4 +1,4 @@
-"""Production beside a user's parts: for each part the class that its overrides replace, on the same state."""
+"""Production beside a user's parts: for each part, the class that its overrides replace, on the same state."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SOURCE = "_source_of_attributes"
 
 
 class Production:
-    """A core without overrides that reads the attributes of another one.
+    """A core without overrides that reads the attributes of another core.
 
-    Each part of a class outside labengine has a stand-in of the class below its overrides. It reads the part's own
-    attributes, and sees its other parts' stand-ins in place of them, so that no override is called. What it sets stays
-    with it, its events have no listener, and what it does to a journal is undone: asking changes nothing. The free
-    queue is the state itself, and is read as it is.
+    Each part from outside labengine has a stand-in, an instance of the class below its overrides. The stand-in reads
+    the part's own attributes, but sees other parts' stand-ins instead of the parts, so that no override is called.
+    Asking changes nothing: attributes that a stand-in sets stay in it, its events have no listener, and its journal is
+    rolled back. The free queue is itself the state, so it has no stand-in.
     """
 
     def __init__(self, parts: Iterable[Any], hooks: Hooks, journal: Journal) -> None:
@@ -37,7 +37,7 @@ class Production:
 
     @passes_calls_on
     def ask(self, part: object, method: str, arguments: Sequence[object], named: Mapping[str, object]) -> Any:
-        """Return what the class below a part's overrides decides. Raises what that raises."""
+        """Return the decision of the class below a part's overrides, or raise its exception."""
         requests = [one for one in arguments if isinstance(one, Request)]
         before = [(one, one.block_hashes[:], one.links[:], one.prefixes[:]) for one in requests]
         try:
@@ -52,14 +52,14 @@ class Production:
 
     @passes_calls_on
     def value(self, part: object, name: str) -> Any:
-        """Return an attribute as the class below a part's overrides has it."""
+        """Return an attribute's value in the class below a part's overrides."""
         try:
             return getattr(self.seen(part), name)
         finally:
             self._forget()
 
     def seen(self, value: object) -> object:
-        """Return a value as stand-ins see it: a part, or a list of parts, as stand-ins."""
+        """Return a value as stand-ins see it: a stand-in for a part, or a list of stand-ins for a list of parts."""
         found = self._seen.get(id(value))
         if found is not None:
             return found
@@ -75,7 +75,7 @@ class Production:
         return id(first) in self._seen or (type(first) in (list, tuple) and self._holds_parts(first))
 
     def _forget(self) -> None:
-        """Drop what stand-ins have set: the next question is asked of the part's attributes again."""
+        """Drop what stand-ins have set: the next call reads the part's attributes again."""
         for part in self._originals:
             own = vars(self._seen[id(part)])
             if len(own) > 1:
@@ -86,7 +86,7 @@ class Production:
 
 @passes_calls_on
 def _read(stand_in: object, name: str) -> object:
-    """Return an attribute of the part, as stand-ins see it. Called where the class below has none of that name."""
+    """Return an attribute of the part as stand-ins see it. Called if the class below has no such attribute."""
     if name == _SOURCE:
         raise AttributeError(name)
     production, part = vars(stand_in)[_SOURCE]
@@ -95,12 +95,12 @@ def _read(stand_in: object, name: str) -> object:
 
 @lru_cache(maxsize=1024)
 def _class_below(cls: type) -> type:
-    """Return the class without its overrides, as a class whose instances read a part's attributes."""
+    """Return a class without the overrides whose instances read a part's attributes."""
     bases = _bases(cls)
     return type(bases[0].__name__, bases, {"__getattr__": _read, "__module__": bases[0].__module__})
 
 
 def _bases(cls: type) -> tuple[type, ...]:
-    """Return labengine's own classes below a class's overrides, without those that another of them derives from."""
+    """Return labengine's most derived classes below a class's overrides."""
     own = [one for one in cls.__mro__[:-1] if not is_custom(one)]
     return tuple(one for place, one in enumerate(own) if not any(issubclass(other, one) for other in own[:place]))

@@ -1,4 +1,4 @@
-"""The order in which requests wait and run: no event tells it, and a step that is rolled back has to restore it."""
+"""The order in which requests wait and run: no event reports it, but a rollback has to restore it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _QUEUEING = {
     ),
     "running": ("Scheduler.schedule", "Scheduler.update"),
 }
-"""Methods that change each order, or undo a change."""
+"""Methods that change each order or undo a change."""
 
 
 class Queues:
-    """Which requests wait and run when a step begins, in their order."""
+    """The requests that wait and run when a step begins, in order."""
 
     def __init__(self, scheduler: Scheduler, suspects: Suspects) -> None:
         self._scheduler, self._suspects = scheduler, suspects
         self._before: dict[str, tuple[int, ...]] = {}
 
     def begin(self, number: int) -> list[Blamed]:
-        """Note the orders at a step's start; there is nothing to report yet."""
+        """Note the orders at a step's start; nothing is reported yet."""
         self._before = {}  # an interrupt may come in between
         self._before = self._orders()
         return []
 
     def end(self, number: int) -> list[Blamed]:
-        """Forget the orders of a step that has ended: there is nothing to restore."""
+        """Forget the orders of a step that has ended: nothing has to be restored."""
         self._before = {}
         return []
 
@@ -51,7 +51,7 @@ class Queues:
 
     def _said(self, name: str, before: tuple[int, ...], now: tuple[int, ...]) -> str:
         by = override_words(_QUEUEING[name], self._suspects)
-        return f"the step was rolled back, so that {_listed(before)} {name} again; {_listed(now)} {name}{by}"
+        return f"the rollback should leave {_listed(before)} {name}, but leaves {_listed(now)} {name}{by}"
 
     @staticmethod
     def _changed(before: tuple[int, ...], now: tuple[int, ...]) -> tuple[int, ...]:
@@ -61,6 +61,6 @@ class Queues:
 
 
 def _listed(request_ids: tuple[int, ...]) -> str:
-    if len(request_ids) < 2:
-        return f"request {request_ids[0]} is" if request_ids else "nothing is"
-    return f"requests {', '.join(map(str, request_ids))} are"
+    if not request_ids:
+        return "no request"
+    return f"request{'s' * (len(request_ids) > 1)} {', '.join(map(str, request_ids))}"

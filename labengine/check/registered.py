@@ -21,10 +21,10 @@ REGISTERING = ("Drafts.book_accepted", "Scheduler.book_computed", *deciding_meth
 class Omissions:
     """Judges the blocks that the requests of one engine drop.
 
-    Four omissions are on purpose. `is_worth_caching` leaves out what no hit can use, and `num_cacheable_tokens` what is
-    behind the last end of a hit. A block that a failed step may have overwritten loses its key. And an edition that
-    registers blocks when it allocates them never registers those that accepted drafts fill in a request's last step:
-    vLLM 0.32's synchronous scheduler does so (vLLM pull request 54979).
+    Four omissions are intended. `is_worth_caching` leaves out what no hit can use, and `num_cacheable_tokens` what lies
+    after the last end of a hit. A block that a failed step may have overwritten loses its key. And an edition that
+    registers blocks at allocation never registers those that accepted drafts fill in a request's last step, as vLLM
+    0.32's synchronous scheduler does (vLLM pull request 54979).
     """
 
     def __init__(self, scheduler: Scheduler, requests: Mapping[int, Request], oracle: Oracle) -> None:
@@ -37,35 +37,35 @@ class Omissions:
         self._distrusted: set[int] = set()
         self._given_away: set[int] = set()
         self._num_shared: dict[int, int] = {}
-        """Per request: the tokens whose blocks another one has computed, and registers: a hit, or a fork's parent's."""
+        """Per request: tokens of a hit, or shared with a fork's parent; another request registers their blocks."""
 
     def note_shared(self, event: PrefixHit | RequestForked) -> None:
-        """Note how many tokens' blocks a request begins with."""
+        """Note the tokens of the blocks that a request begins with."""
         self._num_shared[event.request_id] = event.num_tokens
 
     def note_evicted(self, event: BlockEvicted) -> None:
-        """Note a block that a failed step may have overwritten: its request may get it back, without its key."""
+        """Note a block that a failed step may have overwritten: its request may get it back without its key."""
         if event.reason == "distrusted":
             self._distrusted.add(event.block_id)
 
     def note_allocated(self, block_id: int) -> None:
-        """Note a block that the open step gives away, for new content."""
+        """Note a block that the open step allocates for new content."""
         if block_id in self._distrusted:
             self._given_away.add(block_id)
 
     def open_step(self) -> None:
-        """Begin a step: what was before cannot be taken back any more."""
+        """Begin a step: earlier allocations can no longer be undone."""
         self._distrusted -= self._given_away
         self._given_away.clear()
         if len(self._num_shared) > self._most_shared:
             self._num_shared = {i: n for i, n in self._num_shared.items() if self._holds_blocks(i)}
 
     def take_back(self) -> None:
-        """Leave the blocks that the open step has given away where they were."""
+        """Undo the open step's allocations."""
         self._given_away.clear()
 
     def judge(self, event: BlockFreed, request: Request) -> Violation | None:
-        """Return the violation of a full block whose tokens are computed, and that no key leads to."""
+        """Return the violation of a full block with computed tokens to which no key leads."""
         if self._blocks[event.block_id].token_ids or event.block_id in self._distrusted:
             return None
         if event.reason in ENTRY_REPLACED:
@@ -80,13 +80,13 @@ class Omissions:
             return None
         what = f"the state after {end} tokens" if group.keeps_states else f"the KV of tokens {start} to {end - 1}"
         text = (
-            f"request {event.request_id} drops block {event.block_id}, which holds {what} and was never registered: no "
-            "look-up will find it"
+            f"request {event.request_id} drops block {event.block_id}, which holds {what} and was never registered, so "
+            "no look-up will find it"
         )
         return Violation("registered", text, (event.request_id,), (event.block_id,))
 
     def _num_registrable(self, request: Request, group: KVCacheGroup) -> int:
-        """Return how many of a request's computed tokens an edition registers."""
+        """Return how many of a request's computed tokens the edition registers."""
         num_tokens = request.num_computed_tokens
         if self._has_drafts and self._manager.num_registrable_tokens(request, 1, "allocated"):
             num_tokens = min(num_tokens, request.num_registered_blocks[group.index] * group.block_size)

@@ -1,4 +1,4 @@
-"""Registrations: for each block that is known by a key, the request that registered it, until the block is evicted."""
+"""Registrations: for each block known by a key, the request that registered it, until the block is evicted."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from labengine.core.request import ExtraKeys, Image
 
 
 class Registration(NamedTuple):
-    """One BlockCached: the request that a block was registered for, and with which extra keys."""
+    """One BlockCached: the request that a block was registered for, and its extra keys."""
 
     key: Key
     request_id: int
     extra_keys: ExtraKeys
     claim: Claim | None
-    """The content that it claims; None for a tail, whose event does not say how many tokens it has."""
+    """The content that it claims; None for a tail, whose event does not give its number of tokens."""
     number: int
     """The event's number in the recording."""
     images: tuple[Image, ...] = ()
-    """All images of the request; which of them the block's KV depends on, a hit on it says."""
+    """All images of the request; a hit decides which of them the block's KV depends on."""
     given_away: int | None = None
-    """Number of the BlockAllocated that gave the block to another request and left it its key; None for none."""
+    """Number of the BlockAllocated that gave the block away without removing its key; None for none."""
 
 
 class Registrations:
-    """Registrations per block, according to the events. A rollback takes back those of its step."""
+    """Registrations per block, according to the events. A rollback undoes those of its step."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[Registration, ...]] = {}
         self._before: list[tuple[int, tuple[Registration, ...]]] = []
-        """What the open step has replaced, oldest first."""
+        """(block, its registrations) before each change in the open step, oldest first."""
 
     def of(self, block_id: int) -> tuple[Registration, ...]:
         """Return the block's registrations, oldest first."""
@@ -61,7 +61,7 @@ class Registrations:
         self._set(event.block_id, (*others, one))
 
     def give_away(self, block_id: int, number: int) -> None:
-        """Note that a block was allocated: one that is known by a key should have been evicted before."""
+        """Note that a block was allocated. A block known by a key should have been evicted before."""
         if block_id in self._of:
             self._set(block_id, tuple(one._replace(given_away=number) for one in self._of[block_id]))
 
@@ -71,13 +71,13 @@ class Registrations:
             self._set(block_id, ())
 
     def move(self, block_id: int, into_block_id: int) -> None:
-        """Note that another block has the block's keys now."""
+        """Note that a block's keys have moved to another block."""
         moved = self.of(block_id)
         self._set(block_id, ())
         self._set(into_block_id, moved)
 
     def open_step(self) -> None:
-        """Begin a step: what was before cannot be taken back any more."""
+        """Begin a step: earlier changes can no longer be undone."""
         self._before.clear()
 
     def take_back(self) -> None:

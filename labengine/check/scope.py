@@ -19,27 +19,29 @@ LEFT_OUT_OF_KEYS: dict[type[HashChain], frozenset[str]] = {
     # vLLM 0.31.0, vllm/v1/core/kv_cache_utils.py, line 584: an adapter's name and path are hashed.
     VllmHashChain: frozenset({"lora_int_id"}),
 }
-"""Extra keys that an edition's hash leaves out as its engine does: requests that differ in them alone share blocks."""
+"""Extra keys that an edition's hash leaves out, as its engine does: requests that differ only in them share blocks."""
 
 
 class Scope:
     """Judges hits of one engine."""
 
     def __init__(self, registrations: Registrations, hash_chain: type[HashChain], block_sizes: Sequence[int]) -> None:
-        """block_sizes: of each group, in tokens."""
+        """block_sizes: per group, in tokens."""
         self._registrations, self._block_sizes = registrations, block_sizes
         left_out = [names for chain, names in LEFT_OUT_OF_KEYS.items() if issubclass(hash_chain, chain)]
         self._left_out = frozenset().union(*left_out)
 
     def keys_of(self, extra_keys: ExtraKeys) -> ExtraKeys:
-        """Return those extra keys that the edition's hash has to separate."""
+        """Return the extra keys that the edition's hash has to tell apart."""
         if not self._left_out or not extra_keys:
             return extra_keys
         return tuple(pair for pair in extra_keys if pair[0] not in self._left_out)
 
     def judge(self, hit: PrefixHit, request: Identified) -> Violation | None:
-        """Return the violation of a hit on blocks of other extra keys or images than the request's: on the first such
-        block. Images behind the hit's end do not count, though the block may be registered up to there.
+        """Return the violation of a hit on a block registered under other extra keys or images than the request's.
+
+        Only the first such block is reported. Images after the hit's end do not count, even if the block is registered
+        up to there.
         """
         own = self.keys_of(request.extra_keys)
         for group, block_ids in enumerate(hit.block_ids):
@@ -60,7 +62,7 @@ def _violation(hit: PrefixHit, block_id: int, found: Registration, own: ExtraKey
     theirs, ours = extra_keys_unlike(found.extra_keys, own)
     text = (
         f"request {hit.request_id} hits block {block_id}, which request {found.request_id} registered under {theirs}, "
-        f"and request {hit.request_id} has {ours}"
+        f"but request {hit.request_id} has {ours}"
     )
     return Violation("scope", text, _distinct((found.request_id, hit.request_id)), (block_id,))
 
@@ -69,7 +71,7 @@ def _other_image(hit: PrefixHit, block_id: int, found: Registration, images: tup
     theirs, ours = _names(images_before(found.images, end)), _names(images)
     text = (
         f"request {hit.request_id} hits block {block_id}, which request {found.request_id} registered with {theirs}, "
-        f"and request {hit.request_id} has {ours}"
+        f"but request {hit.request_id} has {ours}"
     )
     return Violation("scope", text, _distinct((found.request_id, hit.request_id)), (block_id,))
 

@@ -21,11 +21,11 @@ from labengine.record.hooks import Hooks
 from labengine.system.code_roles import passes_calls_on
 
 _CALLED_BEFORE = ("refuse_what_it_lacks",)
-"""Called while the core is made, before anybody can watch it."""
+"""Called while the core is assembled, before it can be watched."""
 
 
 class Difference(NamedTuple):
-    """An override's answer, and the other one that production's method gives on the same state."""
+    """An override's answer, and the different one of production's method on the same state."""
 
     method: str
     replaces: str
@@ -33,11 +33,11 @@ class Difference(NamedTuple):
     instead_of: str
     request_id: int | None
     num_found: tuple[int, int] | None = None
-    """Of a look-up that finds less: the tokens that it finds, and those that the method it replaces finds."""
+    """For a look-up that finds less: the tokens that it finds, and those that the replaced method finds."""
 
 
 class _Seam(NamedTuple):
-    """An override in use on one part, and the method below it; `replaces` is empty where there is none to ask."""
+    """An override in use on one part, and the method that it replaces; `replaces` is empty if none can be asked."""
 
     part: Any
     method: str
@@ -48,10 +48,10 @@ class _Seam(NamedTuple):
 class Shadow:
     """Calls production's pure decisions beside the overrides of one core, and notes which overrides are called.
 
-    An override is hidden by an attribute of its part from here until `close`; a part without overrides is left as it
-    is. Production's methods are asked first, so that nothing an override does can change their answer. What they raise
-    is an answer too. An override that has decided otherwise is asked alone from then on; a look-up that has found less
-    is held against production's for other requests.
+    Until `close`, an attribute of the part hides each override; parts without overrides stay unchanged. Production's
+    methods are asked first, so that nothing an override does can change their answer. An exception is an answer too.
+    After its first different decision an override is asked alone; a look-up that has found less is still compared with
+    production's for other requests.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Shadow:
     ) -> None:
         """report: called right after a decision that differs. fail: called with an error of the shadow itself."""
         self.called: dict[str, bool] = {}
-        """The overrides that were called, each with whether it has decided otherwise than production."""
+        """Per override that was called, True if it has decided otherwise than production."""
         self._report, self._fail = report, fail
         self._reported: set[tuple[str, int | None]] = set()
         self._hidden: list[_Seam] = []
@@ -78,18 +78,18 @@ class Shadow:
             self._follow(seam)
 
     def close(self) -> None:
-        """Leave the parts as they were. A second call has no effect."""
+        """Restore the parts. A second call has no effect."""
         for seam in self._hidden:
             vars(seam.part).pop(seam.method, None)
         self._hidden, self._values = [], []
 
     @property
     def never_called(self) -> tuple[str, ...]:
-        """The overridden methods that nothing has called so far."""
+        """Overridden methods that nothing has called so far."""
         return tuple(dict.fromkeys(seam.name for seam in self._hidden if seam.name not in self.called))
 
     def settle(self) -> None:
-        """Compare the attributes that are decisions, once they were read."""
+        """Compare the attributes that are decisions, once each has been read."""
         for seam in self._values:
             value = _value(seam)
             if value is not UNKNOWN and seam.name not in self.called:
@@ -134,7 +134,7 @@ class Shadow:
         return ask
 
     def _judging(self, seam: _Seam, override: Callable[..., Any]) -> Callable[..., Any]:
-        """Hide an override that refuses by raising ConfigError: whether it does is its decision."""
+        """Hide an override that refuses by raising ConfigError: its decision is whether it raises."""
 
         @passes_calls_on
         def judge(*arguments: Any, **named: Any) -> Any:
@@ -157,7 +157,7 @@ class Shadow:
     def _expected(
         self, seam: _Seam, arguments: Sequence[object] | None, named: Mapping[str, object]
     ) -> tuple[Any, Any]:
-        """Return production's answer, and the same as a plain value; an exception in place of an answer."""
+        """Return production's answer and its plain value; for both, the exception that production raised."""
         try:
             if arguments is None:
                 answer = self._production.value(seam.part, seam.method)
@@ -191,10 +191,10 @@ class Shadow:
 
 
 def _found_less(seam: _Seam, answer: Any, decided: Any, request: Any) -> tuple[int, int] | None:
-    """Return the tokens that a look-up finds and those that production's finds, if these are more.
+    """Return the tokens that a look-up finds and those that production's finds, if the latter are more.
 
-    None where a policy declares it, and for a look-up of the prompt beside an edition's that may hit its last token:
-    the engine caps the other one.
+    None if a policy declares that it may find less. None also for `find_prefix` if production's hits the whole request,
+    as some editions may: an override may leave the last token to compute.
     """
     if seam.method not in LOOK_UPS or not getattr(seam.part, "finds_longest", True):
         return None
@@ -217,7 +217,7 @@ def _said_apart(decided: object, answer: object) -> tuple[str, str]:
 
 
 def _seams(part: Any) -> Iterator[_Seam]:
-    """Yield the public overrides of a part that keeps its attributes in a dictionary."""
+    """Yield the public overrides of a part, if its attributes are in a dictionary."""
     if not hasattr(part, "__dict__"):
         return
     cls: type = type(part)
@@ -227,13 +227,13 @@ def _seams(part: Any) -> Iterator[_Seam]:
 
 
 def _replaced(cls: type, one: Decider) -> str:
-    """Return the method of labengine's that an override replaces; empty if it has none, or may change something."""
+    """Return labengine's method that an override replaces; empty if there is none or it may change something."""
     below = next((owner for owner in definers(cls, one.method) if not is_custom(owner)), None)
     return f"{class_name(below)}.{one.method}" if below is not None and is_pure(one.method) else ""
 
 
 def _value(seam: _Seam) -> object:
-    """Return an attribute that decides; UNKNOWN while it was not computed yet, and for a property: each read is one."""
+    """Return an attribute that decides; UNKNOWN if not yet computed, or for a property, whose every read decides."""
     own = getattr_static(type(seam.part), seam.method)
     if isinstance(own, cached_property):
         return vars(seam.part).get(seam.method, UNKNOWN)

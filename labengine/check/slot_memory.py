@@ -32,8 +32,8 @@ class RequestsById(Protocol):
 class PrefixIdentities:
     """For each request, one number per position: equal numbers mean equal prefixes, and so equal KV.
 
-    The numbers are 61 bits of a hash: two of a million prefixes collide once in five million labs. The scheme
-    has nothing in common with the core's hash chain, whose mistakes it has to find.
+    The numbers are 61 bits of a hash: two of a million prefixes collide once in five million labs. The scheme shares
+    nothing with the core's hash chain, whose mistakes it has to find.
     """
 
     def __init__(self, requests: RequestsById) -> None:
@@ -41,9 +41,9 @@ class PrefixIdentities:
         self._known: dict[int, list[int]] = {}
 
     def up_to(self, request_id: int, end: int) -> list[int]:
-        """Return the identities of positions 0 to end - 1, and perhaps more: the kept list, not to be changed.
+        """Return the identities of at least the positions 0 to end - 1: the kept list, not to be changed.
 
-        Shorter only when the request itself is shorter.
+        Shorter only if the request itself is shorter.
         """
         known = self._known.get(request_id)
         if known is None:
@@ -58,12 +58,12 @@ class PrefixIdentities:
         return known
 
     def forget(self, request_id: int) -> None:
-        """Drop a finished request's numbers; they are computed anew if needed again."""
+        """Drop a finished request's numbers; they are recomputed if needed."""
         self._known.pop(request_id, None)
 
 
 def continued(identities: list[int], token_ids: Sequence[object]) -> list[int]:
-    """Return a prefix's identities, at least the last one, and those of the tokens that follow it."""
+    """Return a prefix's identities, of which the last one suffices, followed by those of the next tokens."""
     continuing = identities[:]
     for token_id in token_ids:
         continuing.append(hash((continuing[-1], token_id)))
@@ -73,15 +73,15 @@ def continued(identities: list[int], token_ids: Sequence[object]) -> list[int]:
 def changing_keys(request: Identified) -> ExtraKeys:
     """Return the extra keys that change KV.
 
-    (A cache salt separates requests without changing it. An adapter changes it, and not the number that it has.)
+    A cache salt separates requests without changing KV. An adapter changes it; the adapter's number does not.
     """
     return tuple(pair for pair in request.extra_keys if pair[0] not in ("cache_salt", "lora_int_id"))
 
 
 def _seen_at(request: Identified, position: int) -> tuple[str, int] | None:
-    """Return the image behind a position, and the place in it; None for a token that stands for itself.
+    """Return the image that a position stands for, and the offset in it; None for an ordinary token.
 
-    The placeholder token counts for nothing there: the model is given the image in its place.
+    The placeholder token itself does not count: the model gets the image instead.
     """
     for image in request.images:
         if image.start <= position < image.start + image.length:
@@ -99,7 +99,7 @@ Identities = Sequence[int | None]
 
 
 def content_of(identities: Sequence[int], group: GroupState, index: int, num_tokens: int) -> Sequence[int]:
-    """Return what a table entry holds once a prefix of num_tokens tokens is computed. identities: of these at least."""
+    """Return what a table entry holds once num_tokens tokens are computed. identities: of these tokens at least."""
     if group.keeps_states:
         return identities[num_tokens - 1 : num_tokens]
     start = index * group.block_size
@@ -112,7 +112,7 @@ MAX_SAVED_BLOCKS = 100_000
 class SavedBlocks(OrderedDict[Key, list[int | None]]):
     """Content of the external tier by (group, block hash): per block the identities that it was saved with.
 
-    Content saved by an earlier process is assumed to be what its hash claims, and from then on compared with that.
+    Content saved by an earlier process is assumed to be what its hash claims; later loads are compared with that.
     """
 
     def keep(self, key: Key, identities: Identities) -> list[int | None]:
@@ -126,7 +126,7 @@ class SavedBlocks(OrderedDict[Key, list[int | None]]):
 class CopiedKV(dict[str, Any]):
     """A block's KV on its way through the external tier, with the identities of its content.
 
-    A tier that keeps the object takes them along, whatever key it files it under; one that writes bytes does not.
+    A tier that keeps the object keeps the identities, whatever its key; one that writes bytes loses them.
     """
 
     def __init__(self, kv: BlockKV | None, identities: Identities) -> None:
@@ -135,7 +135,7 @@ class CopiedKV(dict[str, Any]):
 
 
 class Page:
-    """One block's slots, as divided by the group that wrote last."""
+    """One block's slots, as divided by the group that last wrote to it."""
 
     __slots__ = ("group", "slots", "writer")
 
@@ -143,7 +143,7 @@ class Page:
         self.group = group
         self.slots: list[int | None] = [None] * block_size
         self.writer: int | None = None
-        """The request that wrote last; None for a load whose request is not known yet."""
+        """The request that last wrote to it; None for a load whose request is not yet known."""
 
     def copy(self) -> Page:
         """Return a page of the same content."""
@@ -153,7 +153,7 @@ class Page:
 
 
 class SlotMemory:
-    """Pages by block id, made at the first write. A reader has to name its group, as a kernel does.
+    """Pages by block id, created at the first write. A reader has to name its group, as a kernel does.
 
     Blocks of all groups are equal pages of one pool, so a write of one group destroys another group's content.
     Content that goes to the external tier keeps its identities in `saved`.
@@ -163,7 +163,7 @@ class SlotMemory:
         self._block_sizes = block_sizes
         self._pages: dict[int, Page] = {}
         self.arriving: set[int] = set()
-        """Blocks that a tier has written, and that no event has said to be loaded yet."""
+        """Blocks that a tier has written, and that no event has yet reported as loaded."""
         self._saved = SavedBlocks() if saved is None else saved
 
     def write(self, block_id: int, group: int, offset: int, identities: Identities, writer: int | None) -> None:
@@ -175,7 +175,7 @@ class SlotMemory:
         page.writer = writer
 
     def claim(self, block_id: int, writer: int) -> None:
-        """Note that what a load has written to a block was for this request."""
+        """Note the request for which a load has written to a block."""
         page = self._pages.get(block_id)
         if page is not None:
             page.writer = writer
@@ -185,22 +185,19 @@ class SlotMemory:
         self._pages.pop(block_id, None)
 
     def read(self, block_id: int, group: int, first: int, end: int) -> Identities:
-        """Return the identities in slots [first, end) of a block.
-
-        Shorter, or empty, where the group has not written.
-        """
+        """Return the identities in slots [first, end) of a block; fewer, or none, where the group has not written."""
         page = self._pages.get(block_id)
         return page.slots[first:end] if page is not None and page.group == group else ()
 
     def duplicate(self) -> SlotMemory:
-        """Return a memory of the same content that changes on its own; what was saved is shared."""
+        """Return an independent memory with the same content; saved content is shared."""
         other = SlotMemory(self._block_sizes, self._saved)
         other._pages = {block_id: page.copy() for block_id, page in self._pages.items()}
         other.arriving = set(self.arriving)
         return other
 
     def page(self, block_id: int) -> Page | None:
-        """Return the block's page; None when it was never written."""
+        """Return the block's page; None if it was never written."""
         return self._pages.get(block_id)
 
     def copy(self, group: int, block_id: int, kv: BlockKV | None) -> CopiedKV:

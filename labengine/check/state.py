@@ -53,7 +53,7 @@ class State(Protocol):
         ...
 
     def pins(self, block_id: int) -> int:
-        """Return the block's references that are of no table."""
+        """Return the block's references that no table holds."""
         ...
 
     def is_holding(self, request_id: int) -> bool:
@@ -61,11 +61,11 @@ class State(Protocol):
         ...
 
     def is_full(self, block_id: int) -> bool:
-        """Return whether the block was registered as a full one, its tokens computed or about to be."""
+        """Return whether the block was registered as full, its tokens computed or about to be."""
         ...
 
     def is_own(self, block_id: int) -> bool:
-        """Return whether one table entry alone has the block, and no cached content is in it: it may be written."""
+        """Return whether the block may be written: a single table entry has it, and it holds no cached content."""
         ...
 
     def keys(self, block_id: int) -> tuple[Key, ...]:
@@ -81,12 +81,12 @@ class State(Protocol):
         ...
 
     def blocks_with(self, key: Key) -> Collection[int]:
-        """Return the blocks registered under a hash, also ones that the map does not serve. May include former ones."""
+        """Return the blocks registered under a hash, even if the map does not serve them. May include former ones."""
         ...
 
 
 class FoldState:
-    """A fold's state. Indices are made on first use: make a new one when the fold has changed."""
+    """A fold's state. Indices are built on first use: create a new FoldState when the fold has changed."""
 
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
@@ -129,7 +129,7 @@ class FoldState:
         return self._blocks_with.get(key, ())
 
     def unknown_block_ids(self) -> list[int]:
-        """Return the ids in block tables that are not ids of the pool's blocks."""
+        """Return the ids in block tables that the pool does not have."""
         return [block_id for block_id in self._entries if not self.exists(block_id)]
 
     @cached_property
@@ -152,11 +152,9 @@ class FoldState:
 
 
 class LiveState:
-    """Reads the core itself and never the events. It does not see a broken free queue: that takes a walk, as in a
-    snapshot.
+    """The state of the core itself, read without its events. A broken free queue, which takes a walk, is not detected.
 
-
-    The indices are kept by comparison: `follow_tables` for requests whose tables may have changed, `note_keys` for
+    The indices are updated by comparison: `follow_tables` for requests whose tables may have changed, `note_keys` for
     blocks whose hashes may have changed.
     """
 
@@ -186,7 +184,7 @@ class LiveState:
         return self.exists(block_id) and block_id in self._pool.free_queue
 
     def pins(self, block_id: int) -> int:
-        return 0  # every reference of the core's is of a table
+        return 0  # tables hold every reference in the core
 
     def is_holding(self, request_id: int) -> bool:
         return False
@@ -215,10 +213,7 @@ class LiveState:
     # -- following the core --------------------------------------------------------------------------------------------
 
     def follow_tables(self, request_ids: Iterable[int]) -> tuple[set[int], set[int]]:
-        """Compare these requests' tables with the last ones seen.
-
-        Returns the requests whose tables have changed, and the blocks whose entries have changed.
-        """
+        """Return the requests whose tables, and the blocks whose entries, have changed since they were last seen."""
         changed: set[int] = set()
         blocks: set[int] = set()
         for request_id in request_ids:

@@ -1,4 +1,4 @@
-"""Rules on what a step owes its requests: blocks for what it schedules, progress, and the tokens sampled for them."""
+"""Rules on what a step owes its requests: blocks for the scheduled tokens, progress, and the sampled tokens."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _ENDS = {"finished": "has finished", "aborted": "was aborted", "preempted": "was
 
 
 class JudgedStep(NamedTuple):
-    """A step under judgement. stream: its events so far. sampled: one token per row of the plan.
+    """A step to be judged. stream: its events so far. sampled: one token per row of the plan.
 
-    error: what a part has raised, in a step that failed.
+    error: the exception that made the step fail, if any.
     """
 
     plan: StepPlan
@@ -57,9 +57,9 @@ class JudgedStep(NamedTuple):
     error: BaseException | None = None
 
     def blamed(self, rule: str, text: str, request_id: int, *kinds: type[ev.Event], by: Sequence[str] = ()) -> Blamed:
-        """Return the violation of a rule for a request, from its newest event on, of these kinds if there are some.
+        """Return the violation of a rule by a request, from its newest event (of these kinds, if given) on.
 
-        by: methods; the one that decides among them is named.
+        by: methods of which the message names the deciding one.
         """
 
         def is_about(event: ev.Event) -> bool:
@@ -82,14 +82,14 @@ def is_granted(step: JudgedStep) -> Iterator[Blamed]:
         for group, table in enumerate(part.block_tables):
             if len(table) * sizes[group] < end:
                 text = (
-                    f"request {part.request_id} is scheduled up to token {end}, and the blocks of its "
+                    f"request {part.request_id} is scheduled up to token {end}, but the blocks of its "
                     f"table{group_suffix(group)} hold {len(table) * sizes[group]}"
                 )
                 yield _not_granted(step, text, part.request_id, ev.RequestScheduled)
 
 
 def failed_for_want_of_blocks(step: JudgedStep) -> Iterator[Blamed]:
-    """`granted`: yield the request whose schedule raised because it was granted blocks that it did not get."""
+    """`granted`: yield the request for which the schedule raised because promised blocks were not free."""
     if isinstance(step.error, NotGrantedError):
         yield _not_granted(step, str(step.error), step.error.request_id, ev.RequestScheduled, ev.PrefixHit)
 
@@ -101,17 +101,17 @@ def _not_granted(step: JudgedStep, text: str, request_id: int, *kinds: type[ev.E
 
 
 def computes_something(step: JudgedStep) -> Iterator[Blamed]:
-    """`progress`: yield scheduled requests of which the step computes no token."""
+    """`progress`: yield scheduled requests without a computed token."""
     for part in step.plan.scheduled:
         if not part.token_ids:
-            text = f"request {part.request_id} is scheduled, and none of its tokens is computed: its hit may cover all"
+            text = f"request {part.request_id} is scheduled without a token to compute: its hit may cover them all"
             yield step.blamed("progress", text, part.request_id)
 
 
 def schedules_the_admitted(step: JudgedStep) -> Iterator[Blamed]:
     """`progress`: yield admitted requests that are not scheduled.
 
-    Requests that wait for a load or were preempted at once are exempt.
+    Requests that wait for a load, or were preempted at once, are exempt.
     """
     events = step.stream.under_way()
     if not any(type(event) is ev.PrefixHit for event in events):
@@ -125,16 +125,15 @@ def schedules_the_admitted(step: JudgedStep) -> Iterator[Blamed]:
         ):
             admitted.pop(event.request_id, None)
     for request_id in admitted.keys() - {part.request_id for part in step.plan.scheduled}:
-        text = f"request {request_id} was admitted, and the step schedules nothing for it"
+        text = f"request {request_id} was admitted, but the step schedules nothing for it"
         yield step.blamed("progress", text, request_id)
 
 
 def counts_what_it_computed(step: JudgedStep) -> Iterator[Blamed]:
-    """`progress`: yield requests that count fewer tokens than the step computed, or more, or guesses not theirs.
+    """`progress`: yield requests that count fewer tokens than the step computed, or more, or rejected guesses.
 
-    Those that are not counted are computed again, perhaps for ever; those that are counted in vain have no KV. (The
-    last token of a beam has KV until its search chooses the next one. A step that is planned before the last one is
-    booked counts later.)
+    Uncounted tokens are computed again, perhaps for ever; wrongly counted ones have no KV. The last token of a beam has
+    KV until its search chooses the next one. A step that is planned before the last one is booked counts later.
     """
     if step.scheduler.plans_ahead:
         return
@@ -149,15 +148,15 @@ def counts_what_it_computed(step: JudgedStep) -> Iterator[Blamed]:
             what = f"has {request.num_tokens} tokens, the last one without KV"
         else:
             continue
-        text = f"request {part.request_id} {what}, and counts {request.num_computed_tokens} as computed"
+        text = f"request {part.request_id} {what}, but counts {request.num_computed_tokens} as computed"
         yield step.blamed("progress", text, part.request_id, by=BOOKING)
 
 
 def hands_out_what_was_sampled(step: JudgedStep) -> Iterator[Blamed]:
-    """`sampled`: yield requests that hold another token than was sampled for a position, or none at their first one.
+    """`sampled`: yield requests that hold a different token from the sampled one, or none at their first position.
 
-    A request with drafts has a row for each, and may take fewer. A beam's token is its search's choice. A request whose
-    tokens end it needs no more: a scheduler that works ahead computes it once more, and drops what is sampled then.
+    A request with drafts has one row for each, and may take fewer. A beam's search chooses its token. A request that
+    its tokens have ended needs no more: a scheduler that works ahead computes it once more and drops that sample.
     """
     served: set[int] = set()
     for row, token_id in zip(step.plan.rows, step.sampled, strict=False):
@@ -175,7 +174,7 @@ def hands_out_what_was_sampled(step: JudgedStep) -> Iterator[Blamed]:
 
 
 def _has_ended(request: Request, scheduler: Scheduler) -> bool:
-    """Return True if the newest token ends the request, says labengine's own method; an override may say so later."""
+    """Return True if, by labengine's own method, the newest token ends the request; an override may end it later."""
     if not request.num_generated_tokens:
         return False
     own = next(cls for cls in definers(type(scheduler), "finish_reason") if not is_custom(cls))
@@ -185,9 +184,9 @@ def _has_ended(request: Request, scheduler: Scheduler) -> bool:
 def freed_again(
     error: BaseException | None, stream: Stream, timeline: Timeline | None, overrides: str
 ) -> Iterator[Blamed]:
-    """`held`: yield the request that had given a block back, if a step failed because the block was freed again.
+    """`held`: yield the request that had given back a block, if a step failed because the block was freed again.
 
-    stream: the events up to StepFailed, of this step and the one before; the timeline has all. overrides: as words.
+    stream: the events up to StepFailed, of this step and the one before; the timeline has all. overrides: as text.
     """
     if isinstance(error, FreedTwiceError):
         events = [one.event for one in stream.newest_events()] if timeline is None else timeline.events()
@@ -200,7 +199,7 @@ def freed_again(
 
 
 def _freed_before(event: ev.BlockFreed, request_id: int | None) -> Violation:
-    """event: gave the block back. request_id: the request for which it is freed again, if known."""
+    """event: the first release of the block. request_id: the request for which it is freed again, if known."""
     owner, block_id = event.request_id, event.block_id
     if request_id not in (None, owner):
         text = f"block {block_id} of request {request_id} is free: request {owner} gave it back ({event.reason})"

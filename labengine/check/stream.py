@@ -16,22 +16,22 @@ from labengine.record.fold import Fold
 from labengine.record.fold_state import FINISHED
 
 FACTS_PER_TIME = 256
-"""Facts that complete comparisons may cost on average, each time that one is possible, which is twice a step.
+"""Facts that a complete comparison may cost on average. There are two opportunities a step.
 
-So a small pool is compared completely each time, and one of 4,096 blocks in every eighth step. A fact takes about 0.07
-us: a block with its place in the queue, an entry of the map, or TOKENS_PER_FACT tokens."""
+A small pool is compared completely each time, one of 4,096 blocks in every eighth step. A fact takes about 0.07 us: a
+block with its place in the queue, an entry of the map, or TOKENS_PER_FACT tokens."""
 
 TOKENS_PER_FACT = 16
 
 CHANGE_NOTHING = (ev.StepFailed, ev.DecisionDiffered)
-"""Kinds that are emitted wherever the core stands: between a change and its event, too."""
+"""Kinds that may be emitted at any point, even between a change and its event."""
 
 MAX_BLAMED = 50
-"""Contradictions that one comparison reports: where everything is wrong, the first ones suffice."""
+"""Most contradictions that one comparison reports: where everything is wrong, the first ones suffice."""
 
 
 class Stream:
-    """A fold of the events at the start of the open step; the step's own events wait until it is over.
+    """A fold of the events before the open step; the step's own events wait until it ends.
 
     `settle` applies them at the step's end, `take_back` drops them after a rollback. Both then compare the fold with
     the core: the step's changes each time, and everything from time to time.
@@ -46,22 +46,22 @@ class Stream:
         suspects: Suspects,
         journal: Journal,
     ) -> None:
-        """state: makes a fold of the core's present state; number: the next event's number in the recording."""
+        """state: returns a fold of the core's present state. number: the next event's number in the recording."""
         self._state = state
         self._fold = fold = state()
         self._is_at_start = False
-        """True while the fold is the state at the open step's start; False also where an interrupt left it torn."""
+        """True while the fold is the state at the open step's start; False also after an interrupt left it torn."""
         self._pool, self._requests, self._suspects, self._journal = pool, requests, suspects, journal
         self._waiting = _Events(number, [])
         self._recent = _Events(number, [])
         """Events of the newest comparison: an event that contradicts the core is among them."""
         self._num_reported = 0
-        """Length of the journal when the newest event that may tell of a change was emitted."""
+        """Length of the journal at the newest event that may report a change."""
         self._open = {i for i, request in fold.requests.items() if request.status != FINISHED}
         self.running = {i for i, request in fold.requests.items() if request.status == RequestStatus.RUNNING}
-        """The requests that ran when the open step began."""
+        """Requests that were running when the open step began."""
         self._num_owed = 0
-        """Facts of the newest complete comparison that the times since have not made up for."""
+        """Facts of the newest complete comparison that are not yet paid for by the comparisons since."""
 
     def note(self, event: ev.Event) -> None:
         """Record one event; to be subscribed to events of all kinds but CHANGE_NOTHING."""
@@ -69,7 +69,7 @@ class Stream:
         self._num_reported = len(self._journal)
 
     def note_remark(self, event: ev.StepFailed | ev.DecisionDiffered) -> None:
-        """Record one event that tells of no change; to be subscribed to CHANGE_NOTHING."""
+        """Record one event that reports no change; to be subscribed to CHANGE_NOTHING."""
         self._waiting.events.append(event)
 
     @property
@@ -78,11 +78,11 @@ class Stream:
         return self._waiting.end - 1
 
     def newest(self, is_wanted: Callable[[ev.Event], bool]) -> int | None:
-        """Return the number of the newest wanted event of this step or of the one before; None for none."""
+        """Return the number of the newest wanted event of this step or the one before; None for none."""
         return next((one.number for one in reversed(self.newest_events()) if is_wanted(one.event)), None)
 
     def newest_events(self) -> list[NumberedEvent]:
-        """Return the events of this step and of the one before, oldest first."""
+        """Return the events of this step and the one before, oldest first."""
         return [*self._recent.numbered(), *self._waiting.numbered()]
 
     def under_way(self) -> Sequence[ev.Event]:
@@ -90,7 +90,7 @@ class Stream:
         return self._waiting.events
 
     def numbered_under_way(self) -> Sequence[NumberedEvent]:
-        """Return the same with their numbers."""
+        """Return the events of the open step so far with their numbers."""
         return self._waiting.numbered()
 
     # -- comparing -----------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Stream:
     def look_ahead(self) -> list[Blamed]:
         """Compare everything with the open step's events so far, and leave the step open.
 
-        Also for a failed step: changes after its newest event are not reported yet, and are left out.
+        In a failed step, changes after the newest event are left out, because no event reports them yet.
         """
         ahead = self._fold.copy()
         impossible = self._apply_waiting(ahead)
@@ -129,7 +129,8 @@ class Stream:
     def take_back(self) -> list[Blamed]:
         """Compare after a rollback, whose event is the newest: the core has to equal the fold again.
 
-        An engine alone may be interrupted before the event that begins its step: of that one no start is known.
+        An engine without a session may be interrupted before the event that begins its step; that step's start is not
+        known.
         """
         *events, _ = self._waiting.events
         number, self._recent = self.last_number, self._waiting._replace(events=events)
@@ -180,23 +181,23 @@ class Stream:
         )
 
     def _since(self, one: Contradiction, recent: Sequence[NumberedEvent]) -> int:
-        """Return the first event since the last comparison that names the request of a change without an event.
+        """Return the first event since the last comparison that names the request of an unreported change.
 
-        The first event of all if none does, or if the fact is about no request.
+        The first of all events if none does, or if the fact is not about a request.
         """
         named = (n.number for n in recent if getattr(n.event, "request_id", None) == one.request_id is not None)
         return next(named, recent[0].number if recent else self.last_number)
 
 
 class _Events(NamedTuple):
-    """Events that follow each other, and the first one's number in the recording."""
+    """Consecutive events, and the first one's number in the recording."""
 
     first_number: int
     events: list[ev.Event]
 
     @property
     def end(self) -> int:
-        """The number of the event that will follow."""
+        """The number of the next event."""
         return self.first_number + len(self.events)
 
     def numbered(self) -> list[NumberedEvent]:
@@ -205,7 +206,7 @@ class _Events(NamedTuple):
 
 
 class Unreported(NamedTuple):
-    """Changes since the newest event, as far as the journal's entries name them."""
+    """Changes since the newest event that the journal's entries name."""
 
     block_ids: set[int]
     request_ids: set[int]
@@ -243,5 +244,5 @@ def _distinct(found: Iterable[Contradiction]) -> list[Contradiction]:
 
 
 def _sorted(blamed: Iterable[Blamed]) -> list[Blamed]:
-    """Sort by first event: later contradictions may only follow from earlier ones."""
+    """Sort by first event: later contradictions may be mere consequences of earlier ones."""
     return sorted(blamed, key=lambda one: one.first_event)

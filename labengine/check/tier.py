@@ -1,4 +1,4 @@
-"""The rule `tier`: a request counts only on content that the external tier has, by all events."""
+"""The rule `tier`: a request relies on the external tier only for content that, by its events, the tier has."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from labengine.record.violation import Violation
 
 
 class TierContent:
-    """Keys of the external tier's content, according to the events of all engines that were watched one after another.
+    """Keys of the external tier's content, according to the events of all engines watched one after another.
 
-    A tier whose content others may change is not judged: one that does not count what it keeps (Connector.num_kept), or
+    A tier is not judged if others may change its content: if it does not count what it keeps (Connector.num_kept), or
     has kept more than the events say.
     """
 
@@ -25,10 +25,10 @@ class TierContent:
         self._keys: set[Key] = set()
         self._num_kept = 0
         self._is_saving = False
-        """True from the plan of a step with saves to their BlocksSaved: a step that fails meanwhile may have saved."""
+        """True from the plan of a step with saves until BlocksSaved: a step that fails in between may have saved."""
 
     def begin(self, connector: Connector | None) -> None:
-        """Follow a new engine. An empty tier begins anew; any other one keeps what the engine before has saved."""
+        """Follow a new engine. An empty tier starts over; any other keeps what earlier engines have saved."""
         if connector is None or connector.num_kept() == 0:
             self._keys.clear()
             self._num_kept = 0
@@ -44,13 +44,13 @@ class TierContent:
         self._is_saving = False
 
     def note_changed(self, event: ev.TierChanged) -> None:
-        """Note content that left the tier, and content that was put there by hand."""
+        """Note content that has left the tier, and content that was put there by hand."""
         self._keys.difference_update(event.dropped)
         self._keys.update(event.added)
         self._num_kept += len(event.added)
 
     def take_back(self) -> None:
-        """Note a rollback: what the tier has kept stays there, and the events do not tell whether it was asked to."""
+        """Note a rollback: what the tier has saved stays there, and no event shows whether it was asked to save."""
         if self._is_saving:
             self._num_kept = -1
         self._is_saving = False
@@ -58,7 +58,7 @@ class TierContent:
     def judge(
         self, event: ev.ExternalHit, num_local: int, request: Request, groups: Sequence[KVCacheGroup], tier: Connector
     ) -> Violation | None:
-        """Return the violation of a request that counts on content which the tier does not have, by all events.
+        """Return the violation of a request that relies on content which, by the events, the tier does not have.
 
         num_local: tokens of the prefix hit before it.
         """
@@ -69,8 +69,8 @@ class TierContent:
             if key not in self._keys:
                 first = index * group.block_size
                 text = (
-                    f"request {event.request_id} counts on the external tier for its tokens {first} to "
-                    f"{first + group.block_size - 1}, {map_key(*key)[:12]}: no event says that the tier has them"
+                    f"request {event.request_id} relies on the external tier for its tokens {first} to "
+                    f"{first + group.block_size - 1} ({map_key(*key)[:12]}), but no event says that the tier has them"
                 )
                 return Violation("tier", text, (event.request_id,))
         return None
@@ -84,7 +84,7 @@ def _entries(groups: Sequence[KVCacheGroup], start: int, end: int) -> Iterator[t
 
 
 def store_overrides(tier: Connector) -> str:
-    """Return the methods of a tier that are not labengine's own, as " (overridden: ...)"; empty for none."""
+    """Return a tier's methods from outside labengine, as " (overridden: ...)"; empty for none."""
     classes = [cls for cls in type(tier).__mro__ if issubclass(cls, Connector)]
     names = dict.fromkeys(name for cls in classes for name, value in vars(cls).items() if is_method(value))
     definers = {name: [cls for cls in classes if name in vars(cls)] for name in names if name != "__init__"}

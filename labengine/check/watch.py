@@ -1,4 +1,4 @@
-"""The watch: has an engine judged in every step, and reports each violation once, with the event that caused it."""
+"""The watch: judges an engine in every step, and reports each violation once, with the event that caused it."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ AT_A_STEPS_END: tuple[Rule, ...] = (counts_what_it_computed, hands_out_what_was_
 class Watch:
     """Reads an engine and never changes it.
 
-    Make it after the timeline has subscribed and before the engine; give the engine `wrap(runner)` for a runner, and
-    `follow` it. Violations are reported by ViolationFound at the end of the forward pass or of the step, and of a
-    failing step before its rollback; they are kept, oldest first, and a step's report lists its own. Each has a
+    Create the watch after the timeline has subscribed and before the engine; give the engine `wrap(runner)` as its
+    runner, then `follow` it. ViolationFound reports violations at the end of the forward pass or of the step, in a
+    failing step before the rollback. They are kept, oldest first, and a step's report lists its own. Each has a
     `first_event`: the event that contradicts the core, or the first one after which the rule was broken; if the
-    recording does not show it, the newest event about the same blocks or requests. A watch that itself fails stops, and
-    reports it under the rule `watch`.
+    recording does not show it, the newest event about the same blocks or requests. A watch that fails stops, and
+    reports that under the rule `watch`.
     """
 
     def __init__(self, hooks: Hooks, timeline: Timeline | None = None) -> None:
@@ -74,7 +74,7 @@ class Watch:
         self._queues: Queues | None = None
         self._blamed: list[Blamed] = []
         self._overrides = ""
-        """The overrides as words: no event shows which of them led to a broken state, a wrong write or a wrong read."""
+        """The overrides as text: no event shows which of them led to a broken state, a wrong write or a wrong read."""
         self._step = 0
         self._is_open = False
         """True from a step's start to its end."""
@@ -91,7 +91,7 @@ class Watch:
     def follow(self, engine: WatchedEngine, memory: SlotMemory | None = None) -> None:
         """Judge this engine from now on. Clears the violations.
 
-        memory: the content of the slots, kept from then on; without one the engine is empty.
+        memory: the content of the slots, updated from now on; without it the engine is empty.
         """
         self.close()
         self.violations, self._reported, self._suspicions, self._blamed = [], set(), [], []
@@ -148,11 +148,11 @@ class Watch:
 
     @property
     def overrides(self) -> Mapping[str, bool | None]:
-        """The overridden methods: True if one has decided otherwise than production, None if nothing has called it."""
+        """The overridden methods: True for a decision that differed from production's, None if never called."""
         return {} if self._shadow is None else {**dict.fromkeys(self._shadow.never_called), **self._shadow.called}
 
     def check(self, snapshot: Snapshot) -> list[Violation]:
-        """Return everything found so far, and every invariant judged now on the complete state."""
+        """Judge every invariant on the complete state; return all violations found so far."""
         merges = self._judge is not None and self._judge.merges
         self._compare(lambda stream: stream.look_ahead() if self._is_open else stream.settle(compare_all=True))
         if len(self.violations) < MAX_VIOLATIONS:
@@ -163,7 +163,7 @@ class Watch:
     # -- called by the watched runner ----------------------------------------------------------------------------------
 
     def before_forward(self, plan: StepPlan) -> None:
-        """Report the violations of the schedule at once; wrong writes are reported once they are done."""
+        """Report the violations of the schedule at once; wrong writes are reported after the forward pass."""
         self._compare(lambda stream: self._judge_plan(plan, stream))
         self._ask(lambda judge: judge.judge_schedule(plan))
         if self._suspicions:
@@ -219,7 +219,7 @@ class Watch:
     # -- called by the shadow ------------------------------------------------------------------------------------------
 
     def note_difference(self, one: Difference) -> None:
-        """Emit an override's decision that differs from production's; a look-up that finds less breaks a rule."""
+        """Emit an override's decision that differs from production's. A look-up that finds less breaks a rule."""
         stream = self._stream
         number = 0 if stream is None else stream.last_number + 1
         if ev.DecisionDiffered in self._hooks:
@@ -234,7 +234,7 @@ class Watch:
         if one.num_found is not None:
             less, more = one.num_found
             subject = "" if one.request_id is None else f" for request {one.request_id}"
-            text = f"{one.method} finds {less} tokens{subject}, and {one.replaces} finds {more} on the same state"
+            text = f"{one.method} finds {less} tokens{subject}, but {one.replaces} finds {more} on the same state"
             request_ids = () if one.request_id is None else (one.request_id,)
             self._blamed.append(Blamed(Violation("longest", text, request_ids), number))
 
@@ -249,19 +249,19 @@ class Watch:
         self._plan, self._sampled = None, ()
 
     def _note_failure(self, event: ev.StepFailed) -> None:
-        """Compare and report the state in which a part raised: it may show the cause."""
+        """Compare and report the state in which a part raised; it may show the cause."""
         self._compare(self._judge_failed)
         self._report()
 
     def _judge_failed(self, stream: Stream) -> list[Blamed]:
-        """Return what broke before a part raised. In a listener it shows nothing of the core."""
+        """Return the violations before a part raised. An exception from a listener shows nothing about the core."""
         assert self._engine is not None
         error = self._engine.failure
         freed = [*freed_again(error, stream, self._timeline, self._overrides)]
         found = self._judge_step((failed_for_want_of_blocks,), StepPlan(()), stream)
         if error is None or not is_of_listener(error):
             found += stream.look_ahead()
-        return found or freed  # a reference that was never counted is freed again, too: that is the cause
+        return found or freed  # an uncounted reference also leads to a second free, and is then the cause
 
     def _note_claim(self, event: Noted) -> None:
         self._ask_claims(lambda claims, stream: claims.note(event, stream.last_number))
@@ -293,7 +293,7 @@ class Watch:
             engine.report = replace(engine.report, violations=tuple(found))
 
     def _ask(self, question: Callable[[Judge], list[Suspicion]]) -> None:
-        """Collect the judge's suspicions. A failure of the judge must not disturb the engine."""
+        """Collect the judge's suspicions. A failing judge must not disturb the engine."""
         if self._judge is None:
             return
         try:
@@ -327,7 +327,7 @@ class Watch:
 
     def _stop(self, error: Exception) -> None:
         self.close()
-        self._keep(Violation("watch", f"the check itself failed, and has stopped: {error!r}"), None)
+        self._keep(Violation("watch", f"the check itself failed and has stopped: {error!r}"), None)
 
     def _report(self) -> None:
         """Keep and emit new violations, each with its first event; contradictions of the events come first."""

@@ -12,7 +12,7 @@ from labengine.system.code_roles import passes_calls_on
 
 
 class WatchableRunner(Protocol):
-    """The methods that an engine calls on a model. (The engine's own contract, which this package may not import.)"""
+    """The methods that an engine calls on a model. Copies the engine's contract, which this package may not import."""
 
     def forward(self, plan: StepPlan) -> Logits: ...
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]: ...
@@ -35,7 +35,7 @@ class ForwardObserver(Protocol):
 
 
 class WatchedRunner:
-    """Forwards every call to a runner, and reports to an observer the calls that touch the pool's memory."""
+    """Forwards every call to a runner, and reports calls that touch the pool's memory to an observer."""
 
     @passes_calls_on
     def __init__(self, runner: WatchableRunner, observer: ForwardObserver) -> None:
@@ -44,7 +44,7 @@ class WatchedRunner:
 
     @passes_calls_on
     def forward(self, plan: StepPlan) -> Logits:
-        """Run the forward pass; report before it, and after it if it returns."""
+        """Run the forward pass; report it before, and afterwards if it returns."""
         self._observer.before_forward(plan)
         logits = self._runner.forward(plan)
         self._observer.after_forward(plan)
@@ -52,7 +52,7 @@ class WatchedRunner:
 
     @passes_calls_on
     def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
-        """Sample with the wrapped runner; report what it returns."""
+        """Sample with the wrapped runner; report the tokens."""
         token_ids = self._runner.sample(plan, logits)
         self._observer.after_sample(plan, token_ids)
         return token_ids
@@ -71,7 +71,7 @@ class WatchedRunner:
 
     @passes_calls_on
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """Read a block with the wrapped runner; the result knows whose content it is."""
+        """Read a block with the wrapped runner; the observer adds the identity of its content."""
         return self._observer.copy_of(group, block_id, self._runner.read_block(group, block_id))
 
     @passes_calls_on

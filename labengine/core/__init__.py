@@ -1,4 +1,4 @@
-"""The deciding half of the engine: blocks, hashes, requests, schedules. Standard library only."""
+"""The part of the engine that decides: blocks, hashes, requests, schedules. Standard library only."""
 
 from labengine.system.code_roles import Role, plays
 

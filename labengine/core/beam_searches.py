@@ -1,4 +1,4 @@
-"""Beam search on forks: the beams of a search are requests, which share blocks until they write to them."""
+"""Beam search on forks: the beams of a search are requests that share blocks until they write to them."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from labengine.events import BeamReplaced
 
 
 class BeamSearches(Collaborator):
-    """The searches that are under way. As many requests as beams begin as forks of the first (see Forks.join).
+    """The running searches. A search has one request per beam; they begin as forks of the first (see Forks.join).
 
-    A beam whose tokens are computed waits until all beams of its search are: then the search decides at once which ones
-    go on. A beam that goes on keeps its request; further continuations of it take the requests of beams that do not,
-    and fork. So a search takes as many requests as it has beams, and their ids stay.
+    A computed beam waits until all beams of its search are computed; then the search decides at once which ones
+    continue. A continued beam keeps its request; its other continuations fork into the requests of dropped beams. So a
+    search always has as many requests as beams, and their ids stay.
     """
 
     policy: ClassVar[type[BeamPolicy]] = BeamPolicy
-    """The rules by which beams go on and searches end."""
+    """The rules by which beams continue and searches end."""
 
     def __init__(self, scheduler: RequestQueues, forks: Forks) -> None:
         super().__init__(scheduler)
         self.chosen: dict[int, int] = {}
-        """Per beam, the token that its search has chosen in the newest update."""
+        """Per beam, the token that its search chose in the newest update."""
         self._forks = forks
         self._policy = guarded(self.policy)()
         self._of: dict[int, BeamSearch] = {}
-        """By the first beam's id, in the order in which the searches began."""
+        """Searches by the first beam's id, in the order in which they began."""
         self._parked: frozenset[int] = frozenset()
-        """Beams that wait for the others of their search without blocks and in no queue."""
+        """Beams that wait for the others of their search, without blocks and outside the queues."""
 
     def refuse_too_many(self, num_beams: int) -> None:
-        """Raise ConfigError for more beams than could run together."""
+        """Raise ConfigError for more beams than can run together."""
         if num_beams > self.config.max_num_seqs:
             raise ConfigError(
                 f"beams={num_beams}: the beams of a search run together, and max_num_seqs is "
@@ -50,7 +50,7 @@ class BeamSearches(Collaborator):
     # -- what may follow a beam ----------------------------------------------------------------------------------------
 
     def num_likeliest(self, plan: StepPlan) -> int:
-        """Return how many tokens may matter after any one beam of a step; 0 for a step without beams.
+        """Return how many candidate tokens each beam of a step needs; 0 for a step without beams.
 
         Before its search begins, a beam has siblings that wait for the prompt.
         """
@@ -60,7 +60,7 @@ class BeamSearches(Collaborator):
         return self._policy.num_ranked(num_beams, len(self.config.eos_token_ids)) if num_beams else 0
 
     def note_likeliest(self, plan: StepPlan, found: Sequence[Likeliest]) -> None:
-        """Keep what may follow the beams that a step computes. A search begins when its prompt is computed."""
+        """Keep the candidate tokens of the beams that a step computes. A search begins when its prompt is computed."""
         for (_, part), likeliest in zip(plan.beams, found, strict=True):
             beam = self.scheduler.requests[part.request_id]
             search = self.search_of(beam)
@@ -73,7 +73,7 @@ class BeamSearches(Collaborator):
     # -- deciding ------------------------------------------------------------------------------------------------------
 
     def decide_due(self) -> tuple[int, ...]:
-        """Decide the searches whose beams are all computed; return the ids of finished requests."""
+        """Decide the searches whose beams are all computed. Returns the ids of finished requests."""
         self.chosen = {}
         finished: tuple[int, ...] = ()
         for search in [search for search in self._of.values() if search.is_due]:
@@ -81,9 +81,9 @@ class BeamSearches(Collaborator):
         return finished
 
     def decide(self, search: BeamSearch) -> tuple[int, ...]:
-        """Have a search's beams go on, or end it; return the ids of finished requests.
+        """Continue a search's beams, or end it. Returns the ids of finished requests.
 
-        Beams that do not go on are replaced first, and tokens are appended after that: a fork shares what is computed.
+        Dropped beams are replaced before tokens are appended, because a fork shares computed tokens.
         """
         first = self.scheduler.requests[search.beam_ids[0]]
         start = first.num_prompt_tokens
@@ -112,7 +112,7 @@ class BeamSearches(Collaborator):
         return ()
 
     def places(self, search: BeamSearch, going_on: Sequence[Continuation]) -> dict[int, Continuation]:
-        """Return which request each continuation gets: its beam's best one stays, the others take what is left."""
+        """Return each continuation's request: a beam's best one keeps the request, the others take those left over."""
         places: dict[int, Continuation] = {}
         others: list[Continuation] = []
         for one in going_on:
@@ -124,9 +124,9 @@ class BeamSearches(Collaborator):
         return places | dict(zip(left, others, strict=False))
 
     def replace_beam(self, beam: Request, parent: Request) -> None:
-        """Give a beam that does not go on up: its request gets the tokens of another beam, and forks from it.
+        """Drop a beam: its request gets the tokens of another beam and forks from it.
 
-        Where the other beam holds no blocks the request is queued, as that one is.
+        If the other beam holds no blocks, the request is queued, as that beam is.
         """
         if beam.token_ids == parent.token_ids and beam.has_blocks:
             return
@@ -152,7 +152,7 @@ class BeamSearches(Collaborator):
         self.chosen[beam.request_id] = token_id
 
     def take_tokens(self, beam: Request, token_ids: Sequence[int], parent: Request | None) -> None:
-        """Replace a beam's tokens, and forget the hash chain of those that it had: of the new ones none has KV."""
+        """Replace a beam's tokens and forget their hash chain: none of the new tokens has KV."""
         self._set(beam, "token_ids", list(token_ids))
         self._set(beam, "num_computed_tokens", 0)
         for name in ("block_hashes", "links", "prefixes"):
@@ -162,7 +162,7 @@ class BeamSearches(Collaborator):
             self._hooks.emit(BeamReplaced(beam.request_id, tuple(token_ids[beam.num_prompt_tokens :]), parent_id))
 
     def end_search(self, search: BeamSearch) -> tuple[int, ...]:
-        """Finish all requests of a search: each gets one of the texts that have ended, the first the best one."""
+        """Finish all requests of a search. Each gets one of the ended texts, the first the best one."""
         self._end(search)
         for beam_id, text in zip(search.beam_ids, search.ended, strict=True):
             beam = self.scheduler.requests[beam_id]
@@ -180,12 +180,12 @@ class BeamSearches(Collaborator):
     # -- losing blocks, and ending -------------------------------------------------------------------------------------
 
     def last_held(self, request: Request) -> Request | None:
-        """Return the youngest beam that waits for others, if only such ones run beside a request."""
+        """Return the youngest running beam, if all requests that run beside this one are beams waiting for others."""
         others = [one for one in self.scheduler.running if one is not request]
         return others[-1] if others and all(map(self.holds, others)) else None
 
     def all_of(self, beam: Request) -> tuple[Request, ...]:
-        """Return all beams of a beam's search, also before the search has begun."""
+        """Return all beams of a beam's search, even before the search has begun."""
         search = self.search_of(beam)
         if search is not None:
             return tuple(self.scheduler.requests[beam_id] for beam_id in search.beam_ids)
@@ -193,7 +193,7 @@ class BeamSearches(Collaborator):
         return (*self.scheduler.siblings.of(leader), leader)
 
     def leave(self, beam: Request) -> bool:
-        """End the search of a beam that is aborted; return True for one that waited in no queue."""
+        """End the search of an aborted beam. Returns True if the beam waited outside the queues."""
         search = self.search_of(beam)
         if search is not None:
             self._end(search)
@@ -206,11 +206,11 @@ class BeamSearches(Collaborator):
         return next((search for search in self._of.values() if request.request_id in search.beam_ids), None)
 
     def holds(self, request: Request) -> bool:
-        """Return True for a beam that is computed, and waits for the others of its search."""
+        """Return True for a computed beam that waits for the others of its search."""
         return any(request.request_id in search.likeliest for search in self._of.values())
 
     def _put(self, search: BeamSearch) -> None:
-        """Keep a search in place of what it was before."""
+        """Add a search, or replace its earlier state."""
         self._set(self, "_of", {**self._of, search.beam_ids[0]: search})
 
     def _end(self, search: BeamSearch) -> None:
@@ -218,14 +218,14 @@ class BeamSearches(Collaborator):
         self._set(self, "_of", {first: one for first, one in self._of.items() if first != search.beam_ids[0]})
 
     def park(self, request: Request) -> bool:
-        """Have a computed beam that loses its blocks wait for the decision in no queue; return False for any other."""
+        """Let a computed beam that loses its blocks wait for the decision outside the queues; False for others."""
         if not self.holds(request):
             return False
         self._set(self, "_parked", self._parked | {request.request_id})
         return True
 
     def unpark(self, request: Request) -> bool:
-        """Return whether a beam was parked; it is no more."""
+        """End a beam's parking. Returns False if it was not parked."""
         if request.request_id not in self._parked:
             return False
         self._set(self, "_parked", self._parked - {request.request_id})

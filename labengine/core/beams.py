@@ -1,4 +1,4 @@
-"""Beam search: which beams go on with which tokens, which texts have ended, and when a search is over."""
+"""Beam search: which beams continue with which tokens, which texts have ended, and when a search is over."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from labengine.config import shown
 from labengine.core.request import FinishReason
 
 Likeliest = tuple[tuple[int, float], ...]
-"""(token id, its log-probability) of the tokens that may follow a beam, the likeliest first."""
+"""(token id, log-probability) of the tokens that may follow a beam, the likeliest first."""
 
 
 class Continuation(NamedTuple):
-    """A beam with one token more. score: the sum of the log-probabilities of its generated tokens."""
+    """A beam with one more token. score: the sum of the log-probabilities of its generated tokens."""
 
     parent_id: int
     token_id: int
@@ -31,20 +31,20 @@ class EndedText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
-    """A search at one moment. A decision makes a new one, so that a step is rolled back by keeping the old one."""
+    """A search at one moment. A decision creates a new object, so that a rollback only has to keep the old one."""
 
     beam_ids: tuple[int, ...]
-    """The requests of the search. The first computes the prompt, and has the best text in the end."""
+    """The requests of the search. The first computes the prompt, and finally gets the best text."""
     scores: Mapping[int, float]
-    """Per beam that goes on, the sum of its log-probabilities: at first only the first beam's, 0."""
+    """Per continued beam, the sum of its log-probabilities; at first only the first beam's, 0."""
     likeliest: Mapping[int, Likeliest] = field(default_factory=dict)
-    """Per beam whose tokens are all computed, what may follow. It is kept when the beam is preempted."""
+    """Per computed beam, its candidate tokens. They are kept when the beam is preempted."""
     ended: tuple[EndedText, ...] = ()
-    """The best texts that have ended, the best first: as many as there are beams at most."""
+    """The best texts that have ended, at most one per beam, the best first."""
 
     @property
     def is_due(self) -> bool:
-        """True once all beams are computed: only then it is known which ones go on."""
+        """True once all beams are computed: only then can the search decide."""
         return self.likeliest.keys() >= self.scores.keys()
 
     def noted(self, request_id: int, likeliest: Likeliest) -> BeamSearch:
@@ -53,7 +53,7 @@ class BeamSearch:
 
 
 class BeamDecision(NamedTuple):
-    """The result of one decision: the search after it, and how each beam that goes on does so, the best first."""
+    """The result of one decision: the search after it, and the chosen continuations, the best first."""
 
     search: BeamSearch
     going_on: tuple[Continuation, ...]
@@ -67,11 +67,11 @@ class BeamPolicy:
     """
 
     def num_ranked(self, num_beams: int, num_eos_tokens: int) -> int:
-        """Return how many continuations are looked at: enough that num_beams go on if all others end."""
+        """Return how many continuations to consider: enough that num_beams can continue if all others end."""
         return max(2, 1 + num_eos_tokens) * num_beams
 
     def rank(self, search: BeamSearch, num_ranked: int) -> list[Continuation]:
-        """Return the best continuations over all beams, the best first. Of equal ones the first beam's come first."""
+        """Return the best continuations over all beams, the best first. Among equals the first beam's come first."""
         ranked = [
             Continuation(beam_id, token_id, search.scores[beam_id] + log_probability)
             for beam_id in search.beam_ids
@@ -81,13 +81,13 @@ class BeamPolicy:
         return sorted(ranked, key=lambda one: -one.score)[:num_ranked]
 
     def score(self, log_probability: float, num_generated: int) -> float:
-        """Return the score by which texts of different lengths are compared: the mean per token."""
+        """Return the score that compares texts of different lengths: the mean per token."""
         return log_probability / num_generated
 
     def is_over(self, search: BeamSearch, best: float, num_generated: int) -> bool:
-        """Return True when as many texts as beams have ended, and the best beam's score now beats none of them.
+        """Return True if as many texts as beams have ended, and the best beam's score beats none of them.
 
-        best: the sum of the log-probabilities of the best beam that goes on.
+        best: the sum of the log-probabilities of the best continued beam.
         """
         is_full = len(search.ended) == len(search.beam_ids)
         return is_full and self.score(best, num_generated) <= search.ended[-1].score
@@ -99,10 +99,10 @@ class BeamPolicy:
         reason_to_end: Callable[[int, int], FinishReason | None],
         num_eos_tokens: int,
     ) -> BeamDecision:
-        """Return which beams go on, and the search after that.
+        """Return which beams continue, and the search after that.
 
-        generated: per beam its generated tokens, equally many each. reason_to_end: of a token at an index among them.
-        A text ends only from among the best num_beams continuations; those behind are there to go on.
+        generated: per beam its generated tokens, equally many each. reason_to_end: called with a token and its index
+        among them. Only the best num_beams continuations can end a text; the others can only continue one.
         """
         num_beams = len(search.beam_ids)
         num_generated = 1 + len(generated[next(iter(search.scores))])
@@ -123,18 +123,18 @@ class BeamPolicy:
 
 
 def refuse_impossible(policy: BeamPolicy, search: BeamSearch, decision: BeamDecision) -> None:
-    """Raise ValueError for a decision about a search that cannot be carried out: its tokens go into the model."""
+    """Raise ValueError for a decision that cannot be carried out: its tokens go into the model."""
     num_beams, method = len(search.beam_ids), f"{type(policy).__name__}.decide"
     if not isinstance(decision, BeamDecision):
         raise ValueError(f"{method} has to return a BeamDecision; it returned {shown(decision)}")
     if decision.is_over and len(decision.search.ended) != num_beams:
         num_ended = len(decision.search.ended)
         raise ValueError(
-            f"{method} ends a search of {num_beams} beams, and {num_ended} texts have ended: each gets one"
+            f"{method} ends a search of {num_beams} beams, but {num_ended} texts have ended: each beam needs one"
         )
     if not decision.is_over and not 0 < len(decision.going_on) <= num_beams:
-        raise ValueError(f"{method} has to let 1 to {num_beams} beams go on, and lets {len(decision.going_on)}")
+        raise ValueError(f"{method} has to continue 1 to {num_beams} beams, but continues {len(decision.going_on)}")
     ranked = {(beam_id, token_id) for beam_id, found in search.likeliest.items() for token_id, _ in found}
     for parent_id, token_id, _ in decision.going_on:
         if (parent_id, token_id) not in ranked:
-            raise ValueError(f"{method} goes on from request {parent_id} with token {token_id}, which was not ranked")
+            raise ValueError(f"{method} continues request {parent_id} with token {token_id}, which was not ranked")

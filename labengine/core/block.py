@@ -1,4 +1,4 @@
-"""One physical block of KV slots, as the core sees it: its reference count, and the exact prefix that it holds."""
+"""One physical block of KV slots as the core sees it: its reference count, and the exact prefix that it holds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 
 class Prefix:
-    """Tokens after everything before them, which KV is a function of: a chain of links of hash_block_size tokens.
+    """Tokens and everything before them, on which KV depends: a chain of links of hash_block_size tokens.
 
     The first link's parent is a root that holds the request's extra keys instead of tokens. Requests that hit the same
-    blocks share links, so that equal chains soon are one object, and comparing them takes one step.
+    blocks share links, so equal chains soon become one object, and comparing them takes one step.
     """
 
     __slots__ = ("num_links", "parent", "token_ids")
@@ -44,15 +44,15 @@ class Block:
 
 
 PrefixMap = dict[Key, tuple[int, ...]]
-"""Block ids by (group, hash), the one served first. An entry may lead to a free block: a look-up still finds it.
+"""Block ids by (group, hash), the served one first. An entry may lead to a free block; a look-up still finds it.
 
-Only the block pool changes it.
+Only the block pool changes the map.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """A block to copy into another one before the forward pass: the request is about to write, and others read it."""
+    """A block to copy before the forward pass, because the request is about to write to it and others read it."""
 
     group: int
     block_id: int
@@ -61,4 +61,4 @@ class BlockCopy:
     index: int
     """The entry of the request's table that leads to the copy."""
     is_pinned: bool = False
-    """True if both blocks have a reference of no table until the step is planned; the copy is made in any case."""
+    """True if both blocks have an extra reference until the step is planned; the copy is made in any case."""

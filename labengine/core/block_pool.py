@@ -13,7 +13,7 @@ from labengine.record.snapshot import NULL_BLOCK
 
 
 class FreedTwiceError(RuntimeError):
-    """A block that is free already is freed. request_id: the request for which it is, if known."""
+    """A free block is freed again. request_id: the request for which it is freed, if known."""
 
     def __init__(self, block_id: int) -> None:
         super().__init__(f"block {block_id} is freed twice: its ref_count is 0")
@@ -22,16 +22,16 @@ class FreedTwiceError(RuntimeError):
 
 
 class BlockPool:
-    """num_blocks blocks shared by all KV-cache groups; a block is free exactly when its ref_count is 0."""
+    """The blocks shared by all KV-cache groups. A block is free exactly when its ref_count is 0."""
 
     null_block: int = NULL_BLOCK
-    """Pads block tables. From 0 on it is a block of the pool, set aside for that and never given away."""
+    """Pads block tables. If >= 0, it is a block of the pool, reserved for that and never given away."""
 
     def __init__(self, num_blocks: int, free_queue: FreeQueue, hooks: Hooks, journal: Journal) -> None:
         self.blocks = [Block(block_id) for block_id in range(num_blocks)]
         self.free_queue = free_queue
         self.num_usable = num_blocks
-        """Blocks that requests can hold: all but a null block set aside."""
+        """Blocks that requests can hold: all but a reserved null block."""
         if self.null_block >= 0:
             self.free_queue.remove(self.null_block)
             self.num_usable -= 1
@@ -52,7 +52,7 @@ class BlockPool:
         return self.num_usable - len(self.free_queue)
 
     def take(self, num_blocks: int) -> list[int]:
-        """Take blocks off the head of the free queue, with ref_count 1; their cached content is forgotten."""
+        """Take blocks from the head of the free queue, with ref_count 1; their cached content is forgotten."""
         block_ids = self.free_queue.take(num_blocks)
         self._journal.record((self._put_back, block_ids))
         blocks = self.blocks
@@ -79,19 +79,16 @@ class BlockPool:
             block.ref_count += 1
 
     def share(self, block: Block) -> None:
-        """Add one reference to a block that has references, and so is in no queue.
-
-        (`touch` is for possibly free ones.)
-        """
+        """Add one reference to a used block; `touch` is for blocks that may be free."""
         self._journal.record((self._untouch, block, None))
         block.ref_count += 1
 
     def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Drop one reference of each, the first to be reused first. Returns the blocks now free, at the head and the
-        tail.
+        """Drop one reference to each block. Returns the blocks now free, (at the head, at the tail) of the queue.
 
-        Before anything changes, raises IndexError for an id outside the pool, and FreedTwiceError for a block that is
-        free already; ValueError for an override of `reused_first` that returns other than some of these blocks.
+        block_ids: the first to be reused first. Before anything changes, raises IndexError for an id outside the pool
+        and FreedTwiceError for a free block; ValueError if an override of `reused_first` returns anything but some of
+        these blocks.
         """
         blocks = self.blocks
         freed: list[int] = []
@@ -128,9 +125,9 @@ class BlockPool:
         return head, tail
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return the freed blocks that go to the head of the queue: those without cached content, which no hit can use.
+        """Return the freed blocks that go to the head of the queue: those without cached content, useless for hits.
 
-        At the tail they would outlive warm blocks, which are worth more (vLLM PR 42656).
+        At the tail they would outlive cached blocks, which are worth more (vLLM PR 42656).
         """
         blocks = self.blocks
         return [block_id for block_id in block_ids if not blocks[block_id].keys]
@@ -138,7 +135,7 @@ class BlockPool:
     def register(
         self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]
     ) -> None:
-        """Set a block's content, and the ids that the map holds under its key; with `mapped` empty the map stays."""
+        """Set a block's content, and the ids that the map holds under its key; an empty `mapped` leaves the map."""
         self._journal.record((self._unregister, block, key, self.prefix_map.get(key), block.token_ids))
         block.keys += (key,)
         block.token_ids = token_ids
@@ -147,7 +144,7 @@ class BlockPool:
             self.prefix_map[key] = mapped
 
     def move_keys(self, block: Block, into: Block) -> None:
-        """Give another block, which has no content, the content and the keys of a block, and its places in the map."""
+        """Move a block's content, keys and places in the map to another block, which has no content."""
         record, prefix_map = self._journal.record, self.prefix_map
         for moved in (block, into):
             record((_restore_content, moved, moved.keys, moved.token_ids, moved.prefix))
@@ -186,7 +183,7 @@ class BlockPool:
                 self.evict(self.blocks[block_id], reason)
 
     def blocks_to_give_back(self) -> set[int]:
-        """Return the blocks to which a rollback of the journal gives back a reference, or content."""
+        """Return the blocks to which a rollback of the journal returns a reference or content."""
         found: set[int] = set()
         for inverse, *arguments in self._journal:
             if inverse == self._unrelease:
@@ -199,7 +196,7 @@ class BlockPool:
         if block_id == self.null_block:
             return IndexError(f"a null entry is {what} as if it were a block: block {block_id} only pads tables")
         return IndexError(
-            f"block {block_id} is {what}, and is not in the pool: its ids are 0 to {len(self.blocks) - 1}"
+            f"block {block_id} is {what}, but is not in the pool, whose ids are 0 to {len(self.blocks) - 1}"
         )
 
     # -- inverses ------------------------------------------------------------------------------------------------------
@@ -215,7 +212,7 @@ class BlockPool:
             self.free_queue.insert_after(before, block.block_id)
 
     def _unrelease(self, block_ids: Sequence[int]) -> None:
-        """Undo a release, also one that was interrupted before the queue received the blocks."""
+        """Undo a release, even one that was interrupted before the queue received the blocks."""
         for block_id in block_ids:
             self.blocks[block_id].ref_count += 1
             if block_id in self.free_queue:

@@ -1,4 +1,4 @@
-"""Collaborators: what a scheduler can do beside scheduling, one class for each capability."""
+"""Collaborators: a scheduler's capabilities beside scheduling, one class each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from labengine.core.request_queues import RequestQueues
 
 
 class Collaborator:
-    """One capability of a scheduler. It moves the scheduler's requests, each move in the journal."""
+    """One capability of a scheduler. It moves the scheduler's requests and records each move in the journal."""
 
     def __init__(self, scheduler: RequestQueues) -> None:
         self.scheduler = scheduler
@@ -20,4 +20,4 @@ class Collaborator:
 
 
 class Absent:
-    """Stands in Parts for a capability that an edition does not have."""
+    """In Parts, marks a capability that an edition lacks."""

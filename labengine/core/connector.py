@@ -1,8 +1,7 @@
 """The external tier's contract: KV kept outside the pool, by content, and loaded instead of being recomputed.
 
-Names are the field's (vLLM's KVConnectorBase_V1). One object has two halves: the scheduler asks the first which
-content is there, without tensors and without waiting; the engine has the second move blocks, before and after the
-forward.
+Names follow vLLM's KVConnectorBase_V1. One object has two halves: the scheduler asks the first which content is there,
+without tensors and without waiting; the engine lets the second move blocks before and after the forward pass.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from labengine.core.request import Request
 
 BlockKV = Mapping[str, Any]
-"""One block's KV: tensors by name. Names and shapes are up to the runner. Any: the core does not import torch."""
+"""One block's KV: tensors by name. The runner defines names and shapes. Any, because the core does not import torch."""
 
 MAX_FAILURES = 100
 
@@ -36,7 +35,7 @@ class BlockTransfer:
     """The entry of the request's block table."""
     block_id: int
     block_hash: bytes
-    """Hash of the content: the block's tokens and all before them (and the salt)."""
+    """Hash of the content: the block's tokens, all before them, and the salt."""
 
     @property
     def key(self) -> Key:
@@ -60,12 +59,12 @@ class LocalHit:
 
 
 class LoadError(Exception):
-    """Blocks could not be loaded. The engine takes the step back, forgets their keys and schedules anew."""
+    """Blocks could not be loaded. The engine rolls the step back, forgets their keys and schedules again."""
 
     def __init__(self, failed: Sequence[BlockTransfer], reason: str) -> None:
-        """`failed`: the transfers whose content cannot be had, at least one; `reason`: one readable line."""
+        """failed: the transfers without available content, at least one. reason: one readable line."""
         if not failed:
-            raise ValueError("a LoadError names the transfers that failed, at least one")
+            raise ValueError("a LoadError needs at least one failed transfer")
         super().__init__(reason)
         self.failed = tuple(failed)
 
@@ -78,12 +77,12 @@ class KVAccess(Protocol):
         ...
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Overwrite a block with a result of `read_block`. Keeps no reference to it, does not modify it."""
+        """Overwrite a block with a result of `read_block`, which is neither kept nor modified."""
         ...
 
 
 class TierChanges(NamedTuple):
-    """What a tier did since it was last asked."""
+    """A tier's changes since it was last asked."""
 
     dropped: tuple[Key, ...]
     pinned: tuple[tuple[int, bytes, int], ...]
@@ -91,18 +90,18 @@ class TierChanges(NamedTuple):
 
 
 class TierLog:
-    """Changes of a tier since they were last taken. A tier's threads may write to it while the engine reads."""
+    """Changes of a tier since they were last taken. A tier's threads may write to the log while the engine reads."""
 
     def __init__(self) -> None:
         self._noted: deque[tuple[Key, int | None]] = deque()
         """(key, number of its pins), or (key, None) for a dropped key; oldest first."""
 
     def note_dropped(self, key: Key) -> None:
-        """Note that a content left the tier."""
+        """Note content that has left the tier."""
         self._noted.append((key, None))
 
     def note_pins(self, key: Key, count: int) -> None:
-        """Note how many transfers now keep a content from being evicted; 0 for none."""
+        """Note how many transfers now protect content from eviction; 0 for none."""
         self._noted.append((key, count))
 
     def take(self) -> TierChanges:
@@ -119,20 +118,20 @@ class TierLog:
 
 
 class Connector(ABC):
-    """An external tier. A store keeps blocks by (group, block hash); each is loaded and saved alone."""
+    """An external tier. A store keeps blocks by (group, block hash); each is loaded and saved separately."""
 
     loads_are_async: bool = False
-    """True: a load is started in one step and arrives in a later one; until then the request waits with its blocks."""
+    """True if a load starts in one step and arrives in a later one; until then the request waits with its blocks."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
-        """Readable lines on failures that were not raised, newest last; the last hundred are kept."""
+        """Readable lines about failures that were not raised, newest last; the last MAX_FAILURES are kept."""
         self.log = TierLog()
-        """Where a tier notes what it evicts and pins, for the events."""
+        """The tier's evictions and pins, for the events."""
         self._loading: dict[int, BlockTransfer] = {}
 
     def bind(self, fingerprint: str) -> None:  # noqa: B027 - a tier that serves one model needs no name for it
-        """Name everything besides tokens that the KV depends on: model, dtype, groups. Called before any other use.
+        """Identify everything besides tokens that the KV depends on: model, dtype, groups. Called before any other use.
 
         Raises ConfigError when the tier already serves another fingerprint.
         """
@@ -149,10 +148,10 @@ class Connector(ABC):
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int, groups: Sequence[KVCacheGroup], alignment: int
     ) -> int:
-        """Return how many tokens behind the first num_computed_tokens the tier can supply to every group.
+        """Return how many tokens after the first num_computed_tokens the tier can supply to every group.
 
-        Always a multiple of `alignment`, where all groups have complete blocks, and never the request's last token. A
-        window group needs only the tokens that the token after the end attends to.
+        Always a multiple of `alignment`, at which all groups have complete blocks, and never the request's last token.
+        A window group needs only the tokens that the token after the end attends to.
         """
         end = (request.num_tokens - 1) // alignment * alignment
         for group in groups:
@@ -184,9 +183,9 @@ class Connector(ABC):
     def update_state_after_alloc(
         self, request: Request, transfers: Sequence[BlockTransfer], hits: Sequence[LocalHit] = ()
     ) -> Sequence[BlockTransfer]:
-        """Note that blocks were allocated behind a local hit; return the loads to be done, in the given order.
+        """Note that blocks were allocated after a local hit. Returns the loads to be done, in the given order.
 
-        Raises AssertionError when a hit block has lost its content since the look-up, or one is loaded into twice.
+        Raises AssertionError if a hit block has lost its content since the look-up, or two loads go into one block.
         Source: the assert of vLLM issue 43884, the symptom of 44409. It asks whether a hit block has any hash at all,
         and runs while the fresh blocks have none; here the hash must be the one that was looked up.
         """
@@ -216,33 +215,33 @@ class Connector(ABC):
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
         """Bring the blocks' content into the pool.
 
-        Sync: everything is loaded on return; or LoadError is raised, and no block was written.
+        Sync: on return everything is loaded; if LoadError is raised, no block was written.
         Async: returns at once, with nothing written yet; `get_finished` reports the outcome.
         """
 
     def get_finished(self, kv: KVAccess) -> tuple[set[int], set[int]]:
-        """Async: return the requests whose KV has arrived and is written, and those whose load failed. Each only once.
+        """Async: return the requests whose KV has arrived and is written, and those whose load failed, each only once.
 
-        Keys that could not be loaded are forgotten already, and `failures` says why.
+        Keys that could not be loaded are already forgotten, and `failures` gives the reason.
         """
         return set(), set()
 
     def wait(self, timeout_s: float) -> None:  # noqa: B027 - most tiers have nothing to wait for
-        """Async: return when `get_finished` has something to report, at the latest after timeout_s seconds."""
+        """Async: return when `get_finished` has something to report, or after timeout_s seconds."""
 
     def cancel(self, request_id: int) -> None:
-        """End the loads of a request that gave up its blocks: nothing more is written to them.
+        """End the loads of a request that has given up its blocks: nothing more is written to them.
 
-        Also undoes an allocation.
+        Also called to undo an allocation.
         """
         self._settle({request_id})
 
     @abstractmethod
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Keep these blocks' content; return the transfers written now and held on return, in the given order.
+        """Keep these blocks' content. Returns the transfers newly written, and held on return, in the given order.
 
-        An entry that is there already is not written again. Never raises for I/O: a transfer that could not be stored
-        is left out of the result, and noted in `failures`.
+        An existing entry is not written again. Never raises for I/O: a transfer that could not be stored is left out
+        of the result and noted in `failures`.
         """
 
     @abstractmethod
@@ -252,16 +251,16 @@ class Connector(ABC):
     def num_kept(self) -> int | None:
         """Return the number of blocks that save_kv has kept since the tier was empty.
 
-        None where others may change its content: then the checks do not know what it has.
+        None if others may change the tier's content: the checks then do not know what it has.
         """
         return None
 
     @abstractmethod
     def describe(self) -> str:
-        """Return one readable line: kind, entries, bytes, cap."""
+        """Return one readable line: kind, entries, bytes, limit."""
 
     def close(self) -> None:  # noqa: B027 - most tiers hold nothing open
-        """Release memory and files; content on disk stays. Closing twice is harmless."""
+        """Release memory and files; content on disk stays. A second call is harmless."""
 
     def note(self, failure: str) -> None:
         """Add a line to `failures`; drop the oldest beyond MAX_FAILURES."""

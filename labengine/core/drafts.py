@@ -1,4 +1,4 @@
-"""Drafts: guessed tokens, from the proposal until the model has judged them."""
+"""Drafts: guessed tokens, from their proposal until the model has judged them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labengine.events import DraftsJudged, TokensDrafted
 
 
 class Drafts(Collaborator):
-    """How many guesses a request gets, and which of them become its tokens (Leviathan et al., 2023)."""
+    """Decides how many guesses a request gets, and which of them become its tokens (Leviathan et al., 2023)."""
 
     def __init__(self, scheduler: RequestQueues) -> None:
         super().__init__(scheduler)
@@ -22,24 +22,24 @@ class Drafts(Collaborator):
     # -- how many ------------------------------------------------------------------------------------------------------
 
     num_inputs = 0
-    """Tokens of the budget that a scheduled request takes beside its own."""
+    """Tokens of the budget that a scheduled request takes besides its own."""
 
     def num_wanted(self, request: Request) -> int:
-        """Return how many drafts a request can use: a step gives one token more than it accepts, up to max_tokens."""
+        """Return how many drafts a request can use: a step yields one token more than it accepts, up to max_tokens."""
         if request.status is not RequestStatus.RUNNING or request.num_computed_tokens != request.num_tokens - 1:
             return 0
-        if request.sampling.beams > 1:  # its search chooses among beams, and not by the likeliest token alone
+        if request.sampling.beams > 1:  # its search chooses among beams, not by the likeliest token alone
             return 0
         return min(self.config.num_drafts, request.sampling.max_tokens - request.num_generated_tokens - 1)
 
     def num_affordable(self, request: Request) -> int:
-        """Return how many of a request's drafts have blocks: a guess is not worth preempting another request."""
+        """Return how many of a request's drafts can have blocks: a guess is not worth a preemption."""
         num_known = request.num_tokens
         fits = self.manager.has_blocks_for
         return next((num for num in range(len(request.drafts), 0, -1) if fits(request, num_known + num)), 0)
 
     def fitting(self, request: Request, num_tokens: int) -> tuple[int, ...]:
-        """Return a request's drafts that have room in the num_tokens tokens of its step; drop the others."""
+        """Return a request's drafts that fit into the num_tokens tokens of its step; drop the others."""
         if len(request.drafts) >= num_tokens:
             self._set(request, "drafts", request.drafts[: num_tokens - 1])
         return request.drafts
@@ -55,10 +55,10 @@ class Drafts(Collaborator):
             self._hooks.emit(TokensDrafted(request.request_id, drafts))
 
     def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
-        """Append what the model sampled up to the first token that its draft does not have; return why it ends there.
+        """Append the sampled tokens up to the first that differs from its draft; return the reason if the request ends.
 
-        sampled: its own token for each draft, and one behind the last. KV counts for accepted drafts only. That of the
-        others stays in the blocks as garbage, and a later step overwrites it before any token attends to it.
+        sampled: the model's own token for each draft, and one after the last. Only accepted drafts' KV counts. That of
+        the others stays in the blocks as garbage until a later step overwrites it, before any token attends to it.
         """
         num_accepted = self.num_accepted(part.token_ids[-part.num_drafts :], sampled)
         self.accepted[request.request_id] = num_accepted
@@ -73,9 +73,9 @@ class Drafts(Collaborator):
         return reason
 
     def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
-        """Return how many drafts are accepted: those before the first that is not the token that the model samples.
+        """Return how many drafts are accepted: those before the first that differs from the model's sampled token.
 
-        So the tokens are those that would be sampled without drafts. For a guess of one token that is the rejection
+        So the tokens are those that would be sampled without drafts. For a guess of one token this is the rejection
         sampling of Leviathan et al. (2023, appendix A.1): the model samples draft x with its own probability p(x), else
         another token with p / (1 - p(x)), and each is what a plain step would have drawn at that position.
         """

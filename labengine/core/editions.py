@@ -1,4 +1,4 @@
-"""Editions: engines by name. Each behaves as its namesake, down to the free queue; departures: docs/editions.md."""
+"""Editions: engines by name. Each behaves like its namesake, down to the free queue; departures: docs/editions.md."""
 
 from __future__ import annotations
 
@@ -126,23 +126,23 @@ EDITIONS: dict[str, Parts] = {
 
 
 RECORDED_EDITIONS: dict[str, Parts] = {str(VLLM_ASYNC.name): VLLM_ASYNC}
-"""Editions that recordings are held against, and that run no lab: its checks know a step's tokens when it ends."""
+"""Editions only for checking recordings. They run no lab, whose checks need a step's tokens when it ends."""
 
 
 Policy = Literal["fcfs", "priority"]
-"""The order of the waiting queue: first come, first served; or the most urgent first."""
+"""The order of the waiting queue: first come, first served, or the most urgent first."""
 
 _BY_PRIORITY = {
     parts.name: Parts(name=f"{parts.name}, priority", waiting_queue=queue).overriding(parts)
     for parts, queue in ((LABENGINE, PriorityQueue), (VLLM, VllmPriorityQueue))
 }
-"""The editions that know priorities, with the waiting queue of that policy."""
+"""The editions that support priorities, with the waiting queue of that policy."""
 
 
 def edition(name: str, policy: str = "fcfs") -> Parts:
-    """Return the edition called `name`, whose waiting queue follows the policy.
+    """Return the edition called `name`, with a waiting queue for the policy.
 
-    Raises ConfigError, naming the nearest match, or the editions that know the policy.
+    Raises ConfigError, naming the nearest match or the editions that support the policy.
     """
     parts = _edition(name)
     if policy == "fcfs":
@@ -151,14 +151,14 @@ def edition(name: str, policy: str = "fcfs") -> Parts:
         raise ConfigError(f"policy must be 'fcfs' (first come, first served) or 'priority', got {shown(policy)}")
     if name not in _BY_PRIORITY:
         knowing = " or ".join(map(repr, _BY_PRIORITY))
-        raise ConfigError(f"edition {name!r} knows no priorities: use edition {knowing}, or policy='fcfs'")
+        raise ConfigError(f"edition {name!r} does not support priorities: use edition {knowing}, or policy='fcfs'")
     return _BY_PRIORITY[name]
 
 
 def with_policy(parts: Parts, edition_name: str, policy: str) -> Parts:
-    """Return the edition called `edition_name` with these parts in place of its own, and the policy's waiting queue.
+    """Return the edition called `edition_name` with these parts instead of its own, and the policy's waiting queue.
 
-    Raises ConfigError for parts whose queue knows no priorities beside the policy "priority", and for those of
+    Raises ConfigError if the policy is "priority" and the parts' queue does not support it, and for the parts of
     RECORDED_EDITIONS.
     """
     combined = parts.overriding(edition(edition_name, policy))
@@ -166,9 +166,9 @@ def with_policy(parts: Parts, edition_name: str, policy: str) -> Parts:
     queue = combined.waiting_queue
     if policy == "priority" and queue.priority is WaitingQueue.priority:
         raise ConfigError(
-            f"policy='priority', and the parts {parts.name!r} have a waiting queue that knows no priorities, "
-            f"{queue.__name__}: name the edition instead, such as edition='vllm', with the parts that you change; or "
-            "give parts whose waiting_queue is a subclass of PriorityQueue"
+            f"policy='priority' needs a waiting queue with priorities, but the parts {parts.name!r} have "
+            f"{queue.__name__}: name the edition instead, such as edition='vllm', with only the parts that you change; "
+            "or give parts whose waiting_queue is a subclass of PriorityQueue"
         )
     return combined
 
@@ -184,9 +184,9 @@ def _edition(name: str) -> Parts:
 
 
 def refuse_recorded(parts: Parts) -> None:
-    """Raise ConfigError for parts whose steps are booked one step later."""
+    """Raise ConfigError for parts that book each step one step later."""
     if issubclass(parts.scheduler, AsyncTokenBudgetScheduler):
         raise ConfigError(
-            f"edition {parts.name} is for recordings of a vLLM (labengine conform): in a lab a step's tokens are known "
-            "when it ends. Use edition 'vllm', whose decisions are those of the synchronous scheduler"
+            f"edition {parts.name} is for recordings of vLLM (labengine conform): in a lab, a step's tokens are known "
+            "when it ends. Use edition 'vllm', which decides as the synchronous scheduler does"
         )

@@ -16,9 +16,9 @@ from labengine.core.step_plan import ScheduledRequest
 
 
 class ExternalLoads:
-    """The scheduler's side of the connector; without a connector nothing matches and nothing moves.
+    """The scheduler's side of the connector. Without a connector nothing matches and nothing moves.
 
-    loading: waiting requests that hold blocks, each with the number of tokens that have KV after its load.
+    loading: waiting requests that hold blocks, each with its number of tokens with KV after the load.
     arrived: finished loads by request id, True on success. The engine fills it between steps.
     """
 
@@ -28,26 +28,26 @@ class ExternalLoads:
         self.arrived: dict[int, bool] = {}
         self.loads: list[BlockTransfer] = []
         self.failed_keys: set[Key] = set()
-        """Keys that could not be loaded in this step. The step then begins anew without them."""
+        """Keys that could not be loaded in this step. The step then starts over without them."""
         self.failed_requests: set[int] = set()
-        """Ids of requests whose late load failed: they recompute, and do not ask the tier again."""
+        """Ids of requests whose late load failed: they recompute and do not ask the tier again."""
         self._manager = manager
         self._alignment = alignment
         self._journal = journal
 
     @property
     def is_async(self) -> bool:
-        """True when a load may take longer than the step in which it starts."""
+        """True if a load may take longer than the step in which it starts."""
         return self.connector is not None and self.connector.loads_are_async
 
     @property
     def last_failure(self) -> str:
         """The connector's newest failure, as a readable line."""
         failures = self.connector.failures if self.connector is not None else []
-        return failures[-1] if failures else "the external tier did not deliver"
+        return failures[-1] if failures else "the external tier gave no reason"
 
     def match(self, request: Request, hit: Hit) -> int:
-        """Return how many tokens behind a local hit the tier can supply; 0 when the look-up fails, or is not wanted."""
+        """Return how many tokens after a local hit the tier can supply; 0 if the look-up fails or is not wanted."""
         if self.connector is None or request.sampling.skip_reading_prefix_cache:
             return 0
         if request.request_id in self.failed_requests or self._needs_failed_key(request):
@@ -60,7 +60,7 @@ class ExternalLoads:
             return 0
 
     def _needs_failed_key(self, request: Request) -> bool:
-        """Return True when blocks of the request could not be loaded in this very step: it has to recompute."""
+        """Return True if blocks of the request could not be loaded in this very step: it has to recompute."""
         return bool(self.failed_keys) and any(
             (group.index, block_hash) in self.failed_keys
             for group in self._manager.groups
@@ -78,18 +78,20 @@ class ExternalLoads:
         self.loads.extend(self._bounded(request, loads))
 
     def _bounded(self, request: Request, loads: Iterable[BlockTransfer]) -> list[BlockTransfer]:
-        """Return a tier's loads: it may load hits again, but no table entry twice. ValueError for more than that."""
+        """Return a tier's loads: at most one per table entry, hits included. Raises ValueError for more."""
         num_entries = sum(map(len, request.block_tables))
         taken = [*islice(loads, num_entries + 1)]
         if len(taken) > num_entries:
             method = (
                 f"{class_name(definers(type(self.connector), 'update_state_after_alloc')[0])}.update_state_after_alloc"
             )
-            raise ValueError(f"{method} has to return at most a load per table entry, {num_entries}; it returned more")
+            raise ValueError(
+                f"{method} has to return at most one load per table entry, here {num_entries}; it returned more"
+            )
         return taken
 
     def wait_for(self, request: Request, num_computed: int) -> None:
-        """Have the request wait until its load is over."""
+        """Let the request wait until its load is over."""
         self._journal.record((self.loading.pop, request))
         self.loading[request] = num_computed
 
@@ -99,7 +101,7 @@ class ExternalLoads:
         return loads
 
     def take_arrived(self) -> list[tuple[Request, int, bool]]:
-        """Return (request, tokens with KV, whether the load succeeded) of every finished load, in order of waiting."""
+        """Return (request, tokens with KV, True on success) for every finished load, in order of waiting."""
         if not self.arrived:
             return []
         ended = [
@@ -114,11 +116,11 @@ class ExternalLoads:
         return ended
 
     def saves(self, batch: Sequence[ScheduledRequest], requests: dict[int, Request]) -> tuple[BlockTransfer, ...]:
-        """Return the blocks that this batch fills, without those that the tier holds already."""
+        """Return the blocks that this batch fills and that the tier does not hold yet."""
         connector = self.connector
         if connector is None:
             return ()
-        # A block that drafts fill is saved in the step after, when they are accepted and the tier still lacks it.
+        # A block filled by drafts is saved one step later, if they are accepted and the tier still lacks it.
         filled = (
             transfer
             for part in batch
@@ -130,7 +132,7 @@ class ExternalLoads:
         return tuple(transfer for key, transfer in by_key.items() if not self._has(connector, key))
 
     def _has(self, connector: Connector, key: Key) -> bool:
-        """Return whether the tier holds the content. False when the look-up fails: `save_kv` never raises."""
+        """Return whether the tier holds the content. False if the look-up fails: `save_kv` never raises."""
         try:
             return connector.has(*key)
         except Exception as error:
@@ -142,7 +144,7 @@ class ExternalLoads:
         return self._manager.external_blocks(request, request.num_computed_tokens, num_computed)
 
     def drop(self, request: Request) -> None:
-        """Remove a waiting request whose blocks are about to be freed. The load itself is ended by `cancel`."""
+        """Remove a waiting request whose blocks are about to be freed. `cancel` ends the load itself."""
         self._journal.record((self._put_back, dict(self.loading), dict(self.arrived)))
         self._journal.record((setattr, request, "is_loading", request.is_loading))
         del self.loading[request]
@@ -150,15 +152,12 @@ class ExternalLoads:
         request.is_loading = False
 
     def cancel(self, request: Request) -> None:
-        """End the load of a request that no longer waits, if there is one.
-
-        It must not write to the request's blocks.
-        """
+        """End the load, if any, of a request that no longer waits: it must not write to the request's blocks."""
         if self.connector is not None:
             self.connector.cancel(request.request_id)
 
     def give_up(self, request: Request) -> None:
-        """Have the request stop waiting, within a step. If the step is rolled back, its load counts as failed."""
+        """Stop a request's waiting within a step. If the step is rolled back, its load counts as failed."""
         assert self.connector is not None
         self._journal.record((self._has_failed, request, self.loading.pop(request)))
         self.connector.cancel(request.request_id)

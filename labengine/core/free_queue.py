@@ -55,11 +55,11 @@ class FreeQueue:
         while count in places:
             block_id = following[before]
             if block_id not in places or previous[block_id] != before:
-                return f"behind {self._named(before)} stands {block_id}, and not before it: the list is torn"
+                return f"{self._named(before)} leads to {block_id}, which does not lead back: the list is broken"
             if block_id == self._sentinel:
-                return None if count == self._length else f"it counts {self._length} blocks and holds {count}"
+                return None if count == self._length else f"the queue counts {self._length} blocks and holds {count}"
             before, count = block_id, count + 1
-        return f"it never comes back to its head: it goes in a circle through block {before}"
+        return f"the queue never returns to its head: it loops through block {before}"
 
     def _named(self, block_id: int) -> str:
         return "its head" if block_id == self._sentinel else f"block {block_id}"
@@ -67,7 +67,7 @@ class FreeQueue:
     def take(self, num_blocks: int) -> list[int]:
         """Remove and return the first num_blocks ids, in order. Raises IndexError when there are fewer."""
         if num_blocks > self._length:
-            raise IndexError(f"{num_blocks} blocks asked for, {self._length} are free")
+            raise IndexError(f"{num_blocks} blocks requested, but {self._length} are free")
         following, previous, block_id = self._next, self._prev, self._next[self._sentinel]
         taken = []
         for _ in range(num_blocks):
@@ -112,7 +112,7 @@ class FreeQueue:
     def insert_after(self, before: int, block_id: int) -> None:
         """Queue a block behind another (or first, behind the sentinel)."""
         if self._next[block_id] != _OUT:
-            raise ValueError(f"block {block_id} is in the free queue already")
+            raise ValueError(f"block {block_id} is already in the free queue")
         self._insert(before, (block_id,))
 
     def _insert(self, before: int, block_ids: Sequence[int]) -> None:

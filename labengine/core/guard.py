@@ -125,7 +125,7 @@ def _check_match_external(scheduler: Any, num_external: Any, request: Request, h
         return
     raise ValueError(
         f"{_name_of(scheduler, 'match_external')}, or the tier that it asks, has to return 0 to {num_left} tokens for "
-        f"request {request.request_id}, those behind its hit of {hit.num_tokens}; it returned {shown(num_external)}"
+        f"request {request.request_id}, those after its hit of {hit.num_tokens}; it returned {shown(num_external)}"
     )
 
 

@@ -24,14 +24,15 @@ class HandOver(Collaborator):
         """Raise ConfigError for a request that has no KV to give, or that others depend on."""
         name = request_name(request.request_id)
         if request.status is RequestStatus.FINISHED:
-            raise ConfigError(f"{name} has finished, and holds no blocks: add its tokens to the other lab as a prompt")
+            raise ConfigError(f"{name} has finished and holds no blocks: add its tokens to the other lab as a prompt")
         if request.sampling.beams > 1:
             raise ConfigError(f"{name} is a beam: its search decides among requests of one lab")
         if request not in self.scheduler.running or not request.num_computed_tokens:
-            raise ConfigError(f"{name} waits, and has no blocks to hand over: take steps until it runs")
+            raise ConfigError(f"{name} is waiting and has no blocks to hand over: take steps until it runs")
         if waiting := self.scheduler.siblings.of(request):
             names = listed(request_name(sibling.request_id) for sibling in waiting)
-            raise ConfigError(f"{names} wait for {name}'s tokens: hand it over once its prompt is computed")
+            verb = "waits" if len(waiting) == 1 else "wait"
+            raise ConfigError(f"{names} {verb} for {name}'s tokens: hand {name} over once its prompt is computed")
 
     def blocks_to_read(self, request: Request) -> list[list[int]]:
         """Return the blocks with KV, or the state, of a request's computed tokens per group, in table order.
@@ -93,7 +94,7 @@ class HandOver(Collaborator):
             num_free = self.manager.pool.num_free
             raise ConfigError(
                 f"the other lab has too few free blocks for {counted(num_tokens, 'token')} ({num_free} "
-                f"{'is' if num_free == 1 else 'are'} free): step it until requests of it have finished"
+                f"{'is' if num_free == 1 else 'are'} free): step it until some of its requests have finished"
             )
 
     def blocks_to_fill(self, request: Request, hit: Hit, num_tokens: int) -> list[Transfer]:

@@ -28,7 +28,7 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
         return
     for owner, name in _without_effect(part, base):
         if (meant := _meant(name, owner, part, base, others)) is not None:
-            raise ConfigError(f"{where}: {class_name(owner)}.{name} overrides nothing of {base.__name__}; {meant}")
+            raise ConfigError(f"{where}: {class_name(owner)}.{name} overrides nothing in {base.__name__}; {meant}")
     for name in _names_of(base, part):
         definer, override = _definition(part, name)
         if definer is None or not is_custom(definer):
@@ -102,7 +102,7 @@ def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type
     """Return the seam that a name probably means, as the end of a sentence; None for a name of its own."""
     is_called = is_method(vars(owner)[name])
     if (sibling := _sibling_with(name, base)) is not None:
-        return f"{name} is one of {sibling.__name__}, from which {class_name(part)} does not derive"
+        return f"{name} belongs to {sibling.__name__}, from which {class_name(part)} does not derive"
     overridden = {other for cls in part.__mro__ if issubclass(cls, owner) for other in vars(cls)}
     seams = {_letters(seam): seam for seam in _seams(part, base, is_called=is_called) if seam not in overridden}
     if near := get_close_matches(_letters(name), seams, n=1, cutoff=_NEAR):

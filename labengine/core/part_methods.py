@@ -50,19 +50,19 @@ def shape_fault(name: str, override: object, original: object) -> str | None:
     Both are values from their classes' `vars()`.
     """
     if not is_method(original):
-        return f"is a method, and {name} is read as an attribute: make it a property" if is_method(override) else None
+        return f"is a method, but {name} is read as an attribute: make it a property" if is_method(override) else None
     if not is_method(override):
         found = "a property" if isinstance(override, _READ) else "None" if override is None else "a plain value"
-        return f"is {found}, and {name} is called as a method"
+        return f"is {found}, but {name} is called as a method"
     if isinstance(override, partial):
-        return f"is a functools.partial, and {name} is given self: make it a functools.partialmethod"
+        return f"is a functools.partial, but {name} is given self: make it a functools.partialmethod"
     if isinstance(original, classmethod) and not isinstance(override, (classmethod, staticmethod)):
-        return f"is called on an instance, and {name} on the class: put @classmethod before it"
+        return f"is called on an instance, but {name} on the class: put @classmethod before it"
     function: Any = getattr(override, "__func__", override)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        return f"is asynchronous, and {name} is called without await: it would never run"
+        return f"is asynchronous, but {name} is called without await, so it would never run"
     if inspect.isgeneratorfunction(function) and name != "__iter__":
-        return f"has a yield in it, and {name} is called as a plain method: it would never run"
+        return f"contains a yield, but {name} is called as a plain method, so it would never run"
     return _call_fault(override, original)
 
 

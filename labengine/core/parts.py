@@ -69,7 +69,7 @@ class Parts:
         """Refuse unknown fields with a helpful message, before the dataclass's own __init__ raises TypeError."""
         if unnamed[1:] or not all(isinstance(one, type) for one in unnamed):
             raise ConfigError(
-                f"Parts takes one class as it is, and several by name, as in merge_policy=MyPolicy; got "
+                f"Parts takes one class without a name, and others by name, as in merge_policy=MyPolicy; got "
                 f"{', '.join(map(shown, unnamed))}"
             )
         known = [field.name for field in fields(cls)]
@@ -84,7 +84,7 @@ class Parts:
         if replacing is not None:
             name = field_of(replacing)
             if getattr(self, name) is not _AS_EDITION:
-                raise ConfigError(f"parts: {name} is {class_name(replacing)}, and given by name too")
+                raise ConfigError(f"parts: {name} is given twice, as {class_name(replacing)} and by name")
             object.__setattr__(self, name, replacing)
         for name, base in base_classes().items():
             value = getattr(self, name)
@@ -176,7 +176,7 @@ def field_of(cls: type) -> str:
         names = " or ".join(bases[field].__name__ for field in meant or _GROUPS)
         raise ConfigError(f"{name} could replace {names}: make it a subclass of one of them, or {by_name}")
     parts = ", ".join(base.__name__ for base in bases.values())
-    raise ConfigError(f"{name} is no subclass of a part ({parts}): make it one, or {by_name}")
+    raise ConfigError(f"{name} is not a subclass of a part ({parts}): make it one, or {by_name}")
 
 
 def given_parts(given: object) -> Parts:

@@ -57,7 +57,7 @@ class NGram:
         for name in ("num_drafts", "min_ngram", "max_ngram"):
             object.__setattr__(self, name, checked_int(name, getattr(self, name), 1))
         if self.min_ngram > self.max_ngram:
-            raise ConfigError(f"min_ngram is {self.min_ngram}, and max_ngram {self.max_ngram}: it must be no larger")
+            raise ConfigError(f"min_ngram must be at most max_ngram, got {self.min_ngram} and {self.max_ngram}")
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """Return the tokens behind the first place at which the text's longest known end stands once more."""

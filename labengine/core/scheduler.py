@@ -78,7 +78,7 @@ class Scheduler(RequestQueues):
 
     def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Book an earlier step, where steps are planned ahead: `sampled` has each request's tokens."""
-        raise NotImplementedError(f"{type(self).__name__} books the newest step, by update()")
+        raise NotImplementedError(f"{type(self).__name__} books only the newest step, by update()")
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Raise ConfigError for a request that the whole pool could not hold: it would block all behind it for ever."""
@@ -297,7 +297,7 @@ class Scheduler(RequestQueues):
             if num_slots < end:
                 raise NotGrantedError(
                     request.request_id,
-                    f"request {request.request_id} is scheduled up to token {end}, and the blocks of its "
+                    f"request {request.request_id} is scheduled up to token {end}, but the blocks of its "
                     f"table{group_suffix(group.index)} hold {num_slots}",
                 ) from None
 

@@ -1,8 +1,8 @@
-"""A reader's code in a process of its own: what it comes to there, or a sentence on how it ended.
+"""Run a reader's code in a separate process: return its result, or a sentence on how it ended.
 
-Where a process cannot be copied (macOS, Windows, a browser's Python) the code runs in this one. Bounded there are loops
-in Python code, and on macOS code that sleeps. Not bounded are calls into C that never come back, memory and output; and
-what ends the process ends the reader's kernel, unless it is an exception such as SystemExit.
+Where a process cannot be copied (macOS, Windows, Python in a browser) the code runs in this one. There, loops in Python
+code are limited, and on macOS also code that sleeps. Calls into C that never return, memory and output are not limited.
+Code that ends the process ends the reader's kernel, unless it raises an exception such as SystemExit.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from labengine.isolation.limits import MEMORY_BYTES, EndlessOperationError, can_
 T = TypeVar("T")
 
 CLOCK_S = 60.0
-"""Seconds of the clock that a check may take: it is over in one or two."""
+"""Wall-clock limit of a check, in seconds; most take one or two."""
 MEMORY = f"{MEMORY_BYTES >> 20} MiB"
-"""Memory that a reader's code may take, in words."""
+"""Memory that a reader's code may use, as text."""
 
 _PLAIN = (int, float, bool, str, type(None))
 
 _note_run: list[Callable[[str], object]] = []
-"""In a process of its own: notes that another run of the reader's code begins."""
+"""In a separate process: called when another run of the reader's code begins."""
 
 
 class UnansweredError(Exception):
-    """Raised for code that has not come back. result: what the reader is told."""
+    """Raised for code that has not returned. result: the result shown to the reader."""
 
     def __init__(self, result: CheckResult) -> None:
         super().__init__(result.text)
@@ -38,21 +38,20 @@ class UnansweredError(Exception):
 
 
 def is_plain(answer: object) -> bool:
-    """Return True for an answer that has no code of its own: a number, a text, nothing, or a selection."""
+    """Return True for an answer that brings no code: a number, a text, None, or a selection."""
     return type(answer) in _PLAIN or type(answer).__module__.startswith(("labengine.", "labengine_widgets."))
 
 
 def begin_run(text: str) -> None:
-    """Note that a run of the reader's code begins. text: says which."""
+    """Note that a run of the reader's code begins. text: describes the run."""
     for note in _note_run:
         note(text)
 
 
 def answered_alone(call: Callable[[], T]) -> T:
-    """Return what a call returns in a process of its own, with what it prints printed here.
+    """Make a call in a separate process and return its result; its output is printed here.
 
-    What it changes is changed there alone. Raises ConfigError as the call does, and UnansweredError where it does not
-    come back.
+    Its changes stay in that process. Raises ConfigError as the call does, and UnansweredError if it does not return.
     """
     if not can_fork():
         return call()
@@ -73,19 +72,19 @@ def answered_alone(call: Callable[[], T]) -> T:
     for output in (_print, None):
         found = called_alone(run, deadline, output)
         if not isinstance(found, NoAnswer) or found.why != "asleep":
-            break  # else once more: a lock that a thread of this process held stays locked in its copy
+            break  # else try again: a lock held by a thread of this process stays locked in its copy
     if isinstance(found, NoAnswer):
         raise UnansweredError(_sentence(found.why, found.reason, found.run))
     value, refusal, place = found
     if place:
-        raise UnansweredError(wrong(f"Your code does not come back: {place}."))
+        raise UnansweredError(wrong(f"Your code does not return: {place}."))
     if refusal:
         raise ConfigError(refusal)
     return cast(T, value)
 
 
 def read_alone(call: Callable[[], T]) -> T:
-    """Return what a call returns that reads a value of the reader's, as `answered_alone`. It is a single run."""
+    """Call a function that reads one of the reader's values, as `answered_alone` does. It is a single run."""
 
     def read() -> T:
         with ends_soon():
@@ -95,7 +94,7 @@ def read_alone(call: Callable[[], T]) -> T:
 
 
 def exact_result(result: CheckResult) -> CheckResult:
-    """Return a result whose texts are all exact."""
+    """Return the result with all its texts as plain str."""
     rows = None if result.table is None else [[*map(exact, row)] for row in result.table.rows]
     pictures = tuple((exact(title), exact(svg)) for title, svg in result.pictures)
     table = None if rows is None else TextTable(rows)
@@ -103,7 +102,7 @@ def exact_result(result: CheckResult) -> CheckResult:
 
 
 def exact(text: str) -> str:
-    """Return a text that is no reader's own class of texts: such a one would bring its code along."""
+    """Return the text as a plain str: a reader's subclass of str would bring its code along."""
     return "".join((text,))
 
 
@@ -114,11 +113,11 @@ def _print(name: str, text: str) -> None:
 def _sentence(why: str, reason: str, run: str) -> CheckResult:
     where = f" (in {run})" if run else ""
     if why == "killed":
-        return blank(f"The check was killed from outside{where}, perhaps for want of memory. Run it once more.")
+        return blank(f"The check was killed from outside{where}, perhaps because memory ran out. Run it again.")
     if why == "memory":
-        return wrong(f"Your code takes more than {MEMORY} of memory{where}.")
+        return wrong(f"Your code uses more than {MEMORY} of memory{where}.")
     if why == "late":
-        return wrong(f"Your code had not come back after {CLOCK_S:g} seconds{where}.")
+        return wrong(f"Your code had not returned after {CLOCK_S:g} seconds{where}.")
     if why == "failed":
-        return wrong(f"This cannot be checked: a value that your code returns leads to {reason}.")
-    return wrong(f"Your code does not come back{where}: {reason}.")
+        return wrong(f"This cannot be checked: a value that your code returns raises {reason}.")
+    return wrong(f"Your code does not return{where}: {reason}.")

@@ -1,4 +1,4 @@
-"""What all kinds of exercises share: task, hints one at a time, the solution last, and the count of tries."""
+"""Base class of all kinds of exercises: task, hints one at a time, the solution last, and the number of tries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class ExerciseText:
-    """An exercise's name and texts. num_lines: about how many lines the solution has; 0: not said."""
+    """An exercise's name and texts. num_lines: approximate lines of the solution; 0 if not stated."""
 
     name: str
     task: str
@@ -39,7 +39,7 @@ class ExerciseText:
 
 @dataclass(frozen=True, repr=False)
 class Note:
-    """A text for the reader: a hint, or the solution. is_code: shown line by line, as it is."""
+    """A text for the reader: a hint, or the solution. is_code: keep its lines as they are."""
 
     text: str
     is_code: bool = False
@@ -54,15 +54,15 @@ class Note:
 
 
 class Exercise(ABC):
-    """An exercise that checks itself.
+    """A self-checking exercise.
 
-    show() draws what an answer does, also a wrong one; check() judges it; hint() gives one more hint; solution() is
-    the last resort. `mistakes` are common wrong answers, each with the hint that fits; `right_answer` passes.
+    show() draws the effect of an answer, right or wrong; check() judges it; hint() gives one more hint; solution() is
+    the last resort. `mistakes` are common wrong answers, each with a matching hint; `right_answer` passes.
     """
 
     kind: ClassVar[str]
     panels: tuple[str, ...] = ()
-    """The views of the dashboard that show() returns: those that its notebook has introduced; () for all."""
+    """Views of the dashboard that show() returns: those the notebook has introduced; () for all."""
 
     def __init__(self, text: ExerciseText, right_answer: Any, mistakes: Sequence[Mistake]) -> None:
         self.text, self.right_answer, self.mistakes = text, right_answer, tuple(mistakes)
@@ -77,25 +77,25 @@ class Exercise(ABC):
     @property
     @abstractmethod
     def how_to_answer(self) -> str:
-        """One sentence on how to answer, with the signature where there is one."""
+        """One sentence on how to answer, with the signature if there is one."""
 
     @property
     def _size(self) -> str:
-        """About how many lines the solution has, behind its name; empty if that is not said."""
+        """Approximate length of the solution, for use after its name; empty if not stated."""
         return f" (about {counted(self.text.num_lines, 'line')})" if self.text.num_lines else ""
 
     @abstractmethod
     def show(self, answer: Any = None) -> Any:
-        """Draw what an answer does, or what the question is about."""
+        """Draw the effect of an answer, or the subject of the question."""
 
     def check(self, answer: Any = None) -> CheckResult:
-        """Judge an answer; a blank one does not count as a try. No answer of a reader's raises."""
+        """Judge an answer; a blank one does not count as a try. No answer makes this raise."""
         result = self._survived("checked", lambda: self._judged_safely(answer))
         self._note_result(result)
         return result
 
     def _survived(self, done: str, judge: Callable[[], T]) -> T | CheckResult:
-        """Return what a call returns; for an answer's exception, or one that does not come back, a sentence."""
+        """Return the call's result, or a sentence if the answer raises or does not return."""
         with interrupts_named():
             try:
                 return judge()
@@ -115,7 +115,7 @@ class Exercise(ABC):
             note_check(self.name, is_passed=is_passed, run=self._newest_score(), better=self._better(is_passed))
 
     def _judged_safely(self, answer: Any) -> CheckResult:
-        """Judge an answer where its code can do no harm; here: an answer is a value, and what it is about is a lab."""
+        """Judge an answer where its code can do no harm: here in this process, for answers that are values."""
         return self._judged(answer)
 
     @abstractmethod
@@ -126,21 +126,21 @@ class Exercise(ABC):
         return None
 
     def _better(self, is_passed: bool) -> Callable[[float, float], float] | None:
-        """Return the function that returns the better of two scores; None if the newest one does not count."""
+        """Return a function that picks the better of two scores; None if the newest one does not count."""
         return None
 
-    # -- the exercise itself, tried ------------------------------------------------------------------------------------
+    # -- testing the exercise itself -----------------------------------------------------------------------------------
 
     def verify(self) -> None:
-        """Try the exercise, for its author: blank gets a sentence, the solution passes, each mistake gets its hint.
+        """Test the exercise, for its author: blank gets a sentence, the solution passes, each mistake gets its hint.
 
-        Progress is not touched. Raises ConfigError, saying what does not hold.
+        Progress does not change. Raises ConfigError, naming what fails.
         """
         self._is_rehearsal = True
         try:
             self._verify()
         finally:
-            self._begin_anew()
+            self._start_over()
             self._is_rehearsal = False
 
     def _verify(self) -> None:
@@ -156,8 +156,8 @@ class Exercise(ABC):
                 raise ConfigError(f"{self.name}: a mistake does not get the hint {hint!r}: {result.text}")
 
     def _tried(self, answers: Sequence[Any]) -> CheckResult:
-        """Give answers one after the other to a new start; return what the last one gets."""
-        self._begin_anew()
+        """Start over and check answers one after the other; return the result of the last one."""
+        self._start_over()
         return [self._judged(answer) for answer in answers][-1]
 
     def _right_answers(self) -> Sequence[Any]:
@@ -166,8 +166,8 @@ class Exercise(ABC):
     def _mistaken_answers(self, mistake: Any) -> Sequence[Any]:
         return [mistake]
 
-    def _begin_anew(self) -> None:  # noqa: B027  (most kinds remember nothing)
-        """Forget what was answered so far."""
+    def _start_over(self) -> None:  # noqa: B027  (most kinds remember nothing)
+        """Forget all answers given so far."""
 
     # -- help ----------------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Exercise(ABC):
         """Return the next hint; after the last one, say so."""
         hints = self.text.hints
         if self._num_hints >= len(hints):
-            return Note(f"There are no more hints ({len(hints)} shown). `.solution()` shows the solution.")
+            return Note(f"No hints are left ({len(hints)} shown). `.solution()` shows the solution.")
         self._num_hints += 1
         note_hint(self.name, self._num_hints)
         return Note(f"Hint {self._num_hints} of {len(hints)}: {hints[self._num_hints - 1]}")
@@ -186,17 +186,17 @@ class Exercise(ABC):
         return Note(self.solution_text(), is_code=True)
 
     def solution_text(self) -> str:
-        """Return the solution as text; progress does not note that it was seen."""
+        """Return the solution as text, without noting in the progress that it was seen."""
         return source_of(self.right_answer)
 
     def picture(self) -> str:
-        """Return the state that the task or its answer is about, as SVG; empty where there is none."""
+        """Return the state that the task or its answer is about, as SVG; empty if there is none."""
         return ""
 
     def _blank(self) -> CheckResult:
         return blank(f"Nothing to check yet. {self.how_to_answer}")
 
-    # -- how it is shown -----------------------------------------------------------------------------------------------
+    # -- display -------------------------------------------------------------------------------------------------------
 
     def _paragraphs(self) -> list[str]:
         attempts = progress().get(self.name)
@@ -214,18 +214,18 @@ class Exercise(ABC):
 
 
 def source_of(answer: Any) -> str:
-    """Return the source of a function or class, its docstring included; anything else as Python writes it."""
+    """Return the source of a function or class, including its docstring; the repr of anything else."""
     if not (inspect.isfunction(answer) or inspect.isclass(answer)):
         return repr(answer)
     linecache.checkcache()
     try:
         return dedent(inspect.getsource(answer))
     except (OSError, TypeError):
-        raise ConfigError(f"the source of {shown(answer)} is not known: define it in a cell or a file") from None
+        raise ConfigError(f"the source of {shown(answer)} is unknown: define it in a cell or a file") from None
 
 
 class CodeExercise(Exercise):
-    """An exercise whose answer is code: it is judged in a process of its own, where there is one."""
+    """An exercise whose answer is code; it is judged in a separate process where possible."""
 
     def _judged_safely(self, answer: Any) -> CheckResult:
         self._prepare()
@@ -238,20 +238,20 @@ class CodeExercise(Exercise):
         return result
 
     def _prepare(self) -> None:
-        """Do once what an answer has no part in."""
+        """Do the work that does not depend on the answer, once."""
 
     def _memory(self) -> Any:
-        """Return what a judgement leaves behind, as it was before and after it."""
+        """Return the state that judging an answer changes."""
 
     def _remember(self, memory: Any) -> None:
-        """Keep what a judgement in another process has left behind."""
+        """Restore that state after judging in another process."""
 
 
 def no_use(done: str, error: BaseException) -> str:
-    """Return why an answer cannot be checked or shown. done: which of them. error: what the attempt raised."""
+    """Return why an answer cannot be used. done: "checked" or "shown". error: what the attempt raised."""
     if isinstance(error, ConfigError):
         return f"This cannot be {done}: {error}"
-    return f"This cannot be {done}: a value that your code returns leads to {named(error)}."
+    return f"This cannot be {done}: a value that your code returns raises {named(error)}."
 
 
 def called(answer: Any) -> str:

@@ -1,4 +1,4 @@
-"""Blank answers: a function or a class that the reader has not written yet."""
+"""Detection of blank answers: a function or a class that the reader has not written yet."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import CodeType, FunctionType
 
 _SILENT = {"RESUME", "NOP", "COPY_FREE_VARS", "RETURN_VALUE", "NOT_TAKEN"}
 """Instructions that compute nothing."""
-NO_RETURN = "It returns None every time: is a `return` with a value missing?"
+NO_RETURN = "It always returns None: is a `return` with a value missing?"
 _LOADS = {"LOAD_CONST", "RETURN_CONST", "LOAD_COMMON_CONSTANT"}
 
 
 def is_blank(answer: object) -> bool:
-    """Return True for no answer, a function whose body is `...`, and a class without another method."""
+    """Return True for None, a function whose body is `...`, and a class without any other method."""
     if answer is None or answer is ...:
         return True
     if isinstance(answer, FunctionType):
@@ -27,7 +27,7 @@ def is_blank(answer: object) -> bool:
 
 
 def lacks_return(answer: object, asked: object) -> bool:
-    """Return True if a function only ever returns None, and the solution's, `asked`, does not; also of classes."""
+    """Return True if a function, or a method of a class, always returns None where the solution (`asked`) does not."""
     if isinstance(answer, FunctionType) and isinstance(asked, FunctionType):
         return _returns_only_none(answer.__code__) and not _returns_only_none(asked.__code__)
     if isinstance(answer, type) and isinstance(asked, type):
@@ -43,7 +43,7 @@ def _returns_only_none(code: CodeType) -> bool:
 
 
 def _says_return(function: FunctionType) -> bool:
-    """Return True if the source of a blank function has more in it than `...`, such as `return None`."""
+    """Return True if a function's source has a `return` statement."""
     try:
         [definition] = ast.parse(dedent(inspect.getsource(function))).body
     except (OSError, TypeError, ValueError, SyntaxError):

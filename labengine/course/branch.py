@@ -1,6 +1,6 @@
-"""The branch of the notebook "The hunt": an engine with four methods of its own, and a day's requests.
+"""The branch of the notebook "The hunt": an engine with four changed methods, and a day's requests.
 
-Not all four methods are right. The notebook takes the branch by its name, and reads this file late.
+Not all four methods are right. The notebook imports the branch by name, and reads this file only at its end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BranchScheduler(PrefillFirstScheduler):
 
 
 class BranchManager(NanoKVCacheManager):
-    """The branch's manager: a prompt's blocks are registered together."""
+    """The branch's manager: it registers all blocks of a prompt together."""
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """Return all of the request's tokens after compute: its blocks were allocated together."""
@@ -37,18 +37,18 @@ class BranchManager(NanoKVCacheManager):
 
 
 class BranchPool(NanoBlockPool):
-    """The branch's pool: blocks that nobody can find are reused first."""
+    """The branch's pool: it reuses blocks first that no look-up can find."""
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return the freed blocks without content: no look-up will miss them."""
+        """Return the freed blocks without content: no look-up needs them."""
         return [block_id for block_id in block_ids if not self.blocks[block_id].keys]
 
 
 class BranchMerge(LateMergeComparingPrefixes):
-    """The branch's late merge: into the block that is shared most."""
+    """The branch's late merge: into the most shared block."""
 
     def merge_target(self, mapped: Sequence[Block], block: Block, request: Request, link: int) -> Block | None:
-        """Return the equal live block with the most references: the others are free sooner."""
+        """Return the equal live block with the most references: the others become free sooner."""
         others = [other for other in mapped if other is not block and self.is_alive(other)]
         equal = [other for other in others if self.is_equal(other, request, link)]
         return max(equal, key=lambda other: other.ref_count, default=None)

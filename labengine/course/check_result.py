@@ -1,4 +1,4 @@
-"""The answer to a check: passed, wrong or blank; sentences, a table and pictures."""
+"""The result of a check: passed, wrong or blank, with sentences, a table and pictures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ State = Literal["passed", "wrong", "blank"]
 _WIDTH = 100
 _SIGNS = {"passed": "✓", "wrong": "✗", "blank": "…"}
 BOX = "border-left:3px solid {};padding:2px 0 2px 12px;margin:4px 0;color:inherit;background:none"
-"""Style of a box that reads well on light and dark paper: only its edge has a color of its own."""
+"""Style of a box that reads well on light and dark backgrounds: only its edge is colored."""
 EDGES = {"passed": "#009E73", "wrong": "#D55E00", "blank": "#888888"}
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table of texts; the first row is its head."""
+    """A table of texts; the first row is the header."""
 
     rows: Sequence[Sequence[str]]
 
@@ -40,9 +40,9 @@ class TextTable:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckResult:
-    """What a check found. True if the exercise is passed.
+    """The result of a check. True if the exercise is passed.
 
-    lines: sentences. table: inputs and outputs, or runs. pictures: (title, SVG) of the moment that the lines are about.
+    lines: sentences. table: inputs and outputs, or runs. pictures: (title, SVG) of the moment that the lines describe.
     """
 
     state: State
@@ -55,7 +55,7 @@ class CheckResult:
 
     @property
     def text(self) -> str:
-        """The sentences, in one line."""
+        """The sentences, on one line."""
         return " ".join(self.lines)
 
     def __repr__(self) -> str:
@@ -73,12 +73,12 @@ class CheckResult:
 
 
 def boxed(html: str, edge: str) -> str:
-    """Return HTML in a box with an edge of this color."""
+    """Wrap HTML in a box with an edge of this color."""
     return f'<div style="{BOX.format(edge)}">{html}</div>'
 
 
 def marked(text: str) -> str:
-    """Return plain text as HTML: escaped, `code` between backticks as code, and *words* between stars as emphasis."""
+    """Convert plain text to HTML: escape it, and mark `code` between backticks and *emphasis* between stars."""
     parts = re.split(r"`([^`]+)`", escape(text))
     return "".join(
         f"<code>{part}</code>" if place % 2 else re.sub(r"\*(\w[^*]*)\*", r"<em>\1</em>", part)
@@ -87,12 +87,12 @@ def marked(text: str) -> str:
 
 
 def blank(*lines: str) -> CheckResult:
-    """Return the result for an answer that was not written yet."""
+    """Return the result for an answer that is not written yet."""
     return CheckResult("blank", lines)
 
 
 def wrong(*lines: str, table: TextTable | None = None, pictures: Sequence[tuple[str, str]] = ()) -> CheckResult:
-    """Return the result for a wrong answer; empty lines are left out."""
+    """Return the result for a wrong answer, without empty lines."""
     return CheckResult("wrong", tuple(filter(None, lines)), table, tuple(pictures))
 
 

@@ -1,4 +1,4 @@
-"""labengine.exercise(): an exercise of the course by its name, or one of a lecturer's own, from a few values."""
+"""labengine.exercise(): an exercise of the course by name, or a lecturer's own from a few values."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ def exercise(
     mistakes: Sequence[Mistake] = (),
     **settings: Any,
 ) -> Exercise:
-    """Return an exercise that checks itself: one of the course by its name alone, or a new one.
+    """Return a self-checking exercise: one of the course by its name alone, or a new one.
 
-    task: what to do, in a few sentences. Its kind follows from the keywords:
-    * Fill in a function: solution, and cases, a list of tuples of arguments; the first num_shown are shown.
+    task: the task, in a few sentences. The keywords decide the kind of exercise:
+    * Fill in a function: solution, and cases, a list of argument tuples; the first num_shown are shown.
     * Fill in an override: solution (a class, or a function named like a seam), and workloads, functions that add
-      requests to a lab and take steps. accepts(lab) judges a played lab in place of the solution's events: it returns
-      what is wrong.
+      requests to a lab and take steps. accepts(lab) judges a played lab instead of comparing it with the solution's
+      events: it returns a sentence on the fault.
     * Make it better: solution and workloads, with score ("tokens computed" ..., or a function of a lab) and goal.
-      undone(lab, interrupt): a workload that calls interrupt(lab) where a step is begun and undone; an answer has to go
-      on as if it had never been begun.
+      undone(lab, interrupt): a workload that calls interrupt(lab) to begin a step and undo it; an answer must continue
+      as if the step had never begun.
     * Find the first wrong event: broken, an upstream bug's id, or parts or an override, which `play` runs. first(lab)
-      returns the event's number; without it, the first event that breaks a rule or raises. because: why it is wrong,
-      in a sentence or two, which the reader gets with the answer.
+      returns the event's number; the default is the first event that breaks a rule or raises. because: one or two
+      sentences on the fault, shown with the right answer.
     * Predict, then reveal: play(lab) goes to the moment before a step, and truth(step) returns the answer of that step;
-      about: "block", "request", "hash" or "number"; so many rounds, each a step. until(steps): the answer is there once
-      this is true, after several steps. another(random) draws a new instance. reason: why the right answer is right.
-      views: what `show` shows in place of the dashboard.
+      about: "block", "request", "hash" or "number"; rounds: number of steps asked about. until(steps): true once the
+      answer is known, for an answer that takes several steps. another(random) draws a new instance. reason: why the
+      right answer is right. views: the views that `show` shows instead of the dashboard.
 
-    hints: given one at a time. mistakes: pairs of a common wrong answer and the hint that fits. num_lines: about how
-    many the solution has. settings: keywords of Lab, for simulated labs. Raises ConfigError for what cannot work.
+    hints: shown one at a time. mistakes: pairs of a common wrong answer and the matching hint. num_lines: approximate
+    lines of the solution. settings: keywords of Lab, for simulated labs. Raises ConfigError for impossible values.
     """
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"name is an exercise's name, such as 'late-merge/keep-first'; got {shown(name)}")
@@ -104,14 +104,14 @@ def exercise(
 
 
 def known_exercise(name: str) -> Exercise:
-    """Return a new copy of an exercise of the course. Raises ConfigError for another name, with the nearest one."""
+    """Return a new copy of an exercise of the course. Raises ConfigError, naming the nearest match."""
     made = made_of_words(name, exercise)
     if made is not None:
         return made
     names = exercise_names()
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
-    raise ConfigError(f"there is no exercise {shown(name)} in the course; {hint} (For a new one, give a task too.)")
+    raise ConfigError(f"the course has no exercise {shown(name)}; {hint} A new exercise also needs a task.")
 
 
 def _first_wrong(
@@ -153,13 +153,13 @@ def _first_wrong(
 
 def _checked_task(task: object) -> str:
     if not isinstance(task, str) or not task.strip():
-        raise ConfigError(f"task says in a few sentences what to do; got {shown(task)}")
+        raise ConfigError(f"task must be a text of a few sentences; got {shown(task)}")
     return " ".join(task.split())
 
 
 def _checked_hints(hints: object) -> tuple[str, ...]:
     if isinstance(hints, str) or not isinstance(hints, Sequence) or not all(isinstance(one, str) for one in hints):
-        raise ConfigError(f"hints is a list of sentences, got {shown(hints)}")
+        raise ConfigError(f"hints must be a list of sentences, got {shown(hints)}")
     return tuple(hints)
 
 

@@ -1,4 +1,4 @@
-"""Find the first wrong event: a run of a broken engine is shown, and the answer is the number of an event."""
+"""Find the first wrong event: the exercise shows a run of a broken engine, and the answer is an event's number."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from labengine.lab import Lab
 _WIDTH = 100
 
 Found = tuple[int, str]
-"""The number of the first wrong event, and a sentence on what is wrong with it."""
+"""The number of the first wrong event, and a sentence on its fault."""
 
 
 class FirstWrongExercise(Exercise):
-    """Find the first wrong event of a run. make(check): returns the broken lab, played with its checks or without.
+    """Find the first wrong event of a run. make(check): returns the broken lab, played with or without its checks.
 
     find: returns the first wrong event of the run with checks. A mistake is a kind of event ("SlotsWritten"), or a
     function of the lab that returns a number. because: why the event is wrong, in a sentence or two.
@@ -46,13 +46,13 @@ class FirstWrongExercise(Exercise):
         super().__init__(text, None, mistakes)
         self._make, self._find, self.because = make, find, because
         self._opened_at: int | None = None
-        """The moment at which show() opens the run: standing there is no answer."""
+        """The moment at which show() opens the run; staying there does not count as an answer."""
 
     @cached_property
     def lab(self) -> Lab:
-        """The broken lab, played: it can be shown, looked at and asked, as any lab.
+        """The broken lab, after its run. It can be shown and questioned like any lab.
 
-        It has no checks, and names no methods before the first try: they would say which event it is.
+        It has no checks, and hides the names of methods until the first try: both would give the event away.
         """
         lab = self._make(False)
         lab.session.hides_seams = True
@@ -60,20 +60,20 @@ class FirstWrongExercise(Exercise):
 
     @cached_property
     def judged(self) -> Lab:
-        """The same run with checks: its `violations` and its dashboard say what is wrong."""
+        """The same run with checks: its `violations` and its dashboard show the fault."""
         return self._make(True)
 
     @cached_property
     def first(self) -> Found:
-        """The first wrong event of the run. Raises ConfigError for a run in which nothing is wrong."""
+        """The first wrong event of the run. Raises ConfigError for a run without a fault."""
         found = self._find(self.judged)
         if found is None:
-            raise ConfigError(f"nothing goes wrong in the run of the exercise {self.name!r}: no rule is broken")
+            raise ConfigError(f"the run of exercise {self.name!r} breaks no rule, so no event in it is wrong")
         number, sentence = found
         return number - self._num_reports_before(number), sentence
 
     def _num_reports_before(self, number: int) -> int:
-        """Return how many events of the run with checks, before this one, the run without checks lacks."""
+        """Return the number of events before this one that only the run with checks has."""
         if self.lab.session.watch is not None:  # an upstream bug's lab
             return 0
         assert self.judged.timeline is not None
@@ -84,12 +84,12 @@ class FirstWrongExercise(Exercise):
     def how_to_answer(self) -> str:
         """How to give an event."""
         return (
-            "Go through the run with `.show()`. Answer with an event's number, `.check(2)`; or select an event in the "
-            "log of the dashboard, or stand right after it, and run `.check()`."
+            "Go through the run with `.show()`. Answer with an event's number, as in `.check(2)`; or select an event "
+            "in the log of the dashboard, or stop right after it, and run `.check()`."
         )
 
     def show(self, answer: Any = None) -> Any:
-        """Return the dashboard of the broken run, at its beginning; `lab` of the exercise is the lab."""
+        """Return the dashboard of the broken run, at its beginning; the exercise's `lab` is the lab it shows."""
         dashboard = self.lab.show(*self.panels)
         self.lab.goto(0)
         self._opened_at = self.lab.moment
@@ -106,33 +106,34 @@ class FirstWrongExercise(Exercise):
             return passed(f"Yes: {event_name(self.lab, number, with_method=True)}.", self.because, sentence)
         fitting, found = self._fitting_hint(number), self._what_checks_say()
         if number < first:
-            return wrong(f"No: after {name} all is still right, and no rule is broken. It comes later.", fitting, found)
+            text = f"No: after {name} everything is still right. The first wrong event comes later."
+            return wrong(text, fitting, found)
         return wrong(f"No: {self._consequence(number, name)}", fitting, found)
 
     def _what_checks_say(self) -> str:
-        """Return where to see what the checks say of the run; empty if they say nothing."""
+        """Return where the checks report on this run; empty if they found nothing."""
         if self.lab.session.watch is not None or not self.judged.violations:
             return ""
-        return "What the checks say of this run: `.judged.show()`, `.judged.violations`."
+        return "For the checks' findings on this run, see `.judged.show()` and `.judged.violations`."
 
     def _consequence(self, number: int, name: str) -> str:
         event = event_at(self.lab, number)
-        ask = f"`.lab.why(event={number})` says what led to it."
+        ask = f"`.lab.why(event={number})` shows what led to it."
         if isinstance(event, ViolationFound):
-            return f"{name} is a check's report, at the end of the step. The event that it reports came before. {ask}"
+            return f"{name} is a check's report, made at the end of the step, on an earlier event. {ask}"
         if isinstance(event, StepFailed | StepRolledBack):
-            return f"{name} is where it was noticed: an assertion is a symptom. The cause came before. {ask}"
-        return f"that event is a consequence: when {name} happened, the state was wrong already. {ask}"
+            return f"{name} is where the error was noticed: an assertion is a symptom. The cause came before. {ask}"
+        return f"that event is a consequence: when {name} happened, the state was already wrong. {ask}"
 
     def _plain(self, answer: Any) -> int:
-        """Return the number of the event that is meant; an object is read in a process of its own."""
+        """Return the event number that an answer stands for; an object is read in a separate process."""
         timeline = self.lab.timeline
         assert timeline is not None
         known = range(timeline.num_dropped, timeline.end)
         return _number_of(answer, known) if is_plain(answer) else read_alone(lambda: _number_of(answer, known))
 
     def _pointed_at(self) -> int | None:
-        """Return the event that is selected in the dashboard, or the one before the moment that it shows."""
+        """Return the event selected in the dashboard, or the last one before the shown moment."""
         if self.lab.timeline is None:
             return None
         selection = self.lab.selection
@@ -148,7 +149,7 @@ class FirstWrongExercise(Exercise):
                 return hint
         return ""
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self.lab.session.hides_seams = True
 
     def _right_answers(self) -> Sequence[Any]:
@@ -167,7 +168,7 @@ class FirstWrongExercise(Exercise):
         return picture_of(self.lab, self.first[0] + 1)
 
     def solution_text(self) -> str:
-        """Return the event, with what decided it and what is wrong with it: a line each."""
+        """Return the event and the method that decided it, then its fault, each on a new line."""
         number, sentence = self.first
         named = f"{event_name(self.lab, number, with_method=True)}."
         return "\n".join(fill(line, _WIDTH) for line in (named, self.because, sentence) if line)
@@ -181,9 +182,9 @@ def _number_of(answer: Any, known: range) -> int:
 
 
 def first_violation(lab: Lab) -> Found | None:
-    """Return the earliest event that broke a rule, or at which a part raised; None for a run without either."""
+    """Return the earliest event that broke a rule or at which a part raised; None if there is none."""
     known = [(v.first_event, v.rule == "said", v) for v in lab.violations if v.first_event is not None]
-    if known:  # of several at one event, not the one that is about the core's own bookkeeping
+    if known:  # if one event has several, prefer any to the one on the core's own bookkeeping
         number, _, violation = min(known, key=lambda one: one[:2])
         leads = "Because of it a forward pass breaks" if violation.rule == "read" else "It breaks"
         return number, f"{leads} the rule “{violation.rule}”: {violation.message}."

@@ -1,6 +1,6 @@
-"""Fill in a function: its results are compared with the solution's on examples that are shown, and on hidden cases.
+"""Fill in a function: its results are compared with the solution's on shown examples and on hidden cases.
 
-The function is called in a process of its own, where there is one; its results are judged in this one.
+The function is called in a separate process where possible; its results are judged in this one.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What a function did with one case: its value, of type `kind`, or a problem in words; as plain data.
+    """The outcome of one call, as plain data: a value, whose type is `kind`, or a problem in words.
 
-    arguments: as they are after the call.
+    arguments: the arguments after the call.
     """
 
     value: Any = None
@@ -45,7 +45,7 @@ class CallOutcome:
 
 @dataclass(frozen=True)
 class Tried:
-    """What an answer did with the cases, up to one that does not end. lacks_return: it returns None every time."""
+    """An answer's outcomes, up to the first call that does not end. lacks_return: it always returns None."""
 
     outcomes: tuple[CallOutcome, ...]
     name: str
@@ -68,7 +68,7 @@ class FunctionExercise(CodeExercise):
         if not callable(right_answer):
             raise ConfigError(f"solution must be a function, got {shown(right_answer)}")
         if not cases or not all(isinstance(case, tuple) for case in cases):
-            raise ConfigError(f"cases is a list of tuples of arguments, as in [(1, 4), (5, 4)]; got {shown(cases)}")
+            raise ConfigError(f"cases must be a list of argument tuples, as in [(1, 4), (5, 4)]; got {shown(cases)}")
         super().__init__(text, right_answer, mistakes)
         self.cases, self.num_shown = tuple(cases), num_shown
         self._signature = inspect.signature(right_answer)
@@ -79,7 +79,7 @@ class FunctionExercise(CodeExercise):
 
     @property
     def how_to_answer(self) -> str:
-        """The signature, the lines that it takes, and the call that checks."""
+        """The signature, the approximate number of lines, and the call that checks."""
         name = called(self.right_answer)
         return f"Write `{name}({', '.join(self._names)})`{self._size}, and check it with `.check({name})`."
 
@@ -88,17 +88,17 @@ class FunctionExercise(CodeExercise):
         return [*self._signature.parameters]
 
     def show(self, answer: Any = None) -> CheckResult:
-        """Return a table of the examples: arguments, what the answer returns, and what is right."""
+        """Return a table of the examples: arguments, the answer's result and the right result."""
         tried = self._survived("shown", lambda: answered_alone(lambda: self._tried_with(answer, self._num_examples)))
         return tried if isinstance(tried, CheckResult) else self._shown(tried)
 
     def _shown(self, tried: Tried | None) -> CheckResult:
         if tried is None:
             table = self._table(range(self.num_shown), None)
-            return CheckResult("blank", ("Examples of what is right:",), table)
+            return CheckResult("blank", ("Examples:",), table)
         outcomes = tried.outcomes
         is_right = all(map(_is_equal, outcomes, self._expected[: self.num_shown]))
-        line = f"What {tried.name} returns for the examples:"
+        line = f"Results of {tried.name} for the examples:"
         return CheckResult("passed" if is_right else "wrong", (line,), self._table(range(len(outcomes)), outcomes))
 
     def _judged_safely(self, answer: Any) -> CheckResult:
@@ -108,11 +108,11 @@ class FunctionExercise(CodeExercise):
         return self._verdict(self._tried_with(answer, len(self.cases)))
 
     def _tried_with(self, answer: Any, num_cases: int) -> Tried | None:
-        """Return what an answer does with the first cases; None for a blank one."""
+        """Return the answer's outcomes for the first cases; None for a blank answer."""
         if is_blank(answer):
             return None
         if not callable(answer):
-            raise ConfigError(f"give the function itself, as in .check(slot), without calling it; got {shown(answer)}")
+            raise ConfigError(f"pass the function itself, as in .check(slot), without calling it; got {shown(answer)}")
         outcomes: list[CallOutcome] = []
         for case in self.cases[:num_cases]:
             if not (outcomes and outcomes[-1].is_endless):
@@ -154,14 +154,14 @@ class FunctionExercise(CodeExercise):
         if outcome.problem:
             return f"`{call}` {outcome.problem}; right is {_short(expected)}."
         if changed := self._changed(outcome, right):
-            return f"`{call}` changes its argument `{changed}`: the caller's table is not the same afterwards."
+            return f"`{call}` changes its argument `{changed}`, so it also changes for the caller."
         if not _is_same_type(outcome, right):
-            kinds = f"{outcome.kind}, and {right.kind} is wanted"
-            return f"`{call}` returns {_short(outcome.value)}: that is {kinds} ({_short(expected)})."
+            kinds = f"of type {outcome.kind}; it should be {right.kind}"
+            return f"`{call}` returns {_short(outcome.value)}, {kinds} ({_short(expected)})."
         return f"`{call}` returns {_short(outcome.value)}; right is {_short(expected)}."
 
     def _changed(self, outcome: CallOutcome, right: CallOutcome) -> str:
-        """Return the arguments that are not afterwards what they are with the solution."""
+        """Return the names of the arguments that end up different from the solution's."""
         pairs = zip(self._names, outcome.arguments, right.arguments, strict=False)
         return ", ".join(name for name, yours, wanted in pairs if not _same(yours, wanted))
 
@@ -169,7 +169,7 @@ class FunctionExercise(CodeExercise):
         return ", ".join(map(_short, self.cases[number]))
 
     def _fitting_hint(self, outcomes: Sequence[CallOutcome]) -> str:
-        """Return the hint of the common mistake that gives the same results everywhere."""
+        """Return the hint of the common mistake that gives the same results in all cases."""
         for mistake, hint in self.mistakes:
             if all(map(_is_equal, outcomes, (_outcome(mistake, case) for case in self.cases))):
                 return hint
@@ -186,7 +186,7 @@ class FunctionExercise(CodeExercise):
 
 
 def _outcome(function: Callable[..., Any], case: Case) -> CallOutcome:
-    """Call a function with copies of the arguments. Return what it raises, and a loop without an end, as a sentence."""
+    """Call a function with copies of the arguments; exceptions and endless loops become sentences."""
     arguments = copy.deepcopy(case)
     begin_run(f"{called(function)}({', '.join(map(_short, case))})")
     try:
@@ -197,7 +197,7 @@ def _outcome(function: Callable[..., Any], case: Case) -> CallOutcome:
     except OF_THE_USER:
         raise
     except MemoryError as error:
-        return CallOutcome(problem=f"raises MemoryError: it takes more than {MEMORY}{_line_of(error)}")
+        return CallOutcome(problem=f"raises MemoryError: it uses more than {MEMORY}{_line_of(error)}")
     except BaseException as error:
         raises = "raises" if isinstance(error, Exception) else "ends the process: it raises"
         return CallOutcome(problem=f"{raises} {named(error)}{_line_of(error)}")
@@ -217,12 +217,12 @@ def _is_equal(one: CallOutcome, other: CallOutcome) -> bool:
 
 
 def _is_same_type(one: CallOutcome, other: CallOutcome) -> bool:
-    """True for two values of one type, and for a list and a tuple."""
+    """Return True for two values of the same type, and for a list and a tuple."""
     return one.kind == other.kind or (isinstance(one.value, list | tuple) and isinstance(other.value, list | tuple))
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Compare plain values: floats up to rounding."""
+    """Compare plain values; floats may differ by rounding."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -235,12 +235,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
-# -- values of a reader's code as plain data, which can be judged where the code has no say ----------------------------
+# -- results of a reader's code as plain data: judging them runs none of that code -------------------------------------
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A value that is no plain data: its type and its text."""
+    """A value that is not plain data, by its type and its text."""
 
     kind: str
     text: str
@@ -250,7 +250,7 @@ class Foreign:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a copy of a value in Python's own types; a Foreign for one that is of others, or larger than 1 MiB."""
+    """Return a copy of a value in Python's built-in types; a Foreign if it has other types or exceeds 1 MiB."""
     copied = _copied(value)
     return copied if len(pickle.dumps(copied)) <= _MAX_BYTES else _foreign(value)
 

@@ -1,4 +1,4 @@
-"""Fill in an override of a seam: hidden workloads are played with it, and with the solution."""
+"""Fill in an override of a seam: hidden workloads are played with it and with the solution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from labengine.session.saved.trace import Trace
 from labengine.session.saved.trace import open as open_trace
 
 SIDES = ("as it should be", "yours")
-"""Names of the reference and of the reader's engine."""
+"""Names of the reference engine and of the reader's."""
 
 
 class WithOverride(CodeExercise):
@@ -38,7 +38,7 @@ class WithOverride(CodeExercise):
         maker: LabMaker,
     ) -> None:
         if not workloads:
-            raise ConfigError("workloads is a list of functions that add requests to a lab and take steps; it is empty")
+            raise ConfigError("workloads must list functions that add requests to a lab and take steps; it is empty")
         for workload in workloads:
             checked_call("a workload", workload, "lab")
         super().__init__(text, right_answer, [(_as_answer(one, right_answer), hint) for one, hint in mistakes])
@@ -46,7 +46,7 @@ class WithOverride(CodeExercise):
         self._reference = maker.with_override(right_answer)
         self._is_sorted = False
         self._mistaken: dict[int, list[object]] = {}
-        """What the engine does with each common mistake, once that was asked for."""
+        """Behaviour of the engine with each common mistake, filled when first needed."""
 
     @property
     def how_to_answer(self) -> str:
@@ -56,21 +56,21 @@ class WithOverride(CodeExercise):
         return f"Write {what}{self._size}, and check it with `.check({name})`."
 
     def show(self, answer: Any = None, *, workload: int = 0) -> Any:
-        """Return both engines side by side after a workload (0: the smallest): as it should be, and with the answer.
+        """Return both engines side by side after a workload (0: the smallest): the right one, and the answer's.
 
-        A part that raises is shown at its crash; for an answer that cannot be played, a sentence is returned.
+        A part that raises is shown at its crash. For an answer that cannot be played, return a sentence.
         """
         return self._survived("shown", lambda: self._shown(answer, workload))
 
     def _shown(self, answer: Any, workload: int) -> Any:
         self._prepare()
         if not 0 <= workload < len(self.workloads):
-            return wrong(f"There are workloads 0 to {len(self.workloads) - 1}.")
+            return wrong(f"workload must be from 0 to {len(self.workloads) - 1}.")
         refusal = answered_alone(lambda: self._why_not_shown(answer, workload))
         return self._drawn(answer, workload) if refusal is None else refusal
 
     def _why_not_shown(self, answer: Any, workload: int) -> CheckResult | None:
-        """Return why an answer's engine cannot be played; None for one that comes to its end, as it has to here."""
+        """Return why an answer's engine cannot be shown; None for one whose run ends, which this process requires."""
         if is_blank(answer):
             return self._empty()
         with played(self.maker, self._parts_with(answer), self._sorted_workloads()[workload]) as trial:
@@ -84,7 +84,7 @@ class WithOverride(CodeExercise):
             trials = [self._trial(made, one, play) for one in (self._reference, parts)]
             try:
                 comparison = Comparison(trials[0].lab, trials[1].lab, names=SIDES, title=self.name)
-            except ConfigError:  # one of them has ended early: their recordings can be compared all the same
+            except ConfigError:  # one run ended early; the recordings can still be compared
                 left, right = (_recorded(trial.lab) for trial in trials)
                 return Comparison(left, right, names=SIDES, title=self.name).show()
             view = comparison.show()
@@ -92,10 +92,10 @@ class WithOverride(CodeExercise):
         return view
 
     def _parts_with(self, answer: Any) -> Parts:
-        """Return the engine with an answer in place. Raises ConfigError for what is no answer to this exercise."""
+        """Return the engine with an answer in place. Raises ConfigError for an answer that does not fit."""
         asked = self.right_answer
         if isfunction(asked) and isfunction(answer) and called(answer) != called(asked):
-            names = f"the function must be called {called(asked)}, and yours is {called(answer)}"
+            names = f"the function must be called {called(asked)}; yours is called {called(answer)}"
             raise ConfigError(f"{names}: {_signature(asked)}")
         return self.maker.with_override(answer)
 
@@ -119,7 +119,7 @@ class WithOverride(CodeExercise):
         self._sorted_workloads()
 
     def _sorted_workloads(self) -> tuple[Workload, ...]:
-        """Return the workloads, those with the fewest events first."""
+        """Return the workloads, sorted by number of events."""
         if not self._is_sorted:
             sizes = {workload: self._num_events(workload) for workload in self.workloads}
             self.workloads = tuple(sorted(self.workloads, key=lambda workload: sizes[workload]))
@@ -129,12 +129,12 @@ class WithOverride(CodeExercise):
     def _num_events(self, workload: Workload) -> int:
         with played(self.maker, self._reference, workload) as trial:
             if trial.problem:
-                raise ConfigError(f"a workload goes wrong with the solution itself: {trial.problem}")
+                raise ConfigError(f"a workload goes wrong even with the solution: {trial.problem}")
             assert trial.lab.timeline is not None
             return trial.lab.timeline.end
 
     def _behaviour(self, parts: Parts) -> list[object]:
-        """Return what an engine does with each workload, to be compared."""
+        """Return an engine's behaviour on each workload, for comparison."""
         found: list[object] = []
         for workload in self._sorted_workloads():
             with played(self.maker, parts, workload) as trial:
@@ -142,7 +142,7 @@ class WithOverride(CodeExercise):
         return found
 
     def _fitting_hint(self, behaviour: Sequence[object]) -> str:
-        """Return the hint of the common mistake with which every workload goes the same way."""
+        """Return the hint of the common mistake with the same behaviour on every workload."""
         for place, (mistake, hint) in enumerate(self.mistakes):
             if place not in self._mistaken:
                 self._mistaken[place] = self._behaviour(self.maker.with_override(mistake))
@@ -152,9 +152,9 @@ class WithOverride(CodeExercise):
 
 
 class OverrideExercise(WithOverride):
-    """Write an override. It is right if every hidden workload goes, event by event, as with the solution.
+    """Write an override. It is right if every hidden workload has the same events as with the solution.
 
-    accepts: judges a played lab in place of that; it returns a sentence on what is wrong, or nothing.
+    accepts: judges a played lab instead of that; it returns a sentence on the fault, or nothing.
     """
 
     kind: ClassVar[str] = "Fill in"
@@ -180,7 +180,7 @@ class OverrideExercise(WithOverride):
                     sentence, ending, pictures = problem, trial.ending, found
                 failed += [number] if problem else []
                 if trial.ending == "endless":
-                    text = f"Hidden workload {number} does not come to its end; the others were not tried any more."
+                    text = f"Hidden workload {number} does not end; the workloads after it were not tried."
                     return wrong(text, problem, pictures=found)
         if not failed:
             return passed(f"Right: {len(workloads)} hidden workloads go as they should.")
@@ -192,7 +192,7 @@ class OverrideExercise(WithOverride):
         return wrong(head, sentence, no_return, self._fitting_hint(behaviour), pictures=pictures)
 
     def _problem(self, right: Trial, trial: Trial) -> tuple[str, list[tuple[str, str]]]:
-        """Return what is wrong, in a sentence, and a picture of the moment; an empty sentence if nothing is."""
+        """Return the fault in a sentence, with pictures of the moment; an empty sentence if there is none."""
         if trial.problem:
             return trial.problem, [_picture(trial, trial.moment)]
         if self._accepts is not None:
@@ -201,7 +201,7 @@ class OverrideExercise(WithOverride):
             return "", []
         difference = difference_of((right.lab, trial.lab), SIDES)
         if difference is None:
-            return "Its events are not those of the solution, though both decide the same.", [_picture(trial, None)]
+            return "Its events differ from the solution's, though both decide the same.", [_picture(trial, None)]
         moments = difference.moments
         pictures = [
             (name, picture_of(one.lab, min(moment + 1, one.num_events)))
@@ -211,7 +211,7 @@ class OverrideExercise(WithOverride):
 
 
 def _as_answer(mistake: Any, right_answer: Any) -> Any:
-    """Return a mistake as an answer: a function stands for the solution's last method, or for the solution."""
+    """Return a mistake as an answer; a function replaces the solution's last method, or the solution itself."""
     if not isfunction(mistake):
         return mistake
     if isclass(right_answer):
@@ -221,7 +221,7 @@ def _as_answer(mistake: Any, right_answer: Any) -> Any:
 
 
 def _recorded(lab: Lab) -> Trace:
-    """Return the recording of a lab, which does not need the lab any more."""
+    """Return the recording of a lab; it outlives the lab."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.lab"
         lab.save(path)
@@ -239,7 +239,7 @@ def _signature(function: Callable[..., Any]) -> str:
 
 
 def _class_signature(cls: type) -> str:
-    """Return the class and the methods that it overrides, without helpers of its own."""
+    """Return the class and the methods that it overrides, without its helpers."""
     methods = [_signature(value) for value in _overridden(cls).values()]
     return f"class {cls.__name__}({cls.__base__.__name__ if cls.__base__ else ''})` with `{'`, `'.join(methods)}"
 

@@ -1,4 +1,4 @@
-"""Texts of any length for random instances of questions: beginnings of sentences, which share no first word."""
+"""Texts of any length for random instances of questions: sentences whose first words all differ."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def phrases(random: Random, *lengths: int) -> list[str]:
 
 
 def listed(things: Sequence[object]) -> str:
-    """Return things as in a sentence: "3, 12, 4 and 6"."""
+    """Join things as in a sentence: "3, 12, 4 and 6"."""
     first, last = ", ".join(map(str, things[:-1])), str(things[-1])
     return f"{first} and {last}" if first else last

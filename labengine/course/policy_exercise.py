@@ -1,4 +1,4 @@
-"""Make it better: an override is scored on hidden workloads, against a score to reach; all runs stand in a table."""
+"""Make it better: an override is scored on hidden workloads against a goal, and a table lists all runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from labengine.scripts import break_off
 
 Score = Callable[[Lab], float]
 Interrupt = Callable[[Lab], object]
-"""Begins a step of a lab, and has an interrupt end it after its schedule."""
+"""Begins a step of a lab and interrupts it after its schedule."""
 UndoneWorkload = Callable[[Lab, Interrupt], object]
-"""A workload that calls interrupt(lab) where a step is begun and undone."""
+"""A workload that calls interrupt(lab) to begin a step and undo it."""
 
 
 def _hits(lab: Lab) -> float:
@@ -69,15 +69,15 @@ class ScoredRun:
 
 
 def numbered(names: Sequence[str]) -> list[str]:
-    """Return the names; each of several equal ones with its number: a function's name never changes."""
+    """Return the names, numbering equal ones: a function keeps its name from run to run."""
     return [f"{name} {names[: at + 1].count(name)}" if names.count(name) > 1 else name for at, name in enumerate(names)]
 
 
 class PolicyExercise(WithOverride):
     """Write a policy. score: a name of SCORES, or a function of a played lab (then less is better).
 
-    goal: the score to reach, summed over all workloads. undone: a workload with a step that is undone: an answer that
-    reaches the goal is played on it too, and has to go on as if the step had never been begun.
+    goal: the score to reach, summed over all workloads. undone: a workload with an undone step. An answer that reaches
+    the goal is also played on it, and must continue as if the step had never begun.
     """
 
     kind: ClassVar[str] = "Make it better"
@@ -109,9 +109,9 @@ class PolicyExercise(WithOverride):
             checked_call("undone", undone, "lab", "interrupt")
         self.goal, self._undone = goal, undone
         self.runs: list[ScoredRun] = []
-        """The engine as it is, and the reader's runs, oldest first."""
+        """The run of the unchanged engine, then the reader's runs, oldest first."""
         self._earlier = () if (attempts := progress().get(text.name)) is None else attempts.runs
-        """The reader's runs of other sessions: names and scores."""
+        """The reader's runs from other sessions: names and scores."""
 
     @property
     def how_to_answer(self) -> str:
@@ -131,7 +131,7 @@ class PolicyExercise(WithOverride):
         is_reached = self._is_reached(scored)
         line = f"{self.score_name}: {scored.total:g}; to reach: {self.goal:g}; as it was: {self.runs[0].total:g}."
         if is_reached and (trace := self._trace_of_an_undone_step(parts)):
-            head = f"The score is reached, and the policy is not right yet. {line}"
+            head = f"The goal is reached, but the policy is not right yet. {line}"
             return wrong(head, *trace, self._hint_for(parts), table=self.table)
         if is_reached:
             return passed(f"Reached. {line}", table=self.table)
@@ -152,24 +152,23 @@ class PolicyExercise(WithOverride):
         return self._fitting_hint(self._behaviour(parts)) if self.mistakes else ""
 
     def _unchanged(self, scored: ScoredRun) -> str:
-        """Return a sentence for an override after which every workload scores what it did before."""
+        """Return a sentence for an override that leaves every score unchanged."""
         is_same = scored.scores == self.runs[0].scores
-        return (
-            f"Each workload scores what it did without {scored.name}: does it ever decide otherwise?" if is_same else ""
-        )
+        text = f"Every workload scores the same as without {scored.name}: does it ever decide differently?"
+        return text if is_same else ""
 
     def _trace_of_an_undone_step(self, parts: Parts) -> tuple[str, ...]:
-        """Play a workload with a step that is undone, and without it; return sentences on what differs.
+        """Play a workload with and without an undone step; return sentences on the difference.
 
-        The journal takes back all that the step has changed. What a class keeps in a set or a dict of its own, and does
-        not record in the journal, stays, and leads to other decisions later.
+        The journal takes back the step's changes. Changes that a class makes to its own set or dict without recording
+        them in the journal stay, and lead to different decisions later.
         """
         if self._undone is None:
             return ()
         found = []
         acts: dict[str, Interrupt] = {
             "Before any step is undone,": lambda lab: None,
-            "A step is begun and undone, and": lambda lab: break_off(lab, "schedule"),
+            "After a step is undone,": lambda lab: break_off(lab, "schedule"),
         }
         for when, interrupt in acts.items():
             with played(self.maker, parts, _given(self._undone, interrupt)) as trial:
@@ -181,20 +180,20 @@ class PolicyExercise(WithOverride):
             refuse_difference(before, after, "a run with a step that was undone")
         except RepeatError:
             return (
-                f"In the middle of a run a step is begun and undone, and its request is taken away: {self.score_name} "
-                f"{with_it:g}, and {without:g} if that step is never begun. It should make no difference.",
-                "So your class remembers something from a step that never happened: a set, a dict or a number that it "
-                "changed in that step, without a way back in the journal. Before each such change, record what undoes "
-                "it: `self._journal.record((function, argument))`.",
+                f"In the middle of a run, a step is begun and undone, and its request is aborted: {self.score_name} "
+                f"{with_it:g}, but {without:g} without that step. The two should be equal.",
+                "So your class remembers something from a step that never happened: it changed a set, a dict or a "
+                "number in that step without telling the journal how to undo it. Before each such change, record a "
+                "function that undoes it: `self._journal.record((function, argument))`.",
             )
         return ()
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self.runs.clear()
 
     def _without_override(self) -> tuple[str, ...]:
         self._score_base()
-        return (f"The engine as it is has {self.runs[0].total:g} {self.score_name}.",)
+        return (f"The unchanged engine scores {self.runs[0].total:g} {self.score_name}.",)
 
     def _newest_score(self) -> NamedScore | None:
         return (self.runs[-1].name, self.runs[-1].total) if len(self.runs) > 1 else None
@@ -203,14 +202,14 @@ class PolicyExercise(WithOverride):
         return run.total >= self.goal if self._is_more_better else run.total <= self.goal
 
     def _better(self, is_passed: bool) -> Callable[[float, float], float] | None:
-        """A goal that is reached by a policy that is not right yet is no score to be proud of."""
+        """Return None for a run that reaches the goal with a policy that is not right: its score does not count."""
         if self._is_reached(self.runs[-1]) and not is_passed:
             return None
         return max if self._is_more_better else min
 
     @property
     def table(self) -> TextTable:
-        """The runs: the score on each workload, and their sum; of runs of other sessions, the sum."""
+        """The runs: the score on each workload and their sum; only the sum for runs from other sessions."""
         self._score_base()
         heads = [f"workload {number}" for number in range(len(self.workloads))]
         names = numbered([run.name for run in self.runs])
@@ -227,11 +226,11 @@ class PolicyExercise(WithOverride):
         if not self.runs:
             scored = self._scored("as it was", self.maker.parts)
             if isinstance(scored, CheckResult):
-                raise ConfigError(f"the engine as it was goes wrong itself: {scored.text}")
+                raise ConfigError(f"the unchanged engine itself goes wrong: {scored.text}")
             self.runs.append(scored)
 
     def _scored(self, name: str, parts: Parts) -> ScoredRun | CheckResult:
-        """Return the scores of an engine; why it gets none if it raises, loops, breaks a rule or leaves work undone."""
+        """Return an engine's scores, or the reason for none: it raises, loops, breaks a rule or leaves work undone."""
         scores = []
         for number, workload in enumerate(self._sorted_workloads()):
             with played(self.maker, parts, workload) as trial:

@@ -1,4 +1,4 @@
-"""Predict, then reveal: a lab stands before a step, and a question about it is answered by the step itself."""
+"""Predict, then reveal: a lab stands before a step, and the step itself answers a question about it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HOW = {
 
 @dataclass(frozen=True)
 class RevealedStep:
-    """A step that has answered a question: the state before it, its events, and the state after it."""
+    """A finished step that answers a question: the state before it, its events, and the state after it."""
 
     before: Snapshot
     events: tuple[Event, ...]
@@ -46,26 +46,26 @@ class RevealedStep:
         """Return the step's first event of a kind. Raises ConfigError if there is none."""
         found = self.of_kind(kind)
         if not found:
-            raise ConfigError(f"the step has no {kind.__name__}: the question has no answer there")
+            raise ConfigError(f"the step has no {kind.__name__}, so the question has no answer there")
         return found[0]
 
     def entry_of(self, block_id: int) -> str:
-        """Return the entry of the prefix map that led to a block before the step."""
+        """Return the prefix-map entry that led to a block before the step."""
         return next(key for key, block_ids in self.before.prefix_map.items() if block_id in block_ids)
 
 
 Truth = Callable[[RevealedStep], Prediction]
 _MAX_DRAWS = 60
-"""Random instances that are drawn before the exercise gives up: some have no answer."""
+"""Random instances to draw before giving up: some have no answer."""
 _MAX_ALIKE = 4
-"""Instances with the same task that are passed over; then one may differ in the picture alone."""
+"""Draws that must have a different task; after them an instance may differ only in the picture."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """One of the endlessly many instances of a question. play: brings an empty lab to the moment before the step.
+    """One instance of a question. play: brings an empty lab to the moment before the step.
 
-    keeps_mistakes: False if what is told of common mistakes is about the first instance alone.
+    keeps_mistakes: False if the hints on common mistakes apply only to the first instance.
     """
 
     task: str
@@ -74,17 +74,17 @@ class Instance:
 
 
 Another = Callable[[Random], Instance]
-"""Draws an instance; its truth has to be the exercise's."""
+"""Draws an instance; the exercise's truth must answer it."""
 
 
 class PredictExercise(Exercise):
     """Predict what the next step does. play: brings a new lab to the moment before the step.
 
-    truth: returns the right answer of a step that is over. about: what is asked for. rounds: so many steps in a row are
+    truth: returns the right answer of a finished step. about: the kind of answer. rounds: number of consecutive steps
     asked about; the exercise is passed when all predictions of a row are right. A mistake is a prediction, or a
-    function of the step that returns one. reason: why the right answer is right, for wrong ones that are no common
-    mistake. another: draws a new instance. until: the answer is there when this is true of the steps so far; without
-    it after one step. views: what `show` shows; empty: the dashboard.
+    function of the step that returns one. reason: why the right answer is right, for wrong answers without a matching
+    mistake. another: draws a new instance. until: returns True of the steps so far once the answer is known; by default
+    it is known after one step. views: the views that `show` shows; empty for the dashboard.
     """
 
     kind: ClassVar[str] = "Predict, then reveal"
@@ -116,13 +116,13 @@ class PredictExercise(Exercise):
         self._step: list[Event] = []
         self._before: Snapshot | None = None
         self._judgements: list[tuple[bool, str]] = []
-        """Of each round: whether the prediction was right, and the hint that fits."""
+        """Per round: True if the prediction was right, and the matching hint."""
         self._is_shown = self._is_ready = False
         self._num_steps_before = self._num_kept = 0
 
     @cached_property
     def lab(self) -> Lab:
-        """The lab that stands before the step."""
+        """The lab, standing before the step."""
         lab = self.maker.lab()
         lab.hooks.subscribe(self._note)
         self._instance.play(lab)
@@ -132,7 +132,7 @@ class PredictExercise(Exercise):
 
     @property
     def question(self) -> Question:
-        """The question as the dashboard shows it."""
+        """The question, as the dashboard shows it."""
         question = self.lab.session.question
         assert question is not None
         return question
@@ -142,7 +142,7 @@ class PredictExercise(Exercise):
         """Where to click, and what to call."""
         rounds = f" {self.rounds} steps are asked about." if self.rounds > 1 else ""
         if self._until is not None:
-            return f"`.show()`, then {_HOW[self.about]}. `.check()` goes on to the step that reveals it.{rounds}"
+            return f"`.show()`, then {_HOW[self.about]}. `.check()` continues to the step that reveals it.{rounds}"
         return f"`.show()`, then {_HOW[self.about]}. The next step reveals it: `.check()`, or Step.{rounds}"
 
     def show(self, answer: Any = None) -> Any:
@@ -156,13 +156,13 @@ class PredictExercise(Exercise):
         try:
             self._predict(prediction)
         except ConfigError as error:
-            return wrong(f"This is no answer: {error}")
+            return wrong(f"This is not an answer: {error}")
         except UnansweredError as error:
             return error.result
         return blank(f"You predict {self._named(self.question.prediction)}. The next step answers: `.check()`.")
 
     def again(self) -> None:
-        """Bring the lab back to the moment before the first question; one with an external tier is made anew."""
+        """Return the lab to the moment before the first question; a lab with an external tier is rebuilt."""
         lab, self._is_ready = self.lab, False
         if lab.external is not None:  # no rewind empties a tier
             lab.close()
@@ -176,11 +176,11 @@ class PredictExercise(Exercise):
         self._refresh()
 
     def another(self) -> None:
-        """Ask the same of another random instance, in the same lab."""
+        """Ask the same question about another random instance, in the same lab."""
         if self._another is None:
-            raise ConfigError("this question has one instance only; `.again()` asks it once more")
+            raise ConfigError("this question has only one instance; `.again()` asks it again")
         if self.lab.external is not None:
-            raise ConfigError("a lab with an external tier cannot be emptied; `.again()` asks once more")
+            raise ConfigError("a lab with an external tier cannot be emptied; `.again()` asks again")
         self._is_ready = False
         self._use(self._drawn(self._another))
         self._num_hints, self._said_hint = 0, ""
@@ -189,13 +189,13 @@ class PredictExercise(Exercise):
         self._refresh()
 
     def _drawn(self, draw: Another) -> Instance:
-        """Return a random instance that has an answer, other than the one that is asked."""
+        """Return a random instance that has an answer and is not the current one."""
         for number in range(_MAX_DRAWS):
             instance = draw(self._random)
             is_new = instance.task != self.text.task or number > _MAX_ALIKE
             if is_new and self._has_answer(instance):
                 return instance
-        raise ConfigError(f"{self.name}: no instance of {_MAX_DRAWS} has an answer")
+        raise ConfigError(f"{self.name}: none of {_MAX_DRAWS} random instances has an answer")
 
     def _has_answer(self, instance: Instance) -> bool:
         try:
@@ -214,7 +214,7 @@ class PredictExercise(Exercise):
         self._num_steps_before = lab.snapshot().step
 
     def take_step(self) -> None:
-        """Take the step that is asked about; with `until`, steps until the answer is there."""
+        """Take the step that is asked about; with `until`, take steps until the answer is known."""
         num_judged = len(self._judgements)
         if self._until is None:
             self.lab.step()
@@ -228,7 +228,7 @@ class PredictExercise(Exercise):
         self._say(lab)
 
     def _say(self, lab: Lab, **verdict: Any) -> None:
-        """Have views show the question, with what came of the newest prediction."""
+        """Have views show the question and the result of the newest prediction."""
         offers: dict[str, Callable[[], object]] = {}
         if self._until is not None and not self._is_finished:
             offers["go"] = self.take_step
@@ -255,28 +255,28 @@ class PredictExercise(Exercise):
 
     def _predict(self, prediction: Any) -> None:
         if self._is_finished:
-            raise ConfigError("the step is over, and has told; `.again()` asks once more")
+            raise ConfigError("the step is over and has given the answer; `.again()` asks again")
         self.question.prediction = self._plain(prediction)
         self._refresh()
 
     def _plain(self, prediction: Any) -> Prediction:
-        """Return a prediction as the question takes it; an object is read in a process of its own."""
+        """Return a prediction in the question's form; an object is read in a separate process."""
         snapshot = self.lab.snapshot()
         if is_plain(prediction):
             return self._checked(prediction, snapshot)
         return read_alone(lambda: self._checked(prediction, snapshot))
 
     def _checked(self, prediction: Any, snapshot: Snapshot) -> Prediction:
-        """Return a prediction as the question takes it. Raises ConfigError for one that it does not."""
+        """Return a prediction in the question's form. Raises ConfigError for an unsuitable one."""
         if getattr(prediction, "kind", self.about) != self.about:
-            raise ConfigError(f"a {self.about} is asked for, and a {prediction.kind} is selected")
+            raise ConfigError(f"the question asks for a {self.about}, but a {prediction.kind} is selected")
         value = getattr(prediction, "id", prediction)
         if self.about == "hash":
             found = [key for key in snapshot.prefix_map if isinstance(value, str) and value and key.startswith(value)]
             if not found:
                 raise ConfigError(
                     f"no entry of the prefix map begins with {shown(value)}: click on one, or write the beginning of "
-                    "its name in `.lab.snapshot().prefix_map` (the picture's letters are its own)"
+                    "its name in `.lab.snapshot().prefix_map` (the letters exist only in the picture)"
                 )
             if len(found) > 1:
                 raise ConfigError(f"{shown(value)} is the beginning of {len(found)} entries of the prefix map")
@@ -298,7 +298,7 @@ class PredictExercise(Exercise):
     # -- revealing -----------------------------------------------------------------------------------------------------
 
     def _note(self, event: Event) -> None:
-        """Follow the engine: keep a step's events, and judge the prediction when the step is over."""
+        """Follow the engine: collect a step's events, and judge the prediction when the step is over."""
         if not self._is_ready or self._is_finished:
             return
         if isinstance(event, StepStarted):
@@ -339,11 +339,11 @@ class PredictExercise(Exercise):
         )
 
     def _marks(self, prediction: Prediction | None) -> tuple[Mark, ...]:
-        """Return what stands for a prediction in a picture."""
+        """Return the marks that show a prediction in a picture."""
         return () if prediction is None or self.about == "number" else ((self.about, prediction),)
 
     def _hint_for(self, said: Prediction | None, step: RevealedStep) -> str:
-        """Return why a prediction was wrong: what fits the mistake, else what holds for the right answer."""
+        """Return why a prediction was wrong: the hint for that mistake, else the reason for the right answer."""
         if said is None:
             return self._reason
         for mistake, hint in self.mistakes if self._instance.keeps_mistakes else ():
@@ -356,7 +356,7 @@ class PredictExercise(Exercise):
         return sum(is_right for is_right, _ in self._judgements)
 
     def _judged(self, answer: Any) -> CheckResult:
-        """Take the next step if there is a prediction for it, and say what came of the newest one."""
+        """Take the next step if there is a prediction for it, and return the result of the newest one."""
         if answer is not None and not self._is_finished:
             self._predict(answer)
         if self.question.prediction is not None:
@@ -365,17 +365,17 @@ class PredictExercise(Exercise):
             return self._blank()
         verdict, hint = self.question.verdict, self._judgements[-1][1]
         if not self._is_finished and not self._judgements[-1][0]:
-            return wrong(verdict, hint, "The next step asks again; `.again()` begins anew.")
+            return wrong(verdict, hint, "The next step asks again; `.again()` starts over.")
         if not self._is_finished:
             return blank(verdict, f"{self.rounds} steps are asked about: what does the next one do?")
         if self._num_right == self.rounds:
             return passed(verdict)
         if self._judgements[-1][0]:
             return wrong(
-                f"{self._num_right} of {self.rounds} right: this step is, an earlier one was not.",
-                "`.again()` stands before the first step once more.",
+                f"{self._num_right} of {self.rounds} right: this step is right, an earlier one was not.",
+                "`.again()` goes back to before the first step.",
             )
-        return wrong(verdict, hint, "`.again()` stands before the step once more.")
+        return wrong(verdict, hint, "`.again()` goes back to before the step.")
 
     def _refresh(self) -> None:
         """Have the dashboard show the question as it is now."""
@@ -392,7 +392,7 @@ class PredictExercise(Exercise):
         return self._content_named(str(prediction)) if self.about == "hash" else str(prediction)
 
     def _content_named(self, key: str) -> str:
-        """Return the letter that views give to an entry of the map, and the first digits of its hash."""
+        """Return the letter that views give to a map entry, and the first digits of its hash."""
         from labengine_widgets.pictures.lettering import numbers_in  # for views only
         from labengine_widgets.words.names import content_name
 
@@ -405,16 +405,16 @@ class PredictExercise(Exercise):
     # -- rehearsed on another lab --------------------------------------------------------------------------------------
 
     def _rehearsed(self) -> list[RevealedStep]:
-        """Return the steps that are asked about, taken by a lab of their own."""
+        """Return the steps that are asked about, taken by a separate lab."""
         if self._instance is self._first:
             with self.maker.lab() as lab:
                 self._instance.play(lab)
                 return self._steps_of(lab)
-        with self.lab.fork(self._num_steps_before) as lab:  # where words have the same numbers
+        with self.lab.fork(self._num_steps_before) as lab:  # a fork numbers words as this lab does
             return self._steps_of(lab)
 
     def _steps_of(self, lab: Lab) -> list[RevealedStep]:
-        """Take the steps that are asked about. Raises ConfigError, or what the truth raises, for one without answer."""
+        """Take the steps that are asked about. Raises ConfigError, or the truth's error, if one has no answer."""
         steps = [_next_step(lab, self._until) for _ in range(self.rounds)]
         for step in steps:
             self._truth(step)
@@ -424,7 +424,7 @@ class PredictExercise(Exercise):
         return [self._truth(step) for step in self._rehearsed()]
 
     def _mistaken_answers(self, mistake: Any) -> Sequence[Any]:
-        """Return right answers up to the round in which the mistake makes a difference."""
+        """Return right answers up to the first round in which the mistake leads to a wrong one."""
         answers: list[Any] = []
         for step, truth in zip(self._rehearsed(), self._right_answers(), strict=True):
             made = _made(mistake, step)
@@ -433,7 +433,7 @@ class PredictExercise(Exercise):
                 return answers
         return answers
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         if self._instance is not self._first:
             self._use(self._first)
             self._is_ready = False
@@ -441,7 +441,7 @@ class PredictExercise(Exercise):
         self.again()
 
     def _note_result(self, result: CheckResult) -> None:
-        """Tries are noted where a step judges them: it may be taken in the dashboard."""
+        """Do nothing: the step that judges a try notes it, because the dashboard can take it, too."""
 
     def picture(self) -> str:
         """Return the state before the first step that is asked about, as SVG."""
@@ -461,11 +461,11 @@ def _next_step(lab: Lab, until: Callable[[RevealedStep], bool] | None) -> Reveal
         step = RevealedStep(before, tuple(lab.timeline.events(start, lab.timeline.end)), lab.snapshot())
         if until is None or until(step):
             return step
-    raise ConfigError("the work ends before the question has its answer")
+    raise ConfigError("the requests finish before the question has an answer")
 
 
 def _made(mistake: Any, step: RevealedStep) -> Prediction | None:
-    """Return the prediction of somebody who makes a mistake; None where a step leaves no room for it."""
+    """Return the prediction that a mistake leads to; None if it cannot be made in this step."""
     if not callable(mistake):
         known: Prediction = mistake
         return known
@@ -477,5 +477,5 @@ def _made(mistake: Any, step: RevealedStep) -> Prediction | None:
 
 
 def in_step(number: int, prediction: Prediction) -> Callable[[RevealedStep], Prediction]:
-    """Return a mistake that is made about one step, the lab's step `number`, and about no other."""
+    """Return a mistake that applies only to the lab's step `number`."""
     return lambda step: {number: prediction}[step.after.step]

@@ -1,4 +1,4 @@
-"""All exercises of the course with their hints and solutions, as one page to print."""
+"""A printable page of all the course's exercises, with hints and solutions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ figure svg { max-width: 100%; height: auto; }
 
 
 def solutions_page() -> str:
-    """Return the page as HTML: of each exercise the task, how it is answered, hints, mistakes and the solution."""
+    """Return the page as HTML: the task of each exercise, how to answer, hints, mistakes and the solution."""
     names = exercise_names()
     topics = [(topic, [name for name in names if name.startswith(f"{topic}/")]) for topic in NOTEBOOKS]
     body = "".join(_topic(topic, of_topic) for topic, of_topic in topics if of_topic)
     return (
         '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Exercises and solutions</title>'
         f"<style>{_STYLE}</style><h1>Exercises and solutions</h1>"
-        f"<p>{counted(len(names), 'exercise')} of labengine's course. For lecturers: here stand the answers.</p>{body}"
+        f"<p>{counted(len(names), 'exercise')} of labengine's course. For lecturers: with the answers.</p>{body}"
     )
 
 
@@ -55,7 +55,7 @@ def _article(exercise: Exercise) -> str:
     return (
         f"<article><h3>{escape(exercise.kind)}: {escape(exercise.name)}</h3><p>{marked(exercise.text.task)}</p>"
         f"<p>{marked(exercise.how_to_answer)}</p><p>Hints:</p><ol>{hints}</ol>"
-        f"<p>What a common mistake is told:</p><ul>{mistakes}</ul>"
+        f"<p>Hints for common mistakes:</p><ul>{mistakes}</ul>"
         f"<p>Solution:</p><pre>{escape(exercise.solution_text())}</pre>{_figure(exercise)}</article>"
     )
 

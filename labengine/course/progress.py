@@ -1,4 +1,4 @@
-"""The reader's progress: what is counted of each exercise, and the table of it. Nothing is sent."""
+"""The reader's progress: the figures kept of each exercise, and their table. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from labengine.course.progress_file import Attempts, NamedScore, ProgressFile
 from labengine.record.files.file_access import replace_file
 
 VARIABLE = "LABENGINE_PROGRESS"
-"""Environment variable with the path of another file."""
+"""Environment variable that names a different file."""
 _EDGE = "#888888"
 _HEADS = ("exercise", "passed", "tries", "hints", "solution", "best score")
 _MAX_RUNS = 12
-"""Scored runs that are kept of one exercise."""
+"""Scored runs kept for each exercise."""
 
 Change = Callable[[Attempts], Attempts]
 
 _unsaved: list[tuple[str, Change]] = []
-"""Changes of this process that could not be written yet, oldest first: an exercise's name, and what is done to it."""
+"""Changes that could not be written yet, oldest first: an exercise's name, and a function that changes its entry."""
 _warned: set[str] = set()
-"""Sentences that were said in this process."""
+"""Notes already shown in this process."""
 
 
 def progress_path() -> Path:
@@ -44,7 +44,7 @@ def _file() -> ProgressFile:
 
 @dataclass(frozen=True, repr=False)
 class ProgressTable(Mapping[str, Attempts]):
-    """The reader's progress by exercise. note: a sentence about the file, if something is wrong with it."""
+    """The reader's progress by exercise. note: a sentence on what is wrong with the file, or empty."""
 
     attempts: Mapping[str, Attempts]
     note: str = ""
@@ -60,16 +60,16 @@ class ProgressTable(Mapping[str, Attempts]):
 
     @property
     def headline(self) -> str:
-        """How many are passed, in a sentence."""
+        """A sentence on the number of passed exercises."""
         if not self.attempts:
-            return "No exercise was tried yet: `labengine.exercise(NAME)` shows one."
+            return "You have not tried an exercise yet: `labengine.exercise(NAME)` shows one."
         num_passed = sum(one.passed for one in self.attempts.values())
         tried = f"{num_passed} of {len(self.attempts)} tried exercises passed"
         return f"{tried}. Kept in {progress_path()}; nothing is sent."
 
     @property
     def table(self) -> TextTable | None:
-        """A row per exercise, with a column of scores if there is a score; None without any."""
+        """A row per exercise, with a column of scores if there are any; None without exercises."""
         if not self.attempts:
             return None
         rows = [(name, *_cells(one)) for name, one in sorted(self.attempts.items())]
@@ -78,7 +78,7 @@ class ProgressTable(Mapping[str, Attempts]):
         return TextTable(rows if has_scores else [row[:-1] for row in rows])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table into a file that can be handed in: CSV, a row per exercise. An existing file is replaced."""
+        """Write the table to a CSV file that can be handed in: a row per exercise. An existing file is replaced."""
         text = io.StringIO()
         rows = [(name, *_cells(one)) for name, one in sorted(self.attempts.items())]
         csv.writer(text).writerows([_HEADS, *rows])
@@ -94,22 +94,22 @@ class ProgressTable(Mapping[str, Attempts]):
 
 
 def progress() -> ProgressTable:
-    """Return the reader's progress: a table of the exercises that were tried, kept on this machine only."""
+    """Return the reader's progress: a table of the exercises tried so far, kept only on this machine."""
     found = _file().read()
     attempts, note = dict(found.attempts), found.note
     for name, change in _unsaved:
         attempts[name] = change(attempts.get(name, Attempts()))
     if _unsaved and not note:
-        note = f"{progress_path()} cannot be written: what is new is known to this process alone."
+        note = f"{progress_path()} cannot be written: for now, new progress is kept only in this process."
     return ProgressTable(attempts, note)
 
 
 def note_check(
     name: str, *, is_passed: bool, run: NamedScore | None = None, better: Callable[[float, float], float] | None = max
 ) -> None:
-    """Count a try, with its scored run if there is one. An exercise once passed stays passed.
+    """Count a try, with its scored run if there is one. A passed exercise stays passed.
 
-    better: returns the better of two scores, which is kept; None for a run whose score does not count.
+    better: picks the score to keep of two; None for a run whose score does not count.
     """
 
     def counted(before: Attempts) -> Attempts:
@@ -129,7 +129,7 @@ def note_check(
 
 
 def note_hint(name: str, num_hints: int) -> None:
-    """Note that so many hints were shown."""
+    """Note the number of hints shown."""
     _change(name, lambda before: replace(before, hints=max(before.hints, num_hints)))
 
 
@@ -139,13 +139,13 @@ def note_solution(name: str) -> None:
 
 
 def _change(name: str, change: Change) -> None:
-    """Change one exercise's attempts in the file; where that fails, in this process."""
+    """Change one exercise's attempts in the file, or only in this process until the file can be written."""
     _unsaved.append((name, change))
     try:
         said = _file().change(_unsaved)
         _unsaved.clear()
     except (ConfigError, NotImplementedError, OSError) as error:
-        said = f"Progress is known to this process alone: {error}"
+        said = f"For now, new progress is kept only in this process: {error}"
     if said and said not in _warned:
         _warned.add(said)
         warnings.warn(said, stacklevel=2)

@@ -1,4 +1,4 @@
-"""The file of a reader's progress: read leniently, written under a lock, and left alone where it is not labengine's."""
+"""The file of a reader's progress: read leniently, written under a lock, and never touched unless it is labengine's."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from labengine.record.files.file_access import replace_file
 
 VERSION = 1
 LOCK_SECONDS = 10.0
-"""Seconds to wait for another process that writes."""
+"""Seconds to wait for another writing process."""
 
 _MOST = 1e15
 
 NamedScore = tuple[str, float]
-"""A scored run: the name of the reader's class, and its score."""
+"""A scored run: the name of the reader's class and its score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What the reader did with one exercise. score: of the best scored run; None without one.
+    """The reader's attempts at one exercise. score: the best run's; None without a scored run.
 
     runs: the newest scored runs, oldest first.
     """
@@ -42,7 +42,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """What a file holds. note: a sentence, if something is wrong with it. document: its JSON, to be written again."""
+    """A file's content. note: a sentence on what is wrong with it, or empty. document: its JSON, for rewriting."""
 
     attempts: Mapping[str, Attempts]
     note: str
@@ -50,21 +50,21 @@ class ReadProgress:
 
 
 class NotOursError(ConfigError):
-    """Raised for a path at which there is something else than a file of progress: it is left as it is."""
+    """Raised if a path leads to anything but a progress file, which stays untouched."""
 
 
 class DamagedError(ConfigError):
-    """Raised for a file of progress that is no JSON any more."""
+    """Raised for a progress file that is no longer valid JSON."""
 
 
 class ProgressFile:
-    """A file of progress. is_default: nobody else has files at this path."""
+    """A progress file. is_default: this path is labengine's, so no other program has files there."""
 
     def __init__(self, path: Path, *, is_default: bool = False) -> None:
         self.path, self._is_default = path, is_default
 
     def read(self) -> ReadProgress:
-        """Return what the file holds. Entries that cannot be read are left out; nothing is changed."""
+        """Return the file's content, without unreadable entries; the file does not change."""
         try:
             document = self._document()
         except (ConfigError, OSError) as error:
@@ -77,14 +77,14 @@ class ProgressFile:
             except (TypeError, ValueError):
                 continue
         num_left_out = len(document["exercises"]) - len(attempts)
-        note = f"{self.path}: {num_left_out} entries cannot be read, and are left as they are." if num_left_out else ""
+        note = f"{self.path}: {num_left_out} entries cannot be read; they stay unchanged." if num_left_out else ""
         return ReadProgress(attempts, note, document)
 
     def change(self, changes: Iterable[tuple[str, Callable[[Attempts], Attempts]]]) -> str:
-        """Change entries, under a lock and atomically; return a sentence about a damaged file that was put aside.
+        """Change entries under a lock and atomically; return a sentence if a damaged file was moved aside.
 
-        Other entries and unknown fields stay as they are. Raises ConfigError for what is not labengine's, OSError or
-        filelock.Timeout where the file cannot be written.
+        Other entries and unknown fields stay unchanged. Raises ConfigError if the file is not labengine's, and OSError
+        or filelock.Timeout if it cannot be written.
         """
         self._refuse_special()
         target = self.path.resolve()
@@ -96,7 +96,7 @@ class ProgressFile:
             except DamagedError as error:
                 aside = _free_name(target)
                 target.rename(aside)
-                said = f"{error} It is kept as {aside}, and a new one was begun."
+                said = f"{error} It is kept as {aside}, and a new file was started."
                 document = _empty()
             for name, change in changes:
                 document["exercises"][name] = _changed(document["exercises"].get(name), change)
@@ -105,7 +105,7 @@ class ProgressFile:
         return said
 
     def _document(self) -> dict[str, Any]:
-        """Return the file's JSON; that of an empty one if there is no file."""
+        """Return the file's JSON, or an empty document if there is no file."""
         self._refuse_special()
         try:
             raw = self.path.read_bytes()
@@ -118,9 +118,9 @@ class ProgressFile:
         except (ValueError, RecursionError):
             if self._is_default or raw.startswith(b'{\n "version":'):
                 raise DamagedError(f"{self.path} is damaged.") from None
-            raise NotOursError(f"{self.path} is no file of progress, and is left as it is.") from None
+            raise NotOursError(f"{self.path} is not a progress file, so it stays unchanged.") from None
         if not isinstance(document, dict) or not isinstance(document.get("exercises"), dict):
-            raise NotOursError(f"{self.path} is another program's, and is left as it is.")
+            raise NotOursError(f"{self.path} belongs to another program, so it stays unchanged.")
         return document
 
     def _refuse_special(self) -> None:
@@ -129,7 +129,7 @@ class ProgressFile:
         except (FileNotFoundError, NotADirectoryError):
             return
         if not stat.S_ISREG(mode):
-            raise NotOursError(f"{self.path} is no file: it is left as it is.")
+            raise NotOursError(f"{self.path} is not a regular file, so it stays unchanged.")
 
 
 def _empty() -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _empty() -> dict[str, Any]:
 
 
 def _changed(entry: Any, change: Callable[[Attempts], Attempts]) -> dict[str, Any]:
-    """Return an entry changed; fields of a newer version stay, and so does what was there if it was no entry."""
+    """Return a changed entry, with fields of newer versions kept; a value that is not an entry stays, too."""
     try:
         before = Attempts() if entry is None else _attempts(entry)
     except (TypeError, ValueError):
@@ -153,7 +153,7 @@ def _free_name(path: Path) -> Path:
 
 
 def _locked(path: Path) -> AbstractContextManager[object]:
-    """Return a lock on a file between processes. In a browser there is one process."""
+    """Return a lock on a file between processes; a browser has only one process."""
     if sys.platform == "emscripten":
         return nullcontext()
     from filelock import FileLock
@@ -162,7 +162,7 @@ def _locked(path: Path) -> AbstractContextManager[object]:
 
 
 def _attempts(entry: Any) -> Attempts:
-    """Return an entry of the file. Raises TypeError or ValueError for one that is none."""
+    """Parse an entry of the file. Raises TypeError or ValueError for an invalid one."""
     if not isinstance(entry, dict):
         raise TypeError("an entry is a JSON object")
     known = {name: entry[name] for name in _IS_VALID if name in entry}
@@ -174,7 +174,7 @@ def _attempts(entry: Any) -> Attempts:
 
 
 def _is_number(value: Any) -> bool:
-    """True for a number that is no NaN and not beyond all measure: JSON of Python's has Infinity, and 1e9999."""
+    """Return True for a finite number: Python's JSON also has NaN, Infinity and 1e9999."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -_MOST < value < _MOST
 
 

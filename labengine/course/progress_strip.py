@@ -1,4 +1,4 @@
-"""The progress of one notebook: a strip of its questions, and a picture of which each answer uncovers a part."""
+"""The progress of one notebook: a strip of its questions, and a picture that right answers uncover part by part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labengine.course.words import NOTEBOOKS, exercise_names
 HUES = {"b": "#56B4E9", "g": "#009E73", "y": "#F0E442", "o": "#E69F00", "p": "#CC79A7", "k": "#0072B2"}
 """The colours of blocks in the pictures."""
 _SQUARES = {"b": "🟦", "g": "🟩", "y": "🟨", "o": "🟧", "p": "🟪", "k": "⬛", ".": "⬜"}
-"""The same where a page keeps no styles, as GitHub's: hidden by a style where it does."""
+"""The same as emoji, for pages without styles such as GitHub's; a style hides them elsewhere."""
 _HIDDEN = "⬜"
 _COVERED = "#88888840"
 _SMALL = "display:inline-block;width:15px;height:15px;margin:1px;border-radius:3px;font-size:0;background:{}"
@@ -40,7 +40,7 @@ _ANY = (_HEART, "all blocks are where they belong")
 
 @dataclass(frozen=True, repr=False)
 class ProgressStrip:
-    """The questions of one notebook and what the reader has answered. names: in the order of the course."""
+    """The questions of one notebook and the reader's answers. names: in course order."""
 
     notebook: str
     names: tuple[str, ...]
@@ -48,12 +48,12 @@ class ProgressStrip:
 
     @property
     def num_passed(self) -> int:
-        """How many are answered rightly."""
+        """Number of questions answered correctly."""
         return sum(self._state(name) == "✓" for name in self.names)
 
     @property
     def is_complete(self) -> bool:
-        """True if all are."""
+        """True if all are answered correctly."""
         return self.num_passed == len(self.names)
 
     def _state(self, name: str) -> str:
@@ -62,7 +62,7 @@ class ProgressStrip:
 
     @property
     def headline(self) -> str:
-        """How many are answered, and what is uncovered by it."""
+        """A sentence on the number of answers, and on the picture."""
         _, title = PICTURES.get(self.notebook, _ANY)
         if self.is_complete:
             return f"All {len(self.names)} questions of this notebook answered: {title}."
@@ -91,7 +91,7 @@ class ProgressStrip:
         return f'<span style="{_TILE.format(look)}">{state} {escape(_short(name))}</span> '
 
     def _uncovered(self) -> Iterator[list[str]]:
-        """Yield the picture's rows, from the left on uncovered as far as answers reach."""
+        """Yield the picture's rows, uncovered from the left in proportion to the right answers."""
         picture, _ = PICTURES.get(self.notebook, _ANY)
         width = len(picture[0])
         num_shown = width if self.is_complete else width * self.num_passed // len(self.names)
@@ -111,10 +111,10 @@ def progress(notebook: None = None) -> ProgressTable: ...
 @overload
 def progress(notebook: str) -> ProgressStrip: ...
 def progress(notebook: str | None = None) -> ProgressTable | ProgressStrip:
-    """Return the reader's progress: a table of the exercises that were tried, kept on this machine only.
+    """Return the reader's progress: a table of the exercises tried so far, kept only on this machine.
 
-    notebook: a strip of this notebook's questions instead, by the first half of their names, such as "first-light".
-    Raises ConfigError for another name.
+    notebook: return a strip of this notebook's questions instead; the first half of their names, such as "first-light".
+    Raises ConfigError for an unknown name.
     """
     attempts = all_progress()
     if notebook is None:

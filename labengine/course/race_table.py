@@ -1,4 +1,4 @@
-"""A table of runs and their figures, with the best figure of each column marked."""
+"""A table of runs and their figures that marks the best figure of each column."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from html import escape
 from labengine.course.check_result import TextTable
 
 MARK = "*"
-"""Behind a best figure, where there is no bold type."""
+"""Mark after a best figure in plain text."""
 _LEFT, _RIGHT = (f"text-align:{side};color:inherit;background:none;padding:2px 8px" for side in ("left", "right"))
 _BEST = "box-shadow:inset 0 0 0 2px #009E73;border-radius:4px"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RaceTable:
-    """Runs, by name, and their figures, by column. more_is_better: columns in which the largest figure is the best.
+    """Runs by name, and their figures by column. more_is_better: columns whose largest figure is the best.
 
-    A column in which all runs are alike has no best.
+    A column whose figures are all equal has no best.
     """
 
     columns: Sequence[str]
@@ -33,7 +33,7 @@ class RaceTable:
         return max(figures) if column in self.more_is_better else min(figures)
 
     def is_best(self, name: str, column: str) -> bool:
-        """Return whether a run has the best figure of a column."""
+        """Return True if a run has the best figure of a column."""
         return self.runs[name][column] == self.best(column)
 
     @property
@@ -50,7 +50,7 @@ class RaceTable:
             marks = [MARK if self.is_best(name, column) else "" for column in self.columns]
             figures = [self.runs[name][column] for column in self.columns]
             rows.append([name, *(f"{figure:g}{mark}" for figure, mark in zip(figures, marks, strict=True))])
-        return f"{TextTable(rows)}\n({MARK} the best of its column)" if self._has_best else str(TextTable(rows))
+        return f"{TextTable(rows)}\n({MARK} best of its column)" if self._has_best else str(TextTable(rows))
 
     def _repr_html_(self) -> str:
         heads = ["", *self.columns], ["better is", *self._directions]
@@ -59,7 +59,7 @@ class RaceTable:
             for row in heads
         )
         body = "".join(f'<tr><td style="{_LEFT}">{escape(name)}</td>{self._cells(name)}</tr>' for name in self.runs)
-        note = "<p>Framed: the best of its column.</p>" if self._has_best else ""
+        note = "<p>Framed: best of its column.</p>" if self._has_best else ""
         return f'<table style="color:inherit"><thead>{top}</thead><tbody>{body}</tbody></table>{note}'
 
     def _cells(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Who computes what: a run as a table, with a row for each request and a column for each step."""
+"""The work of each step: a run as a table, with a row for each request and a column for each step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labengine.record.wording import request_name
 
 Kind = Literal["prompt", "answer", "preempted", "waits"]
 Cell = tuple[Kind, int | str]
-"""What a request does in a step, and how many of its tokens the step computes, or a sign."""
+"""A request's work in a step: its kind, and the number of tokens computed, or a sign."""
 
 COLORS: Mapping[str, str] = {"prompt": "#0072B2", "answer": "#00785A", "preempted": "#B34700", "waits": "#77777733"}
 _SIGNS = {"prompt": "6", "answer": "1", "waits": "·", "preempted": "✗"}
@@ -21,7 +21,7 @@ _BOX = "min-width:1.6em;padding:1px 3px;text-align:center;border:1px solid trans
 
 
 def cells(lab: Lab) -> dict[int, dict[int, Cell]]:
-    """Return per request and step what the request does, and how many of its tokens the step computes."""
+    """Return the request's work per request and step."""
     assert lab.timeline is not None
     step = 0
     found: dict[int, dict[int, Cell]] = {}
@@ -40,7 +40,7 @@ def cells(lab: Lab) -> dict[int, dict[int, Cell]]:
 
 @dataclass(frozen=True, repr=False)
 class StepTable:
-    """A drawn table: HTML with styles of its own, so that saved notebooks show it, too."""
+    """A drawn table: HTML with inline styles, so that saved notebooks show it, too."""
 
     html: str
     rows: tuple[tuple[str, ...], ...]
@@ -53,7 +53,7 @@ class StepTable:
 
 
 def draw(lab: Lab) -> StepTable:
-    """Draw a run: a row for each request, a column for each step, and the tokens of each step below."""
+    """Draw a run: a row for each request, a column for each step, and below them the tokens of each step."""
     steps = range(1, lab.snapshot().step + 1)
     sums = dict.fromkeys(steps, 0)
     texts, rows = [("", *map(str, steps))], [_row("th", "step", [_cell("th", step, "") for step in steps])]
@@ -72,7 +72,7 @@ def draw(lab: Lab) -> StepTable:
 
 
 def _shown(done: Mapping[int, Cell], step: int) -> tuple[str, int | str]:
-    """Return what stands in a step's column; nothing before a request has come and after it is over."""
+    """Return the content of a step's column; empty before a request arrives and after it ends."""
     return done.get(step, ("waits", "·")) if min(done) < step <= max(done) else ("", "")
 
 

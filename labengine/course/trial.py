@@ -1,4 +1,4 @@
-"""A workload played with a reader's code, which may raise, loop or break rules: what came of it, in sentences."""
+"""Playing a workload with a reader's code, which may raise, loop or break rules; the outcome is a sentence."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from labengine.session.patch.override import parts_with
 Workload = Callable[[Lab], object]
 """Adds requests to a lab and takes steps."""
 Act = tuple[str | Sequence[int], int] | int
-"""(prompt, max_tokens) adds a request; a number takes so many steps, RUN all of them."""
+"""(prompt, max_tokens) adds a request; a number takes that many steps, RUN all of them."""
 RUN = -1
 
 _ASKED = {
     ("BlockCached", "mapped"): ("mapped_after", "a tuple of block ids, such as `(3,)`"),
 }
-"""By event and field: the method that returns the value, and what it has to return."""
+"""By event and field: the method that returns the value, and the kind of value it must return."""
 _KINDS = {int: "number", list: "list", set: "set", str: "text"}
 Ending = Literal["ended", "raised", "broke a rule", "endless", "odd value"]
 
 
 @dataclass(frozen=True)
 class LabMaker:
-    """Makes simulated labs of an exercise. parts: the engine that an answer overrides. settings: keywords of Lab."""
+    """Maker of an exercise's simulated labs. parts: the engine that an answer overrides. settings: keywords of Lab."""
 
     parts: Parts = LABENGINE
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> LabMaker:
-        """Return the maker for keywords of Lab; `edition` or `parts` say what is overridden. Raises ConfigError."""
+        """Return the maker for keywords of Lab; `edition` or `parts` is the engine to override. Raises ConfigError."""
         others = {name: value for name, value in settings.items() if name not in ("edition", "policy", "parts")}
         base = edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs"))
         if (parts := settings.get("parts")) is not None:
@@ -52,9 +52,9 @@ class LabMaker:
         return maker
 
     def lab(self, parts: Parts | None = None, **changed: Any) -> Lab:
-        """Return an empty lab, with some settings changed.
+        """Return an empty lab, with optional changes to the settings.
 
-        `external` of the settings may be a function that makes a tier for each lab.
+        The setting `external` may be a function that makes a tier for each lab.
         """
         settings = {"model": "simulated", **self.settings, **changed}
         if callable(settings.get("external")):
@@ -64,17 +64,17 @@ class LabMaker:
         return lab
 
     def with_override(self, override: object) -> Parts:
-        """Return the parts with an answer in place. Raises ConfigError for what is no override."""
+        """Return the parts with an answer in place. Raises ConfigError for anything but an override."""
         kinds: Collection[str] = {group.kind for group in self.settings.get("groups") or ()} or {"full"}
         return parts_with(override, self.parts, kinds)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One workload played. The lab is open until `played` ends.
+    """The outcome of one workload. The lab is open until `played` ends.
 
-    problem: what went wrong, in a sentence; empty if nothing did. moment: the number of events up to the one that the
-    problem is about; None for the end.
+    problem: a sentence on the fault; empty if there is none. moment: the number of events up to the faulty one; None
+    for the end.
     """
 
     lab: Lab
@@ -90,7 +90,7 @@ class Trial:
 
     @property
     def behaviour(self) -> tuple[object, ...]:
-        """How it ended, and its events without those that name parts or are a check's report."""
+        """The ending, and the events except those that name parts or report a check."""
         assert self.lab.timeline is not None
         left_out = (EngineStarted, ViolationFound, DecisionDiffered)
         events = self.lab.timeline.events() if self.ending != "endless" else []
@@ -98,7 +98,7 @@ class Trial:
 
 
 def plays(*acts: Act) -> Workload:
-    """Return the workload that does these acts in order. A prompt is a text, or token ids."""
+    """Return the workload that does these acts in order. A prompt is a text or a list of token ids."""
 
     def play(lab: Lab) -> None:
         for act in acts:
@@ -115,13 +115,13 @@ def plays(*acts: Act) -> Workload:
 
 @contextmanager
 def played(maker: LabMaker, parts: Parts, workload: Workload) -> Iterator[Trial]:
-    """Play a workload on a new lab of these parts; close it at the end of the block."""
+    """Play a workload on a new lab with these parts; the lab closes at the end of the block."""
     with maker.lab(parts) as lab:
         yield trial_of(lab, workload)
 
 
 def trial_of(lab: Lab, workload: Workload) -> Trial:
-    """Play a workload on a lab. What a part raises, endless loops and broken rules become the trial's problem."""
+    """Play a workload on a lab. A part's exception, an endless loop or a broken rule becomes the trial's problem."""
     begin_run("a workload")
     try:
         with ends_soon():
@@ -136,7 +136,7 @@ def trial_of(lab: Lab, workload: Workload) -> Trial:
 
 
 def _with_odd_value(lab: Lab) -> Trial | None:
-    """Return the trial of an answer that returned a value which no event can hold, up to the first such event."""
+    """Return the trial of an answer whose return value fits no event, up to the first such event."""
     assert lab.timeline is not None
     for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
         for name, value in _odd_fields(event):
@@ -153,7 +153,7 @@ def _odd_fields(event: Event) -> Iterator[tuple[str, Any]]:
 
 @cache
 def _checked_fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
-    """Return the fields that are looked at, with their types."""
+    """Return the fields to check, with their types."""
     hints = get_type_hints(kind).items()
     return tuple((name, hint) for name, hint in hints if hint is int or get_origin(hint) is tuple)
 
@@ -166,13 +166,13 @@ def _said_of(event: str, field: str, value: object) -> str:
     yours = f"the {_KINDS[type(value)]} {shown(value)}" if type(value) in _KINDS else shown(value)
     if (event, field) in _ASKED:
         method, asked = _ASKED[event, field]
-        return f"`{method}` has to return {asked}; yours returned {yours}."
-    return f"A method has to return what {event}.{field} can hold; yours returned {yours}."
+        return f"`{method}` must return {asked}; yours returned {yours}."
+    return f"A method must return a value that {event}.{field} can hold; yours returned {yours}."
 
 
 def _raised(lab: Lab, error: BaseException) -> Trial:
     crash = lab.crash
-    more = f" It takes more than {MEMORY} of memory." if isinstance(error, MemoryError) else ""
+    more = f" It uses more than {MEMORY} of memory." if isinstance(error, MemoryError) else ""
     more = more if isinstance(error, Exception) else " That ends the process."
     if crash is None:
         raised = raising_method(error)
@@ -198,17 +198,17 @@ def event_at(lab: Lab, number: int) -> Event:
 
 
 def event_name(lab: Lab, number: int, *, with_method: bool = False) -> str:
-    """Return "event 12 (BlockFreed)"; with_method: also the replaced method that decided it, if any."""
+    """Return "event 12 (BlockFreed)". with_method: also name the replaced method that decided it, if any."""
     event = event_at(lab, number)
     seam = entry_of(lab.view_source().seams(), event) if with_method else None
     decided = ""
-    if seam is not None and seam["base"]:  # the engine's own methods are right: one of those is not the cause
+    if seam is not None and seam["base"]:  # the engine's own methods are right, so none of them is the cause
         decided = f", decided by {seam['class']}.{seam['seam'].rpartition('.')[2]}"
     return f"event {number} ({type(event).__name__}{decided})"
 
 
 def after_event(lab: Lab, moment: int | None = None) -> str:
-    """Return "after event 12 (BlockFreed)": the last event before a moment, or before now."""
+    """Return "after event 12 (BlockFreed)": the last event before a moment (default: now)."""
     assert lab.timeline is not None
     end = lab.timeline.end if moment is None else moment
     return "before the first event" if end <= lab.timeline.num_dropped else f"after {event_name(lab, end - 1)}"

@@ -1,4 +1,4 @@
-"""The course's exercises: their words, in a TOML file for each notebook, and the code that belongs to them."""
+"""The course's exercises: their texts, in a TOML file for each notebook, and the code that belongs to them."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ NOTEBOOKS = {
     "guessing": ("guessing",),
     "states": ("states",),
 }
-"""By the first half of exercises' names, modules in labengine.course.exercises; the words stand beside the first."""
+"""Modules in labengine.course.exercises, by the first half of exercises' names. The texts are beside the first."""
 
 _KNOWN = ("task", "hints", "mistakes", "reason", "because")
 _BLOCK_SIZE = 4
-"""Of the course's labs, where an exercise names neither another nor groups."""
+"""Block size of the course's labs, unless an exercise sets it or its groups."""
 _codes: dict[str, dict[str, Any]] = {}
 
 
 def course_exercise(name: str, **code: Any) -> None:
-    """Keep the code of an exercise: keywords of labengine.exercise(). Its texts are in the notebook's TOML file.
+    """Register the code of an exercise: keywords of labengine.exercise(). Its texts are in the notebook's TOML file.
 
-    mistakes: wrong answers alone, in the order of their sentences; several with the same sentence stand in a list.
-    play: an Instance brings the task along. panels: the views of its dashboard that the notebook has introduced.
+    mistakes: wrong answers, in the order of their sentences; a list groups several with the same sentence.
+    play: an Instance, which also has the task, or a workload. panels: dashboard views the notebook has introduced.
     """
     _codes[name] = code
 
 
 def exercise_names() -> list[str]:
-    """Return the names of the course's exercises, notebook by notebook, in the order of their words."""
+    """Return the names of the course's exercises, notebook by notebook, in the order of their texts."""
     return [f"{topic}/{short}" for topic in NOTEBOOKS for short in words_of(topic).tables]
 
 
 def made_of_words(name: str, make: Callable[..., Exercise]) -> Exercise | None:
-    """Return an exercise of the course, None for a name that it lacks. make: labengine.exercise().
+    """Return an exercise of the course, or None for an unknown name. make: labengine.exercise().
 
-    Raises ConfigError, with file and line, for words that do not fit.
+    Raises ConfigError, with file and line, for texts that do not fit.
     """
     topic, _, short = name.partition("/")
     if topic not in NOTEBOOKS or short not in (words := words_of(topic)).tables:
@@ -77,7 +77,7 @@ def made_of_words(name: str, make: Callable[..., Exercise]) -> Exercise | None:
 
 
 def words_of(topic: str) -> WordsFile:
-    """Return the words of a notebook's exercises: a table for the second half of each name."""
+    """Return the texts of a notebook's exercises: a table for the second half of each name."""
     path = Path(__file__).parent / "exercises" / f"{NOTEBOOKS[topic][0]}.toml"
     if (words := words_file(path)) is None:
         raise ConfigError(f"{path.name} is missing beside the code of its exercises")

@@ -133,6 +133,7 @@ class Sandbox:
     def _begin(self) -> None:
         """Put an empty engine in place."""
         config, parts, make_connector, proposer = self._make
+        restart_clock()  # a search makes many engines before its first operation: in a browser that takes seconds
         self.watch.close()
         self.journal = UndoableJournal()
         connector = None if make_connector is None else make_connector()

@@ -1,1 +1,1 @@
-"""Foreign code in a copy of this process: with limits, in a session of its own, and with its end told in words."""
+"""Running foreign code in a forked copy of this process: with limits, in a separate session, its ending reported."""

@@ -1,7 +1,7 @@
-"""A call alone in a fresh process, with limits of time, memory and output: its answer, or how its process ended.
+"""Make a call in a forked process with limits of time, memory and output; return its answer, or how the process ended.
 
-Each call is a fork: it knows closures, patches and classes of a notebook's cells. Pools (concurrent.futures, pebble)
-send a call by pickle to workers that were started before, and say of a worker that is lost only that it is.
+Each call is a fork, so it has the closures, patches and classes of a notebook's cells. Pools (concurrent.futures,
+pebble) pickle a call for workers that were started earlier, and report of a lost worker only that it is lost.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from labengine.isolation.limits import can_fork, ends_soon, limit_memory, open_r
 from labengine.isolation.output import Print, redirect_output
 
 COMPUTING_S = 3.0
-"""Processor seconds after which a call into C is endless: Python code is ended earlier, and takes some thousandths."""
+"""Processor seconds after which a call into C counts as endless; Python code is ended earlier."""
 NUM_KILLED = 3
-"""Calls in a row that all end by SIGKILL, after which it is not the system that was short of memory."""
+"""Consecutive calls ended by SIGKILL after which the code is to blame, not a system short of memory."""
 _LOOKS_AHEAD = 20
-"""Looks that the process itself is ahead: it knows the place."""
+"""Extra looks before this process judges: the copy, which knows the place, judges first."""
 
 
 def called_alone(
     function: Callable[[Board], Any], deadline: float, output: Print | None = None, *, is_bounded: bool = True
 ) -> Any:
-    """Call a function in a forked process of its own; return what it returns, or a NoAnswer.
+    """Call a function in a forked process; return its result, or a NoAnswer.
 
-    The function notes its runs on the board. No clock decides what goes wrong before the deadline (monotonic): a call
-    is endless by the processor time that a run takes, or because it sleeps. One that ends its process is called once
-    more, to learn where. output: gets what the function prints. is_bounded: False has it take time and memory, and
-    print, as it likes: only its end is seen.
+    The function notes its runs on the board. Before the deadline (monotonic), no wall clock decides: a call is endless
+    if a run takes too much processor time, or if it sleeps. A call that ends its process is repeated, to find the
+    place. output: receives the function's printed text. is_bounded: False sets no limit on time, memory and output;
+    only the ending is observed.
     """
 
     def call(output: Print | None = None, *, is_traced: bool = False) -> Any:
@@ -69,12 +69,12 @@ def _is_killed(found: Any) -> bool:
 
 
 class Copy:
-    """A copy of this process at work: the messages that it sends, and its board, which outlives it."""
+    """A running copy of this process: its messages, and its board, which outlives it."""
 
     def __init__(self, work: Callable[[Sender, Board], object], *, is_heard: bool = False, is_bounded: bool = True):
-        """work: done in the copy, which then ends. is_heard: what it prints is sent, too, as ("stdout", text).
+        """work: run in the copy, which then ends. is_heard: also send its printed text, as ("stdout", text).
 
-        is_bounded: False has it take memory, and print, as it likes.
+        is_bounded: False sets no limit on its memory and output.
         """
         self.board, self.messages = Board(), Receiver()
         sender = self.messages.sender
@@ -82,7 +82,7 @@ class Copy:
         sender.close()
 
     def end(self) -> None:
-        """End the copy, and the processes that it has started. Twice is harmless."""
+        """End the copy and the processes that it started. Calling it twice is harmless."""
         end_session(self.process.pid)
         self.process.kill()
         self.process.join()
@@ -97,7 +97,7 @@ def _work(
     is_heard: bool,
     is_bounded: bool,
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the process that was copied, and will end this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the original process, which then ends this one
     receiver.close()
     sender.own()
     refuse_copies()
@@ -110,7 +110,7 @@ def _work(
 
 
 class _Call(Copy):
-    """A copy that does one call."""
+    """A copy that makes one call."""
 
     def __init__(
         self, function: Callable[[Board], Any], output: Print | None, is_bounded: bool, is_traced: bool
@@ -121,7 +121,7 @@ class _Call(Copy):
         super().__init__(work, is_heard=output is not None, is_bounded=is_bounded)
 
     def answer(self, deadline: float) -> Any:
-        """Return what the process says, or what it shows by its silence."""
+        """Return the process's answer, or a NoAnswer if it ends or will never send one."""
         is_listening = True
         while True:
             has_ended = self.process.exitcode is not None
@@ -139,25 +139,25 @@ class _Call(Copy):
             if self._is_bounded and (silence := self._why_silent()) is not None:
                 return silence
             if monotonic() > deadline:
-                return self.board.no_answer("late", "it had not come back in time")
+                return self.board.no_answer("late", "it had not returned in time")
 
     def _ended(self) -> NoAnswer:
-        """Return how a process ended that has not answered: a part ended it, or has closed its pipe."""
+        """Return how a process without an answer ended: a part ended it or closed its pipe."""
         if self.board.is_finished:
             return NoAnswer("exit", "it closes files of the process that it has not opened", self.board.begun)
         code = self.process.exitcode
-        why: Why = "killed" if code == -signal.SIGKILL else "exit"  # the system's own way out of a shortage of memory
+        why: Why = "killed" if code == -signal.SIGKILL else "exit"  # the system kills processes when memory is short
         where = f", in {self.board.place}" if self.board.place else ""
         return self.board.no_answer(why, f"it ends the process ({exit_of(code)}){where}")
 
     def _why_silent(self) -> NoAnswer | None:
-        """Return why the process will never answer; None while it may."""
+        """Return why the process will never answer; None while it still may."""
         begun, before = self.board.begun, self._computed
         state, self._computed = _state_and_seconds(self.process.pid)
         if begun != self._begun:
             self._begun, self._num_asleep, self._computed_before = begun, 0, before
         if self._computed - self._computed_before > COMPUTING_S:
-            reason = f"it had not come back after {COMPUTING_S:g} s of processor time"
+            reason = f"it had not returned after {COMPUTING_S:g} s of processor time"
             return self.board.no_answer("endless", reason)
         is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
@@ -186,19 +186,18 @@ def _answer(function: Callable[[Board], Any], is_traced: bool, sender: Sender, b
 def _send_answer(sender: Sender, answer: Any, board: Board) -> None:
     try:
         sender.send(("answer", answer))
-    except OSError:  # a part has closed the pipe: the board says that the call came back
+    except OSError:  # a part closed the pipe; the board shows that the call returned
         pass
-    except BaseException as error:  # it cannot be packed, or there is no memory for it
+    except BaseException as error:  # the answer cannot be pickled, or memory is full
         open_reserve()
         why: Why = "memory" if isinstance(error, MemoryError) else "failed"
         sender.send(("answer", board.no_answer(why, "its memory was full" if why == "memory" else text_of(error))))
 
 
 def ending_of(act: Callable[[], object]) -> str:
-    """Return how an act ends the process that does it, or that it raises or takes a minute; empty if it comes back.
+    """Return how an act ends its process, or that it raises or takes a minute; empty if it returns.
 
-    Tests made by `to_test()` call this. The act is done by a copy of this process. Where there are no copies (not on
-    Linux) it is done here.
+    Tests made by `to_test()` call this. The act runs in a copy of this process, or, except on Linux, in this process.
     """
     if not can_fork():
         act()
@@ -213,26 +212,26 @@ def ending_of(act: Callable[[], object]) -> str:
 
 
 def exit_of(code: int | None) -> str:
-    """Return how a process ended, in words."""
+    """Describe how a process ended."""
     if code is None:
-        return "it is still there"
+        return "it is still running"
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def forked(target: Any, *arguments: Any) -> Any:
-    """Start a copy of this process that calls the target."""
+    """Fork this process; the copy calls the target."""
     from multiprocessing import get_context
 
     context: Any = get_context("fork")
     process = context.Process(target=target, args=arguments, daemon=True)
-    with warnings.catch_warnings():  # Python 3.12 warns of threads; the copy touches none of their locks
+    with warnings.catch_warnings():  # Python 3.12 warns about threads; the copy touches none of their locks
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
     return process
 
 
 def _state_and_seconds(pid: int) -> tuple[str, float]:
-    """Return a process's state (R: runs or would like to, S: sleeps, T: stopped ...) and its processor time."""
+    """Return a process's state (R: running or runnable, S: sleeping, T: stopped ...) and its processor time."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             state, *fields = file.read().rpartition(")")[2].split()

@@ -1,7 +1,7 @@
-"""Messages from a copy of this process. They are framed: what a part writes into the same pipe is none.
+"""Messages from a copy of this process. They are framed, so other data that a part writes into the pipe is ignored.
 
-They are pickled, because findings and results have many classes: the copy runs with the same user's rights, and gains
-nothing by what is unpickled here.
+They are pickled, because findings and results have many classes. The copy runs with the same user's rights, so it gains
+nothing from our unpickling.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, cast
 from zlib import crc32
 
 _HEAD = struct.Struct("<QI")
-"""Of a frame, after its mark: the message's length and checksum."""
+"""Header of a frame, after its mark: the message's length and checksum."""
 _MARK_BYTES = 16
 _MAX_READ = 1 << 18
 
 
 class Sender:
-    """The writing end of a pipe, for the copy."""
+    """The write end of a pipe, for the copy."""
 
     def __init__(self, descriptor: int, mark: bytes) -> None:
         self._descriptor, self._mark = descriptor, mark
@@ -27,12 +27,12 @@ class Sender:
         self._pipe: tuple[int, int] | None = None
 
     def own(self) -> None:
-        """Have this process, and no copy that a part makes of it, send."""
+        """Let only this process send, not copies that a part makes of it."""
         self._owner, self._pipe = os.getpid(), self._identity()
 
     @property
     def is_closed(self) -> bool:
-        """True if a part has closed the pipe, also where it has opened another file in its place."""
+        """True if a part has closed the pipe, even if it opened another file under the same descriptor."""
         return self._identity() != self._pipe
 
     def _identity(self) -> tuple[int, int] | None:
@@ -43,7 +43,7 @@ class Sender:
         return status.st_dev, status.st_ino
 
     def send(self, message: object) -> None:
-        """Send a message. Raises OSError where nobody listens any more, and where a part has closed the pipe."""
+        """Send a message. Raises OSError if the receiver is gone or a part has closed the pipe."""
         if os.getpid() != self._owner:
             os._exit(0)
         packed = pickle.dumps(message)
@@ -57,7 +57,7 @@ class Sender:
 
 
 class Receiver:
-    """The reading end of a pipe. sender: the other end, for the copy; close it here once the copy has begun."""
+    """The read end of a pipe. sender: the write end, for the copy; close it here once the copy has started."""
 
     def __init__(self) -> None:
         self._descriptor, end = os.pipe()
@@ -65,21 +65,21 @@ class Receiver:
         self._mark = os.urandom(_MARK_BYTES)
         self.sender = Sender(end, self._mark)
         self.is_at_end = False
-        """True if nobody can send any more."""
+        """True once no process can send any more."""
         self._data = bytearray()
 
     def fileno(self) -> int:
-        """Return the descriptor, to wait for."""
+        """Return the descriptor, for waiting."""
         return self._descriptor
 
     def is_ready(self, seconds: float) -> bool:
-        """Return whether there is something to read, within so many seconds."""
+        """Wait up to `seconds` for data; return True if there is any."""
         from multiprocessing.connection import wait  # for processes only: a browser's Python has none
 
         return bool(wait([cast(Any, self)], seconds))
 
     def received(self) -> list[Any]:
-        """Return the messages that are there, without waiting; sets `is_at_end`."""
+        """Return the messages that have arrived, without waiting, and update `is_at_end`."""
         found = []
         while not self.is_at_end:
             try:
@@ -107,11 +107,11 @@ class Receiver:
                 continue
             del self._data[:end]
             found.append(pickle.loads(packed))
-        del self._data[: 1 - _MARK_BYTES]  # what a part wrote, but for what may be the beginning of a mark
+        del self._data[: 1 - _MARK_BYTES]  # drop a part's data; the last bytes may begin a mark
         return found
 
     def close(self) -> None:
-        """Close the descriptor. Twice is harmless."""
+        """Close the descriptor. Calling it twice is harmless."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

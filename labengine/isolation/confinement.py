@@ -1,4 +1,4 @@
-"""What keeps a process that runs somebody's code away from the processes that started it."""
+"""Confinement of a process that runs a user's code, to protect the processes that started it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 class OutsideSignalError(BaseException):
-    """Raised in place of a signal to another session. No Exception: a part's `except Exception` must not catch it."""
+    """Raised instead of sending a signal to another session. Not an Exception, so a part cannot catch it as one."""
 
 
 def confine() -> None:
-    """Give this process a session, where its group's signals stay, and refuse its signals to others. For good.
+    """Move this process to a new session, for good, so that group signals stay inside, and refuse signals to others.
 
-    A terminal and a shell no longer reach it: on Linux it ends with the thread that started it.
+    A terminal or shell can no longer end it, so on Linux it ends with the thread that started it.
     """
-    with suppress(PermissionError):  # it was started by hand, and leads a group
+    with suppress(PermissionError):  # a process started by hand already leads a group
         os.setsid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -29,8 +29,8 @@ def confine() -> None:
 
 
 def end_session(pid: int) -> None:
-    """Kill what is left of a session that `confine` began."""
-    with suppress(OSError):  # it has not begun, or nothing is left
+    """Kill the remaining processes of a session begun by `confine`."""
+    with suppress(OSError):  # the session has not begun, or no process is left
         os.killpg(pid, signal.SIGKILL)
 
 
@@ -40,7 +40,7 @@ def _refuse_outside(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _is_inside(number: int) -> bool:
-    """Return True for a process or a group (also a negative number) of this session."""
+    """Return True for a process or a group (which may be a negative number) of this session."""
     with suppress(OSError):
         return os.getsid(abs(number)) == os.getsid(0)
     return False

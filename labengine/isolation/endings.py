@@ -1,4 +1,4 @@
-"""Ends that a part brings about: what it raises to end its process. The user's Ctrl-C is none of its doing."""
+"""Exceptions with which a part ends its process, kept apart from the user's Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UserInterrupt(KeyboardInterrupt):
 
 
 OF_THE_USER = (UserInterrupt, SearchEndedError)
-"""What no code of a part has raised: it passes through every judgement."""
+"""Exceptions that no part raised: no judgement catches them."""
 
 
 class _Thread(threading.local):
@@ -32,13 +32,13 @@ _thread = _Thread()
 
 
 def refuse_copies() -> None:
-    """Have each copy of this process that this thread makes from now on end at once."""
+    """From now on, end each copy of this process that this thread makes at once."""
     _thread.refuses_copies = True
 
 
 @contextmanager
 def refusing_copies() -> Iterator[None]:
-    """Refuse copies of this process inside the block."""
+    """Refuse copies of this process in the block."""
     before, _thread.refuses_copies = _thread.refuses_copies, True
     try:
         yield
@@ -47,7 +47,7 @@ def refusing_copies() -> Iterator[None]:
 
 
 def num_copies() -> int:
-    """Return how many copies of this process this thread has made so far."""
+    """Return the number of copies of this process that this thread has made."""
     return _thread.num_copies
 
 
@@ -66,7 +66,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def interrupts_named() -> Iterator[None]:
-    """Have the user's Ctrl-C raise UserInterrupt inside the block. On the main thread; others never get one."""
+    """Raise UserInterrupt for the user's Ctrl-C in the block, on the main thread; others never receive one."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -89,9 +89,9 @@ def interrupts_named() -> Iterator[None]:
 
 
 def is_of_a_part(error: BaseException) -> bool:
-    """Return True for what code of a part has raised; False for a fault of the finder, or what is the user's doing.
+    """Return True for an exception from a part's code; False for the finder's own faults and the user's actions.
 
-    The finder raises nothing that ends a process: such an exception is a part's wherever it arises.
+    The finder itself never raises an exception that ends a process, so such an exception always comes from a part.
     """
     if isinstance(error, OF_THE_USER):
         return False
@@ -106,7 +106,7 @@ def is_of_a_part(error: BaseException) -> bool:
 
 
 def said_of(error: BaseException) -> str:
-    """Return what a part's exception is, in words; of one that ends a process also which method has raised it."""
+    """Describe a part's exception; for one that ends the process, also name the method that raised it."""
     if isinstance(error, AlarmError):
         return f"it ends the process: {text_of(error)}"
     said = named(error)
@@ -114,7 +114,7 @@ def said_of(error: BaseException) -> str:
 
 
 def named(error: BaseException) -> str:
-    """Return an exception's class and text; without a text, its class."""
+    """Return an exception's class and text, or only its class if it has no text."""
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

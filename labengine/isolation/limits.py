@@ -1,4 +1,4 @@
-"""Limits of what foreign code takes: time and memory."""
+"""Limits on the time and memory that foreign code uses."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from labengine.engine.safe_points import is_users
 from labengine.isolation.looks import LOOK_S, Looks
 
 OPERATION_S = 1.0
-"""Processor seconds of one operation: the finder's are over in a thousandth of that."""
+"""Processor seconds for one operation; the finder's own take a thousandth of that."""
 MEMORY_BYTES = 2**29
-"""Memory that a process may take beyond what it has when it begins."""
+"""Memory that a process may use beyond what it has at the start."""
 RESERVE_BYTES = 2**26
-"""Memory beyond that, for judging and telling what code has done that filled its memory and keeps it."""
+"""Memory beyond that, for judging and reporting on code that filled its memory and keeps it."""
 _memory: dict[int, int] = {}
-"""The limits of this process, by resource's numbers; none in one that is not limited."""
+"""The limits of this process, by the resource module's numbers; empty if it is not limited."""
 
 
 class EndlessOperationError(BaseException):
-    """Raised inside an operation that took too long. No Exception: a part's `except Exception` must not catch it."""
+    """Raised inside an operation that took too long. Not an Exception, so a part cannot catch it as one."""
 
 
 class AlarmError(BaseException):
-    """Raised in place of the end of the process that an alarm of a part's would have been."""
+    """Raised if a part sets an alarm, which would otherwise end the process."""
 
 
 class SearchEndedError(BaseException):
-    """Raised inside an operation that has not come back when a search in this process has to end."""
+    """Raised inside an operation that is still running when a search in this process has to end."""
 
 
 MONITORED_S = 5.0
-"""Seconds of an operation in a browser's Python, which is slower, and slower still while it is monitored."""
+"""Seconds for one operation of Python in a browser, which is slower, and slower still while monitored."""
 _deadlines: list[float] = []
-"""When the operation that is monitored has to be over; none outside of one."""
+"""Deadline of the monitored operation, if there is one."""
 
 
 class _Limited(Looks):
-    """A block of `operations_end`: its thread, its last moment, and the looks at its operation."""
+    """A block of `operations_end`: its thread, its deadline, and the looks at its operation."""
 
     def __init__(self, thread: int, last: float) -> None:
         super().__init__()
@@ -51,16 +51,16 @@ class _Limited(Looks):
 
 
 _limited: list[_Limited] = []
-"""The blocks of `operations_end`, the innermost last."""
+"""Blocks of `operations_end`, innermost last."""
 
 
 @contextmanager
 def operations_end(last: float = float("inf")) -> Iterator[None]:
-    """Have `restart_clock` limit operations inside the block: in processor time, and one that sleeps by looks.
+    """Let `restart_clock` limit operations in the block: by processor time, and by looks for one that sleeps.
 
-    last: a moment (monotonic) after which SearchEndedError is raised in one. On the main thread of a Unix process; on
-    another, on Windows, and inside a call into C that never comes back to Python, there is no limit. In a browser's
-    Python the clock is looked at between instructions: a part that sleeps there is not ended.
+    last: a moment (monotonic) after which an operation gets SearchEndedError. Limits apply only on the main thread of a
+    Unix process, and not inside a call into C that never returns to Python. Python in a browser checks the clock
+    between instructions, so a sleeping part is not ended there.
     """
     if not _can_limit():
         with _monitored():
@@ -84,17 +84,17 @@ def operations_end(last: float = float("inf")) -> Iterator[None]:
 
 @contextmanager
 def ends_soon() -> Iterator[None]:
-    """Raise EndlessOperationError in the block when it takes longer than an operation may."""
+    """Raise EndlessOperationError in a block that takes longer than one operation may."""
     with operations_end():
         restart_clock()
         yield
 
 
 def limit_memory() -> None:
-    """Have this process raise MemoryError when it takes MEMORY_BYTES more than it has now. On Linux.
+    """Make this process raise MemoryError when it uses MEMORY_BYTES more than now. On Linux.
 
-    What counts is private memory that can be written to. A limit of all addresses (RLIMIT_AS) counts the stack, too,
-    and a stack that cannot grow ends the process by a signal; it is set further off, for memory that is shared.
+    Private writable memory counts. A limit on all addresses (RLIMIT_AS) would also count the stack, and a stack that
+    cannot grow ends the process with a signal; that limit is set higher, for shared memory.
     """
     import resource
 
@@ -106,7 +106,7 @@ def limit_memory() -> None:
 
 
 def open_reserve() -> None:
-    """Let a process whose memory is full have some more: enough to say so."""
+    """Give a process whose memory is full enough more to report it."""
     for kind in _memory:
         _memory[kind] += RESERVE_BYTES
     if _memory:
@@ -122,7 +122,7 @@ def _set_memory() -> None:
 
 
 def restart_clock() -> None:
-    """Begin an operation: it has OPERATION_S from now on."""
+    """Begin an operation, which has OPERATION_S from now on."""
     if _deadlines:
         _deadlines[-1] = time.monotonic() + MONITORED_S
     elif _limited and _limited[-1].thread == threading.get_ident():
@@ -131,14 +131,14 @@ def restart_clock() -> None:
 
 
 def refuse_alarm() -> None:
-    """Raise AlarmError if an alarm was set in this block, in place of the looks."""
+    """Raise AlarmError if an alarm set in this block has replaced the looks."""
     if _limited and _limited[-1].thread == threading.get_ident() and not signal.getitimer(signal.ITIMER_REAL)[1]:
         signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
         raise AlarmError("it sets an alarm (SIGALRM)")
 
 
 def can_fork() -> bool:
-    """Return True where a process can be copied with all its classes: on Linux."""
+    """Return True where a process can be copied with all its classes, that is, on Linux."""
     return sys.platform.startswith("linux")
 
 
@@ -149,7 +149,7 @@ def _can_limit() -> bool:
 
 @contextmanager
 def _monitored() -> Iterator[None]:
-    """Look at the clock wherever code jumps back or a function begins: for a browser's Python, which has no signals."""
+    """Check the clock at each backward jump and function call: for Python in a browser, which has no signals."""
     monitoring = getattr(sys, "monitoring", None)
     if sys.platform != "emscripten" or monitoring is None or _deadlines:
         yield
@@ -179,7 +179,7 @@ def _end(_: int, frame: FrameType | None) -> None:
 
 
 def _look(_: int, frame: FrameType | None) -> None:
-    """Look at an operation: whether it sleeps, and whether the search has to end."""
+    """Check if an operation sleeps, and if the search has to end."""
     if not _limited:
         return
     refuse_alarm()
@@ -193,7 +193,7 @@ def _look(_: int, frame: FrameType | None) -> None:
 
 
 def users_place(frame: FrameType | None) -> str:
-    """Return where code that is not ours stands, in the innermost of its frames; without any, the frame's own place."""
+    """Return the place of the innermost frame of code that is not ours, or of the given frame if there is none."""
     inner = frame
     while frame is not None and not is_users(frame):
         frame = frame.f_back

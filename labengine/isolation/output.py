@@ -1,4 +1,4 @@
-"""What a copy of this process prints: sent to the process that was copied up to a limit, or dropped."""
+"""Output of a copy of this process: sent to the original process up to a limit, or dropped."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from typing import NoReturn
 from labengine.isolation.limits import EndlessOperationError, users_place
 
 MAX_CHARACTERS = 1 << 16
-"""Characters that a call may print."""
+"""Most characters that a call may print."""
 
 Print = Callable[[str, str], object]
 """Takes "stdout" or "stderr", and a text."""
 
 
 def redirect_output(send: Print | None, *, is_bounded: bool = True) -> None:
-    """Have `send` get what this process prints, and raise in code that prints without an end; None drops it.
+    """Pass this process's printed text to `send`, or drop it (None); code that prints endlessly gets an exception.
 
-    is_bounded: False has it print as much as it likes. What is not written through sys.stdout and sys.stderr is
-    dropped, and there is no input.
+    is_bounded: False sets no limit. Output that bypasses sys.stdout and sys.stderr is dropped. Input raises EOFError.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
@@ -35,13 +34,13 @@ def redirect_output(send: Print | None, *, is_bounded: bool = True) -> None:
 
 
 class _Printed:
-    """What both streams have printed together."""
+    """The combined output of both streams."""
 
     def __init__(self, send: Print | None, num_left: float) -> None:
         self._send, self._num_left = send, num_left
 
     def write(self, name: str, text: str) -> None:
-        """Send a text. Raises EndlessOperationError after the last character that may be printed."""
+        """Send a text. Raises EndlessOperationError once the limit is reached."""
         if self._send is None:
             return
         if text and self._num_left > 0:
@@ -71,4 +70,4 @@ class _Stream(io.TextIOBase):
 
 
 def _no_input(prompt: object = "") -> NoReturn:
-    raise EOFError("there is no input in a process of its own")
+    raise EOFError("a separate process has no input")

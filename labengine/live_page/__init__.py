@@ -1,1 +1,1 @@
-"""The lab of a page without Jupyter: Python runs in the page itself, in a worker, and opens what the address says."""
+"""The lab in a page without Jupyter: Python runs in a worker of the page and opens the session that the URL names."""

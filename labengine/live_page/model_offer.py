@@ -1,4 +1,4 @@
-"""The real model in a notebook of the site: a button fetches it, and until then the simulated one takes its place."""
+"""The real model in a notebook of the site: a button fetches it; until then labs run on the simulated one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "smollm2"
 TITLE = "SmolLM2"
 MEGABYTES = round(KNOWN_MODELS[NAME].num_bytes / 1e6)
 ABSENT = (
-    f"*{TITLE}'s weights are not in this page yet: this lab runs on the simulated model, in which a word is a token "
+    f"*{TITLE}'s weights are not in this page yet, so this lab runs on the simulated model, where each word is a token "
     "and answers are numbers.*"
 )
 COMING = f"{TITLE} is loading: {{arrived:.0f}} of {{total:.0f}} MB …"
@@ -28,7 +28,7 @@ UNPACKED = f"{TITLE} is being unpacked …"
 HERE = f"{TITLE} is now in this page: run the notebook's cells again from the top."
 FAILED = f"{TITLE} did not load, so labs stay simulated: {{reason}}."
 MAX_REASON = 400
-"""Characters of a reason that is shown."""
+"""Most characters of a reason."""
 
 Tell = Callable[[float, float], None]
 """tell(bytes arrived, bytes in all)"""
@@ -44,12 +44,12 @@ class ModelOffer:
         self._shell, self._files = shell, files
         self.is_loaded = self._was_looked_up = False
         self._said_in: int | None = None
-        """The number of the cell that was told last; one cell may make many labs."""
+        """Number of the last cell with the notice; one cell may make many labs."""
         self._recorded_cell: str | None = None
-        """The recorded cell below which the button is; none ("") if a lab has it."""
+        """The recorded cell with the button below it; "" if it is below a lab's cell."""
 
     def stand_in(self, config: EngineConfig, options: ModelOptions) -> LoadedModel:
-        """Return a simulated model with these settings, and say so below the cell, once."""
+        """Return a simulated model with these settings, and print a notice once below the cell."""
         if self._said_in != self._shell.execution_count:
             self._said_in, self._recorded_cell = self._shell.execution_count, ""
             display(Markdown(ABSENT))  # type: ignore[no-untyped-call]
@@ -57,7 +57,7 @@ class ModelOffer:
         return load_model("simulated", config, replace(options, attention=None))
 
     def show_below(self, cell: str) -> None:
-        """Show the button below a recorded cell, unless another cell has it."""
+        """Show the button below a recorded cell, unless it is below another cell."""
         if self._recorded_cell in (None, cell):
             self._recorded_cell = cell
             self._show()
@@ -66,23 +66,23 @@ class ModelOffer:
         display(self._box)  # type: ignore[no-untyped-call]
 
     def awaiting(self, lines: list[str]) -> list[str]:
-        """Have the first cell that names the model wait for weights that the browser has kept."""
+        """Make the first cell that names the model wait for weights kept by the browser."""
         if self._was_looked_up or not any(NAME in line for line in lines):
             return lines
         return ["await get_ipython().run_line_magic('kept_weights', '')\n", *lines]
 
     async def take_kept(self) -> None:
-        """Load the weights if the browser has them from before: nobody is asked, and nothing fetched."""
+        """Load the weights if the browser has kept them, without asking or fetching."""
         self._was_looked_up = True
         try:
             files = await self._files()
             if not files.refusal() and await files.areKept(await files.listed()):
                 await self._load(files, lambda *_: None)
-        except Exception as error:  # whatever a site's files lead to is said where the model is offered
+        except Exception as error:  # report any error of the site's files beside the button
             self._say_failed(error)
 
     async def fetch(self) -> None:
-        """Fetch and load the weights, and tell how far that is."""
+        """Fetch and load the weights, and show the progress."""
         self._button.disabled = True
         try:
             files = await self._files()
@@ -133,7 +133,7 @@ class ModelOffer:
 
 
 def offer_model(shell: Any, files: Callable[[], Any]) -> ModelOffer:
-    """Have labs of a kernel run on the real model once its weights are there, and until then on the simulated one."""
+    """Let a kernel's labs run on the real model once its weights are loaded, and until then on the simulated one."""
     offer = ModelOffer(shell, files)
     provide_model(NAME, offer.stand_in)
     shell.register_magic_function(lambda _: offer.take_kept(), "line", "kept_weights")

@@ -1,4 +1,4 @@
-"""The beginning of a kernel of the site's notebooks, before its first cell (notebook_start.py)."""
+"""Set-up of a kernel in the site's notebooks, before its first cell (notebook_start.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def begin() -> None:
 
 
 def _site() -> str:
-    """Return the address of the site, from that of the kernel's worker."""
+    """Return the site's address, derived from the address of the kernel's worker."""
     import js
 
     return str(js.location.href).partition("lite/extensions/")[0]

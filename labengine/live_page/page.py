@@ -1,4 +1,4 @@
-"""The Python half of the live page: opens sessions, and carries the messages of their views as JSON."""
+"""The Python half of the live page: opens sessions and exchanges messages with their views as JSON."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from labengine_widgets.compare.link import FOLLOW_UP, PairLink, checked_changes,
 from labengine_widgets.feed.feed import Feed, feed_of
 
 MAX_REFUSAL = 4_000
-"""Characters of a refusal: the longest of ours lists all scenarios."""
+"""Most characters of an error message: the longest lists all scenarios."""
 
 Post = Callable[[str, str, list[bytes]], object]
-"""post(kind, content as JSON, buffers): to the page. The kinds: opened, refused, permalink, and message for a view."""
+"""post(kind, content as JSON, buffers) to the page. Kinds: opened, refused, permalink, and message for a view."""
 
 
 class LivePage:
-    """The page's one session, of which another one may take the place."""
+    """The page with its one session, which another session can replace."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
@@ -39,29 +39,29 @@ class LivePage:
         self._sliders: SessionSliders | None = None
 
     def open(self, query: str) -> None:
-        """Open the session that an address names, and close the one before; a refusal leaves that as it is."""
+        """Open the session that a URL names, and close the previous one; if it cannot be opened, that one stays."""
         try:
             session = open_session(permalink_of(query))
-        except Exception as error:  # whatever an address leads to is said in the page
+        except Exception as error:  # report any error of a URL in the page
             self._say("refused", {"message": readable(str(error) or type(error).__name__, MAX_REFUSAL)})
             return
         self.close()
         self._session = session
         self._view = _view_of(session, self._send)
         kind = DASHBOARD if isinstance(session.shown, Lab) else COMPARE
-        arrangement = {**kind, "varied": self._sliders_anew(session)}
+        arrangement = {**kind, "varied": self._new_sliders(session)}
         self._say("opened", {"arrangement": arrangement, "query": session.permalink().query()})
 
     def load_model(self, kernels: Kernels, at: int, num_bytes: int, name: str, digest: str) -> str:
-        """Load a model whose GGUF lies in the kernels' memory; return why that is impossible, or an empty text."""
+        """Load a model whose GGUF is in the kernels' memory; return the reason if that fails, else an empty text."""
         try:
             load_in_page(kernels, at, num_bytes, name, digest)
-        except Exception as error:  # whatever a site's files lead to is said in the page
+        except Exception as error:  # report any error of the site's files in the page
             return readable(str(error) or type(error).__name__, MAX_REFUSAL)
         return ""
 
     def receive(self, message: str) -> None:
-        """Take a message of the browser half: {"type": "open", query} and {"type": "permalink"} are the page's own."""
+        """Handle a message of the browser half; types "open", "permalink" and "vary" are for the page itself."""
         content: dict[str, Any] = json.loads(message)
         if content["type"] == "open":
             self.open(content["query"])
@@ -74,7 +74,7 @@ class LivePage:
             self._view.receive(content)
 
     def close(self) -> None:
-        """Close the session, and the one whose workload the sliders change."""
+        """Close the session, and the one whose workload the sliders vary."""
         self._close_shown()
         if self._sliders is not None:
             self._sliders.of.shown.close()
@@ -87,14 +87,14 @@ class LivePage:
                 self._session.shown.close()
         self._session = self._view = None
 
-    # -- sliders: another session takes the place of this one, in the same picture -------------------------------------
+    # -- sliders: another session replaces this one in the same picture ------------------------------------------------
 
     def _vary(self, changes: object) -> None:
         if self._sliders is None:
             return
         try:
             session = self._sliders.changed(checked_changes(changes))
-        except Exception as error:  # figures that are impossible
+        except Exception as error:  # impossible figures
             self._send(varied_message(self._sliders.to_dict(), readable(str(error), MAX_REFUSAL)), [])
             return
         self._close_shown()
@@ -105,13 +105,13 @@ class LivePage:
         self._say_link()
 
     def _offer_sliders(self) -> None:
-        """Have the page show sliders over the workload of the session, if they are about what it was before."""
+        """Show sliders for the session's workload, unless the page has them already."""
         session = self._session
         if session is not None and not (self._sliders is not None and self._sliders.is_of(session)):
-            self._send(varied_message(self._sliders_anew(session)), [])
+            self._send(varied_message(self._new_sliders(session)), [])
 
-    def _sliders_anew(self, session: OpenSession) -> dict[str, Any] | None:
-        """Make sliders over the workload of the session, as it is now; None if it has none that can be run again."""
+    def _new_sliders(self, session: OpenSession) -> dict[str, Any] | None:
+        """Make sliders for the session's current workload; None if it has none that can be run again."""
         if self._sliders is not None and self._sliders.of is not session:
             self._sliders.of.shown.close()
         self._sliders = sliders_of(session)

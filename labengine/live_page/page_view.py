@@ -1,4 +1,4 @@
-"""A view whose messages go to a page without Jupyter, whatever carries them."""
+"""A view whose messages go to a page without Jupyter, over any transport."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from labengine_widgets.feed.browser_link import BrowserLink
 from labengine_widgets.feed.feed import Feed
 
 BYTES_A_SECOND = 10_000_000
-"""Upper bound of the average rate to a page: no Jupyter server is in between, which would drop messages."""
+"""Maximum average rate to a page. It is high because no Jupyter server, which would drop messages, is in between."""
 
 Send = Callable[[dict[str, Any], list[bytes]], object]
 
 
 class PageView(BrowserLink):
-    """The view of one lab, whose messages are posted to its page."""
+    """The view of one lab; it posts its messages to the page."""
 
     def __init__(self, feeds: list[Feed], send: Send) -> None:
         self.feeds = feeds
@@ -33,4 +33,4 @@ class PageView(BrowserLink):
             feed.detach(self)
 
     def update_saved(self) -> None:
-        """Keep nothing: such a page is not saved."""
+        """Do nothing: such a page is not saved."""

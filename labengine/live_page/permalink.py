@@ -1,4 +1,4 @@
-"""Permalinks: a session as the query of a page's address. Parsed with care: anybody may have written it."""
+"""Permalinks: a session as the query of a page's URL. Parsed strictly, because anyone may have written it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_ACTS, MAX_STEPS = 512, 64, 200, 2_000
 MAX_COPIES, MAX_TOKENS, MAX_PROMPT = 64, 2_000, 20_000
 MAX_ANSWERS, MAX_DRAFTS, MAX_PRIORITY, MAX_STATE_SIZE = 16, 16, 1_000, 256
 MAX_REQUESTS, MAX_CHARACTERS = MAX_COPIES * MAX_ANSWERS, MAX_COPIES * MAX_PROMPT
-"""Of all prompts of a link together, each as often as it is added: what one prompt may be alone."""
+"""Maximum for all prompts of a link together, copies counted: the limit for a single prompt."""
 MAX_REAL_STEPS = 500
-"""Steps of a real model: with sixteen requests one takes a tenth of a second or more."""
+"""Maximum steps with a real model, where a step of sixteen requests takes a tenth of a second or more."""
 SIMULATED, REAL_MODELS = "simulated", ("smollm2",)
 OF_A_LAB = ("model", "edition", "compare", "policy", "drafts", "states")
-"""Names in an address that a scenario has its own of."""
+"""Names in a URL whose values a scenario sets itself."""
 MAX_NAME = 100
-"""Characters of a bug's or an edition's name."""
+"""Maximum length of a bug's or an edition's name."""
 NUM_BLOCKS, BLOCK_SIZE = 24, 4
 DEFAULT_COPIES, DEFAULT_TOKENS = 1, 16
 
 
 @dataclass(frozen=True, slots=True)
 class PromptAct:
-    """Equal requests, added at once to a lab or a comparison.
+    """Equal requests added together to a lab or a comparison.
 
-    n: answers to each, which fork; beams: of a search for each; 1 for none.
-    is_chat: the text is a user's message, which the model's chat template wraps.
+    n: answers to each, as forks. beams: beams of a search for each; 1 for none.
+    is_chat: the text is a user's message, to be wrapped by the model's chat template.
     """
 
     text: str
@@ -44,7 +44,7 @@ class PromptAct:
     is_chat: bool = False
 
     def play(self, lab: Any) -> None:
-        """Add them."""
+        """Add the requests."""
         options = {name: value for name, value in self._changed() if name != "copies"} | {"max_tokens": self.max_tokens}
         for _ in range(self.copies):
             if self.is_chat:
@@ -54,7 +54,7 @@ class PromptAct:
 
     @property
     def num_requests(self) -> int:
-        """Requests that the prompt becomes: each copy has its answers, or its beams."""
+        """Number of requests: each copy has its answers or its beams."""
         return self.copies * max(self.n, self.beams)
 
     def pairs(self) -> Iterator[tuple[str, object]]:
@@ -63,7 +63,7 @@ class PromptAct:
         yield from self._changed()
 
     def _changed(self) -> Iterator[tuple[str, int]]:
-        """Yield what an address may say of a prompt, where that is not the default."""
+        """Yield the URL's settings of the prompt that differ from the defaults."""
         for known in fields(self):
             if known.name in _OF_PROMPT and getattr(self, known.name) != known.default:
                 yield known.name, getattr(self, known.name)
@@ -71,12 +71,12 @@ class PromptAct:
 
 @dataclass(frozen=True, slots=True)
 class StepsAct:
-    """Steps, one after the other."""
+    """Consecutive steps."""
 
     count: int
 
     def play(self, lab: Any) -> None:
-        """Take them."""
+        """Take the steps."""
         for _ in range(self.count):
             lab.step()
 
@@ -87,12 +87,12 @@ class StepsAct:
 
 @dataclass(frozen=True, slots=True)
 class AbortAct:
-    """The end of a request before its time."""
+    """The abort of a request."""
 
     request_id: int
 
     def play(self, lab: Any) -> None:
-        """End it."""
+        """Abort the request."""
         lab.abort(self.request_id)
 
     def pairs(self) -> Iterator[tuple[str, object]]:
@@ -105,11 +105,11 @@ SessionAct = PromptAct | StepsAct | AbortAct
 
 @dataclass(frozen=True, slots=True)
 class Permalink:
-    """A session: a scenario by its id, or a model, an edition (two to compare) and a pool; and the acts after that.
+    """A session: a scenario by its id, or a model, an edition (or two to compare) and a pool; and the acts after it.
 
-    follow_up: the scenario's later cost has been shown, before the acts. changes: num_blocks, block_size and copies of
-    a scenario's workload that are not its own. policy: the waiting queue's order. num_drafts: tokens guessed at once by
-    look-up in the own text; 0 for none. state_size: a second group keeps a state after each so many tokens; 0 for none.
+    follow_up: the scenario's later cost was shown before the acts. changes: num_blocks, block_size and copies that
+    differ from the scenario's own. policy: the waiting queue's order. num_drafts: tokens guessed at once by look-up in
+    the request's text; 0 for none. state_size: tokens between the states that a second group keeps; 0 for no group.
     """
 
     bug: str = ""
@@ -125,7 +125,7 @@ class Permalink:
     acts: tuple[SessionAct, ...] = field(default=())
 
     def query(self) -> str:
-        """Return the session as the query of an address, without the question mark."""
+        """Return the session as the query of a URL, without the question mark."""
         return "&".join(f"{name}={quote_plus(str(value))}" for name, value in self._pairs())
 
     def _pairs(self) -> Iterator[tuple[str, object]]:
@@ -151,9 +151,9 @@ class Permalink:
 
 
 def permalink_of(query: str) -> Permalink:
-    """Return the session that an address names; an unknown name in it is left out, as trackers add some.
+    """Return the session that a URL names. Unknown names in it are ignored, since trackers add some.
 
-    Raises ConfigError, naming what is wrong, for a value that no session of this page can have.
+    Raises ConfigError, naming the fault, for a value that no session of this page can have.
     """
     reader = _LinkReader()
     for name, value in parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=1_000):
@@ -162,7 +162,7 @@ def permalink_of(query: str) -> Permalink:
 
 
 class _LinkReader:
-    """What was read of an address so far."""
+    """The parts of a URL read so far."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -175,7 +175,7 @@ class _LinkReader:
         self.acts: list[SessionAct] = []
 
     def permalink(self) -> Permalink:
-        """Return the session. Raises ConfigError for one that takes too long, and for names that exclude each other."""
+        """Return the session. Raises ConfigError if it is too long, or if names exclude each other."""
         self._refuse_long()
         acts = tuple(map(_without_template, self.acts) if self.model == SIMULATED else self.acts)
         link = Permalink(self.bug, self.model, self.editions, follow_up=self.follow_up, acts=acts)
@@ -183,9 +183,9 @@ class _LinkReader:
             self._refuse_beside_bug()
             return replace(link, changes=self.changes)
         if self.follow_up:
-            raise ConfigError("follow_up in a link is a scenario's later cost: name its bug, or leave out follow_up")
+            raise ConfigError("follow_up in a link shows a scenario's later cost: name its bug, or leave out follow_up")
         if self.settings.get("state_size") and self.model != SIMULATED:
-            raise ConfigError("states in a link are for the simulated model: leave out states, or model")
+            raise ConfigError("states in a link need the simulated model: leave out states, or model")
         link = replace(link, **self.settings)
         pool = {"num_blocks": NUM_BLOCKS, "block_size": BLOCK_SIZE} | self.changes
         return replace(link, num_blocks=pool["num_blocks"], block_size=pool["block_size"])
@@ -194,24 +194,24 @@ class _LinkReader:
         num_steps = sum(act.count for act in self.acts if isinstance(act, StepsAct))
         most = MAX_STEPS if self.model == SIMULATED else MAX_REAL_STEPS
         if len(self.acts) > MAX_ACTS or num_steps > most:
-            raise ConfigError(f"a link may have {MAX_ACTS} acts and {most:,} steps: this one has more")
+            raise ConfigError(f"a link may have at most {MAX_ACTS} acts and {most:,} steps; this one has more")
         prompts = [act for act in self.acts if isinstance(act, PromptAct)]
         num_requests = sum(one.num_requests for one in prompts)
         num_characters = sum(one.copies * len(one.text) for one in prompts)
         if num_requests > MAX_REQUESTS or num_characters > MAX_CHARACTERS:
             raise ConfigError(
-                f"a link may add {MAX_REQUESTS:,} requests with {MAX_CHARACTERS:,} characters in all, copies, n and "
-                f"beams counted: this one has {num_requests:,} with {num_characters:,}"
+                f"a link may add at most {MAX_REQUESTS:,} requests with {MAX_CHARACTERS:,} characters in all, counting "
+                f"copies, n and beams; this one adds {num_requests:,} with {num_characters:,}"
             )
 
     def _refuse_beside_bug(self) -> None:
         if others := [name for name in OF_A_LAB if name in self.names]:
             raise ConfigError(f"a scenario has its own model, edition and settings: leave out bug, or {listed(others)}")
         if self.follow_up and self.changes:
-            raise ConfigError("a scenario with other figures has no later cost: leave out follow_up, or the figures")
+            raise ConfigError("a scenario with changed figures has no later cost: leave out follow_up, or the figures")
 
     def read(self, name: str, value: str) -> None:
-        """Read one name of an address; an unknown one is left out."""
+        """Read one name of the URL; an unknown one is ignored."""
         self.names.add(name)
         match name:
             case "bug":
@@ -221,7 +221,7 @@ class _LinkReader:
             case "edition" | "compare":
                 self.editions = tuple(map(_name, value.split(",")))
                 if len(self.editions) > 2:
-                    raise ConfigError(f"two editions can be compared, got {shown(value)}")
+                    raise ConfigError(f"a link can compare two editions, got {shown(value)}")
             case "policy":
                 self.settings["policy"] = _one_of(name, value, ("fcfs", "priority"))
             case "follow_up":
@@ -248,7 +248,7 @@ class _LinkReader:
             self.changes["copies"] = number
             return
         if not isinstance(last, PromptAct):
-            raise ConfigError(f"{name} comes right after its prompt")
+            raise ConfigError(f"{name} must come right after its prompt")
         changed: dict[str, Any] = {name: number}
         self.acts[-1] = replace(last, **changed)
 
@@ -281,7 +281,7 @@ def _prompt(text: str) -> str:
     if not text.strip():
         raise ConfigError("the link has an empty prompt")
     if len(text) > MAX_PROMPT:
-        raise ConfigError(f"a link's prompt has at most {MAX_PROMPT:,} characters, this one {len(text):,}")
+        raise ConfigError(f"a prompt in a link has at most {MAX_PROMPT:,} characters; this one has {len(text):,}")
     return text
 
 
@@ -292,8 +292,8 @@ _OF_PROMPT = {
     "beams": (1, MAX_ANSWERS),
     "priority": (-MAX_PRIORITY, MAX_PRIORITY),
 }
-"""Names of an address that change the prompt before them: fields of PromptAct, with their least and largest values."""
+"""Names in a URL that change the prompt before them: fields of PromptAct, with their minimum and maximum."""
 
 _POOL = {"blocks": ("num_blocks", MAX_BLOCKS), "block_size": ("block_size", MAX_BLOCK_SIZE)}
 _SETTINGS = {"drafts": ("num_drafts", MAX_DRAFTS), "states": ("state_size", MAX_STATE_SIZE)}
-"""Names of an address that are numbers from 1: the field of Permalink, and the largest value."""
+"""Names in a URL whose values are numbers from 1: the field of Permalink, and the maximum."""

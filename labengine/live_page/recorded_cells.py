@@ -1,4 +1,4 @@
-"""`%%needs torch`: in a notebook of the site, what a cell printed on a machine that has what the cell needs."""
+"""`%%needs torch`: the site's notebooks show a cell's output as recorded on a machine that has what the cell needs."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ REASONS = {
     "gemma3-270m": "the weights of Gemma-3-270M, which are not in this page",
     NAME: "SmolLM2's weights, which are not in this page yet",
 }
-"""What a cell may need, as a page says it."""
+"""The things a cell may need, as phrases for the page."""
 RECORDED = "*This cell needs {reason}. Its output below was recorded.*"
 SILENT = "*This cell needs {reason}. It shows nothing.*"
 CHANGED = "*This cell needs {reason}, and no output of this code was recorded.*"
 
 Recorded = Mapping[str, list[dict[str, Any]]]
-"""Outputs as a notebook file has them, by the digest of their cell's code."""
+"""Outputs in the notebook format, by the digest of their cell's code."""
 
 
 def code_digest(code: str) -> str:
-    """Return a digest of a cell's code, by which its recorded outputs are found."""
+    """Return the digest of a cell's code, the key of its recorded outputs."""
     return sha256(code.strip().encode()).hexdigest()[:16]
 
 
 class RecordedCells:
-    """The magic `%%needs`. offer: of the one thing that may come into the page."""
+    """The magic `%%needs`. offer: the model, the only need that the page can fetch."""
 
     def __init__(self, shell: Any, read: Callable[[], Recorded], offer: ModelOffer) -> None:
         self._shell, self._read, self._offer = shell, read, offer
 
     def needs(self, line: str, cell: str) -> None:
-        """Run the cell if what it needs is here; else show its recorded outputs, and do its imports for later cells."""
+        """Run the cell if its need is met; else show its recorded outputs, and run its imports for later cells."""
         need = line.strip()
         if need == NAME and self._offer.is_loaded:
             self._shell.run_cell(cell)

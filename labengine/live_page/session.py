@@ -1,4 +1,4 @@
-"""A session of the page: a lab or a comparison, played to where its permalink says, and the link to where it is now."""
+"""A session of the page: a lab or a comparison, played as its permalink says, with a link to its current state."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from labengine.session.compare.variation import Variation
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, Input
 
 WHOLE_PROMPT = 512
-"""Tokens of a step for editions that compute a prompt in one: it takes some seconds."""
+"""Tokens per step for editions that compute a prompt in one step, which takes some seconds."""
 HOW_TO_LOAD = "press 'Use a real model' above the lab"
 
 
 @dataclass
 class OpenSession:
-    """A lab or a comparison, and the part of its permalink that stays. num_inputs, num_steps: those of the scenario."""
+    """A lab or a comparison, and the fixed part of its permalink. num_inputs, num_steps: the scenario's."""
 
     origin: Permalink
     shown: Lab | Comparison
@@ -46,13 +46,13 @@ class OpenSession:
 
     @property
     def lab(self) -> Lab:
-        """The lab; of a comparison, the left one: both have had the same inputs."""
+        """The lab, or the left lab of a comparison: both have the same inputs."""
         side = self.shown if isinstance(self.shown, Lab) else self.shown.left
         assert isinstance(side, Lab)
         return side
 
     def begin_here(self) -> None:
-        """Count what is done from now on as the acts of the permalink."""
+        """Count everything from now on as acts of the permalink."""
         self.num_inputs, self.num_steps = len(self.lab.inputs), self.lab.session.stepper.engine.num_finished_steps
 
     def note_follow_up(self) -> None:
@@ -68,7 +68,7 @@ class OpenSession:
 
 
 def open_session(link: Permalink) -> OpenSession:
-    """Return the session, played. Raises ConfigError for one that cannot be: an unknown scenario, a prompt too long."""
+    """Return the session, played. Raises ConfigError if that fails, as for an unknown scenario or a long prompt."""
     shown = _made(link)
     try:
         session = OpenSession(replace(link, acts=(), follow_up=False), shown)
@@ -101,7 +101,7 @@ def _made(link: Permalink) -> Lab | Comparison:
 
 
 def _varied(scenario: Comparison, changes: dict[str, int]) -> Comparison:
-    """Return a scenario as it is, or its workload run with changed figures: without a guide and a follow-up."""
+    """Return a scenario unchanged, or its workload run with changed figures, without guide and follow-up."""
     if not changes:
         return scenario
     with scenario:
@@ -110,14 +110,14 @@ def _varied(scenario: Comparison, changes: dict[str, int]) -> Comparison:
 
 
 def _budget(link: Permalink) -> dict[str, int]:
-    """Return the budget of a step with weights, where the small one of a page would refuse most prompts."""
+    """Return a larger step budget for real weights, where a page's small one would refuse most prompts."""
     schedulers = [edition(name).scheduler for name in link.editions]
     is_whole = not all(scheduler.cuts_prompts for scheduler in schedulers)
     return {"max_num_batched_tokens": WHOLE_PROMPT} if is_whole and link.model != SIMULATED else {}
 
 
 def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) -> Iterator[SessionAct]:
-    """Yield the acts that repeat these inputs, between so many finished steps; equal prompts in a row are one act."""
+    """Yield acts that repeat these inputs and finished steps; consecutive equal prompts become one act."""
     prompt: PromptAct | None = None
     for one, num_forks in _together(inputs):
         added = _prompt_of(lab, one, num_forks)
@@ -139,7 +139,7 @@ def acts_of(lab: Lab, inputs: Iterable[Input], num_steps: int, finished: int) ->
 
 
 def _together(inputs: Iterable[Input]) -> Iterator[tuple[Input, int]]:
-    """Yield the inputs, each with the number of those behind it that fork from it: they are one act with it."""
+    """Yield each input with the number of following inputs that fork from it and belong to the same act."""
     first: Input | None = None
     num_forks = 0
     for one in inputs:
@@ -158,7 +158,7 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
     if isinstance(one, AbortInput) or (isinstance(one, BrokenStep) and one.reached is None):
         return None
     if type(one) is not AddInput:
-        raise ConfigError(f"a link has no {type(one).__name__}: save the lab, or use to_code()")
+        raise ConfigError(f"a link cannot hold {type(one).__name__}: save the lab, or use to_code()")
     tokenizer, beams = lab.session.model.tokenizer, one.options.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
@@ -170,17 +170,17 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
     return PromptAct(text if question is None else question, 1, max_tokens, n, beams, priority, is_chat)
 
 
-# -- sliders: the workload of a session, run again with other figures --------------------------------------------------
+# -- sliders: the workload of a session, run again with changed figures ------------------------------------------------
 
 
 _MOST = {"num_blocks": MAX_BLOCKS, "block_size": MAX_BLOCK_SIZE, "copies": MAX_COPIES}
-"""A link names no more."""
+"""Maximum that a link may name."""
 
 
 class SessionSliders:
-    """The workload of a session at this moment. ConfigError for one that cannot be run again.
+    """Sliders over the current workload of a session. Raises ConfigError if it cannot be run again.
 
-    A real model computes each run anew, since the reader may go on stepping it.
+    A real model computes each run again, because the reader may continue to step it.
     """
 
     def __init__(self, session: OpenSession) -> None:
@@ -191,7 +191,7 @@ class SessionSliders:
         self._follow(session)
 
     def is_of(self, session: OpenSession) -> bool:
-        """True if nothing was added to the session, and no step taken, since the sliders led to it."""
+        """Return True if the session has had no input and no step since the sliders made it."""
         return self._reached == _reached(session)
 
     def changed(self, changes: dict[str, int]) -> OpenSession:
@@ -209,7 +209,7 @@ class SessionSliders:
         return session
 
     def to_dict(self) -> dict[str, Any]:
-        """Return figures and outcome as JSON types, for the browser."""
+        """Return figures and outcome as JSON types for the browser."""
         found = self._variation.to_dict()
         for figure in found["figures"]:
             figure["most"] = min(figure["most"], _MOST[figure["name"]])
@@ -220,7 +220,7 @@ class SessionSliders:
 
 
 def sliders_of(session: OpenSession) -> SessionSliders | None:
-    """Return the sliders of a session; None where there is no workload, or none that can be run again."""
+    """Return the sliders of a session; None if it has no workload that can be run again."""
     try:
         return SessionSliders(session)
     except ConfigError:

@@ -1,1 +1,1 @@
-"""A run as its events: their delivery, the state and the figures that they add up to, and files of them."""
+"""A run as its events: their delivery, the states and figures that they add up to, and their files."""

@@ -1,6 +1,6 @@
-"""The figures of a run, counted once for scenarios, comparisons, searches and `lab.stats()`: what its events add up to.
+"""The figures of a run, summed over its events, for scenarios, comparisons, searches and `lab.stats()`.
 
-Blocks in use are no sum: they are those that are not in the free queue, as the fold has it (`Fold.num_used_blocks`).
+Blocks in use are not such a sum, but the blocks outside the fold's free queue (`Fold.num_used_blocks`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ plays(__name__, Role.FOLLOWS_EVENTS)
 
 @dataclass(slots=True)
 class RunFigures:
-    """Sums over a run's events since the engine began. Tokens unless a name says otherwise."""
+    """Sums over a run's events since the engine started, in tokens unless the name says otherwise."""
 
     num_requests: int = 0
     num_finished: int = 0
@@ -26,17 +26,17 @@ class RunFigures:
     num_preemptions: int = 0
     num_forward_passes: int = 0
     num_computed: int = 0
-    """Over all forward passes, what is computed again included."""
+    """Over all forward passes, recomputed tokens included."""
     num_prefill: int = 0
     num_decode: int = 0
     num_sampled: int = 0
     num_hit: int = 0
-    """Found in the cache at admission; after a preemption also what the request had sampled."""
+    """Found in the cache at admission; after a preemption, the request's sampled tokens included."""
     num_hit_of_prompts: int = 0
     num_looked_up: int = 0
     """Tokens of the prompts that were looked up."""
     num_evicted_blocks: int = 0
-    """Cached blocks whose content was given up for another request."""
+    """Cached blocks whose content was dropped for another request."""
 
     @property
     def hit_rate(self) -> float:
@@ -46,14 +46,14 @@ class RunFigures:
 
 @dataclass(slots=True)
 class Counter:
-    """Counts events as they come; a step that is rolled back does not count.
+    """Counts events as they come; a rolled-back step does not count.
 
-    A wrong part may name a request that does not exist: its prompt counts as empty.
+    A faulty part may name a request that does not exist; its prompt counts as empty.
     """
 
     figures: RunFigures = field(default_factory=RunFigures)
     prompt_lengths: dict[int, int] = field(default_factory=dict)
-    """Tokens of each request's prompt. A counter that begins late is given those that are there."""
+    """Tokens of each request's prompt. To be filled in for a counter that begins late."""
     _before_step: tuple[int, RunFigures] | None = None
 
     def note(self, event: ev.Event) -> None:
@@ -63,7 +63,7 @@ class Counter:
             note(self, event)
 
     def subscribe(self, hooks: Hooks, *kinds: type[ev.Event]) -> Subscription:
-        """Count these kinds, and see to steps that are rolled back. No other kind is built for it."""
+        """Count events of these kinds, and undo rolled-back steps. Other kinds are not built for this counter."""
         return hooks.subscribe(self.note, *_FRAMES, *kinds)
 
     def _note_engine(self, event: ev.EngineStarted) -> None:

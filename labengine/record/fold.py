@@ -1,4 +1,4 @@
-"""The state that events add up to: folding the stream rebuilds the engine's snapshot at any moment."""
+"""The state that events add up to. Folding the stream rebuilds the engine's snapshot at any moment."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _ReplacesEntry = ev.EntryReplaced | ev.BlockFreed | ev.BlockMoved
 class Fold(FoldState):
     """State built up event by event: apply one, read the state, apply the next.
 
-    A faulty part may emit an event that cannot follow the ones before it: a block leaves a queue in which it was not, a
-    table is too short for the index, the request does not exist. Such an event is counted in `num_impossible`, and
-    applying it never raises. What it does, it does in the order of its method here; the first thing that names a block,
-    request, group or entry which is not there ends it. `changes` has all that it has changed until then. The browser's
-    fold (widgets/browser/model/fold.ts) does the same.
+    A faulty part may emit an event that cannot follow the ones before it: a block leaves a queue that it is not in, a
+    table is too short for the index, a request does not exist. Such an event counts in `num_impossible`, and applying
+    it never raises. Its changes are made in the order of its method here, up to the first that names a missing block,
+    request, group or entry; `changes` has those made until then. The browser's fold (widgets/browser/model/fold.ts)
+    does the same.
     """
 
     def apply(self, event: ev.Event) -> None:
-        """Apply one event. StepRolledBack needs history: Timeline and `fold` handle it."""
+        """Apply one event. Timeline and `fold` handle StepRolledBack, which needs history."""
         apply = _APPLY.get(type(event))
         if apply is None:
             return
@@ -48,7 +48,7 @@ class Fold(FoldState):
             self.num_impossible += 1
 
     def apply_all(self, events: Iterable[ev.Event]) -> list[int]:
-        """Apply events one after the other; return the positions of those that cannot have followed."""
+        """Apply events one after the other; return the positions of impossible ones."""
         impossible: list[int] = []
         method_of = _APPLY.get
         for position, event in enumerate(events):
@@ -187,7 +187,7 @@ class Fold(FoldState):
         self.note_state(self._known(event.into_block_id), event.num_tokens)
 
     def _transferred(self, event: ev.BlocksLoaded | ev.RequestReceived) -> None:
-        """Note the states that came from a tier or another lab."""
+        """Note states that have come from a tier or another lab."""
         for group, index, block_id, _ in event.transfers:
             size, end = self._size(group), (index + 1) * self._size(group)
             if self.groups[group].keeps_states:
@@ -307,7 +307,7 @@ class Fold(FoldState):
         return request
 
     def _known(self, block_id: int) -> int:
-        """Return the block's id. Raises LookupError if there is none: to a list, -1 is its end."""
+        """Return a valid block id. Raises LookupError for others: a list would take -1 as its end."""
         if 0 <= block_id < len(self.ref_counts):
             return block_id
         raise LookupError
@@ -381,7 +381,7 @@ class Fold(FoldState):
 
 
 def _method_of(kind: type[ev.Event]) -> Callable[[Any, Any], None] | None:
-    """Return the method that is called as its kind is: _block_freed for BlockFreed."""
+    """Return the method named after an event kind: _block_freed for BlockFreed."""
     found: Callable[[Any, Any], None] | None = vars(Fold).get(re.sub("([A-Z])", r"_\1", kind.__name__).lower())
     return found
 
@@ -390,7 +390,7 @@ _APPLY = {kind: method for kind in ev.EVENT_KINDS if (method := _method_of(kind)
 
 
 def fold(recorded: Iterable[ev.Event]) -> Snapshot:
-    """Return the snapshot of a stream that begins with EngineStarted; rolled-back steps leave no trace in it."""
+    """Return the snapshot of a stream that begins with EngineStarted, without its rolled-back steps."""
     events = list(recorded)
     state = Fold()
     for i in surviving(events):
@@ -399,9 +399,9 @@ def fold(recorded: Iterable[ev.Event]) -> Snapshot:
 
 
 def surviving(events: Sequence[ev.Event]) -> list[int]:
-    """Return the positions of the events that still count: all except those of rolled-back steps.
+    """Return the positions of all events except those of rolled-back steps.
 
-    A rollback whose StepStarted is not among the events takes nothing back.
+    A rollback whose StepStarted is not among the events undoes nothing.
     """
     positions: list[int] = []
     step, first = None, 0

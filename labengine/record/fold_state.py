@@ -29,11 +29,11 @@ class RequestFold:
     priority: int = 0
     drafts: tuple[int, ...] = ()
     first_beam: int | None = None
-    """The first request of the beam search that it is in."""
+    """The first request of its beam search."""
     images: tuple[tuple[int, int, str], ...] = ()
-    """(position, length, identifier) of each image behind placeholder tokens, in order."""
+    """(position, length, identifier) of each image that placeholder tokens stand for, in order."""
     rejected: tuple[int, int] | None = None
-    """Positions [start, end) whose KV is that of rejected drafts, and is still to be written over."""
+    """Positions [start, end) with KV of rejected drafts, not yet overwritten."""
 
     def copy(self) -> RequestFold:
         """Return an independent copy."""
@@ -54,11 +54,11 @@ class Changes:
     requests: set[int] = field(default_factory=set)
     keys: set[Key] = field(default_factory=set)
     entries: set[tuple[int, int]] = field(default_factory=set)
-    """(request_id, block_id) of every table entry that has come or gone."""
+    """(request_id, block_id) of every added or removed table entry."""
 
 
 class FoldState:
-    """Requests, blocks, free queue and prefix map, and what has changed in them since they were last looked at."""
+    """Requests, blocks, free queue and prefix map, and their changes since the last `take_changes`."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -71,20 +71,20 @@ class FoldState:
         self.prefix_map: dict[Key, tuple[int, ...]] = {}
         self.null_block = NULL_BLOCK
         self.pins: dict[int, int] = {}
-        """Per block: references that are of no table, where there are any."""
+        """Per block: references not held by any table, if there are some."""
         self.holding: set[int] = set()
         """Finished requests that hold blocks for a connector."""
         self.states: dict[int, int] = {}
-        """Per block of a state group: after how many tokens its state is, once one was written."""
+        """Per block with a written state: the number of tokens that the state has seen."""
         self.spoiled: set[int] = set()
-        """Of these blocks, the ones whose state has seen a rejected draft."""
+        """Blocks whose state has seen a rejected draft."""
         self.num_impossible = 0
-        """Events that cannot have followed those before them."""
+        """Number of events that cannot follow those before them."""
         self.changes = Changes()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
-        """Return the fold whose state is a snapshot, for a listener that subscribes late."""
+        """Return the fold with a snapshot's state, for a listener that subscribes late."""
         fold = cls()
         fold.step, fold.groups, fold.null_block = snapshot.step, snapshot.groups, snapshot.null_block
         fold.requests = {
@@ -116,7 +116,7 @@ class FoldState:
         return fold
 
     def assume_states(self) -> None:
-        """Assume the states that requests need, where nothing says what was written: those of their entries."""
+        """Assume that the blocks of requests hold the states that their table entries stand for."""
         for number in [number for number, group in enumerate(self.groups) if group.keeps_states]:
             size = self.groups[number].block_size
             for request in self.requests.values():
@@ -124,13 +124,13 @@ class FoldState:
                     self.note_state(block_id, min((index + 1) * size, request.num_computed_tokens), index * size)
 
     def note_state(self, block_id: int, num_tokens: int, start: int = 0) -> None:
-        """Note a block's state, that after num_tokens; start: the entry is for states after more tokens than that."""
+        """Note a block's state after num_tokens tokens. start: the entry is for states after more tokens than that."""
         if block_id != self.null_block and num_tokens > start:
             self.states[block_id] = num_tokens
             self.spoiled.discard(block_id)
 
     def copy(self) -> Self:
-        """Return an independent copy, with no changes noted. Finished requests are shared until they change."""
+        """Return an independent copy with empty `changes`. Finished requests are shared until they change."""
         other = type(self)()
         other.step, other.groups, other.null_block = self.step, self.groups, self.null_block
         other.requests = {i: r if r.status == FINISHED else r.copy() for i, r in self.requests.items()}
@@ -142,7 +142,7 @@ class FoldState:
         return other
 
     def take_changes(self) -> Changes:
-        """Return the changes since the last call, and start collecting anew."""
+        """Return the changes since the last call, and start collecting again."""
         changes, self.changes = self.changes, Changes()
         return changes
 
@@ -182,7 +182,7 @@ class FoldState:
 
     @property
     def num_used_blocks(self) -> int:
-        """Blocks that are not in the free queue: what "used" means everywhere, whatever a faulty part counts."""
+        """Blocks that are not in the free queue, whatever a faulty part counts: "used" means this everywhere."""
         return len(self.ref_counts) - len(self.free_queue) - (self.null_block >= 0)
 
     def _is_used(self, block_id: int) -> bool:

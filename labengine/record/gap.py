@@ -1,4 +1,4 @@
-"""A gap: steps that a recording does not have, because events were lost there."""
+"""A gap: steps missing from a recording because events were lost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Steps first_step to last_step, none of which is recorded; last_step < first_step if no step is missing entirely.
+    """Steps first_step to last_step, which are not recorded; last_step < first_step if no step is missing entirely.
 
-    num_events: events that were lost; None if their number is not known. why: the reason, in a few words.
+    num_events: number of lost events; None if unknown. why: the reason, in a few words.
     """
 
     first_step: int
@@ -19,7 +19,7 @@ class Gap:
 
     @property
     def steps(self) -> str:
-        """The steps in words: "step 4", "steps 4 to 9", or the two steps between which events are missing."""
+        """The steps as text: "step 4", "steps 4 to 9", or the two steps between which events are missing."""
         if self.last_step > self.first_step:
             return f"steps {self.first_step:,} to {self.last_step:,}"
         if self.last_step == self.first_step:
@@ -28,9 +28,9 @@ class Gap:
 
     @property
     def events(self) -> str:
-        """How many events were lost, in words."""
+        """The number of lost events, as text."""
         if self.num_events is None:
-            return "events were lost there, and it is not known how many"
+            return "an unknown number of events were lost there"
         if self.num_events == 1:
             return "1 event was lost there"
         return f"{self.num_events:,} events were lost there"

@@ -1,4 +1,4 @@
-"""What a reader does not see of a text: characters that draw nothing, and gaps that move the rest out of sight."""
+"""Parts of a text that a reader does not see: characters that draw nothing, and gaps that hide what follows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 GAP_COLUMNS, GAP_LINES = 80, 40
-"""Blanks, and empty lines, that fill a screen. A tab counts as eight blanks."""
+"""Blanks, and empty lines, enough to fill a screen. A tab counts as eight blanks."""
 
 _EMOJI = "[\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u27bf\u2900-\u2bff\u3030\U0001f000-\U0001faff]"
 _JOINING = "[\u0620-\u0dff]"
@@ -18,7 +18,7 @@ _SIGNS = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
 
 
 def _ranges() -> Iterator[str]:
-    """Yield the ranges of hidden_text.json, which the browser half reads too, as a regular expression has them."""
+    """Yield the ranges of hidden_text.json, which the browser reads too, in the syntax of a regular expression."""
     table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     for one in " ".join(table.values()).split():
         first, _, last = one.partition("-")
@@ -31,7 +31,7 @@ _GAP = re.compile(rf"[ \t]{{10,}}|\n(?:[ \t]*\n){{{GAP_LINES},}}")
 
 
 def hiding(code: str) -> str:
-    """Return the first thing in a source that hides text, as 'U+202E' or '200 blanks', with its line; or ''."""
+    """Return the first thing in source code that hides text, as 'U+202E' or '200 blanks', with its line; else ''."""
     found = (one for one in _HIDDEN.finditer(code) if not one[1] and one[0] not in "\n\t")
     if one := next(found, None):
         return f"U+{ord(one[0]):04X} in {_line_of(one)}"
@@ -40,7 +40,7 @@ def hiding(code: str) -> str:
 
 
 def with_signs(text: str, kept: str = "") -> str:
-    """Return a text with signs or dots for what draws nothing, and with long gaps marked. kept: left as they are."""
+    """Return a text with signs or dots for invisible characters, and long gaps marked. kept: characters to keep."""
     if text.isascii() and text.isprintable() and " " * GAP_COLUMNS not in text:
         return text
     text = _HIDDEN.sub(lambda one: one[1] or (one[0] if one[0] in kept else _SIGNS.get(one[0], "·")), text)
@@ -49,13 +49,13 @@ def with_signs(text: str, kept: str = "") -> str:
 
 
 def with_escapes(literal: str) -> str:
-    """Return the literal of a text with escapes for all that hides something."""
+    """Return a text's literal with escapes for everything that hides text."""
     literal = _HIDDEN.sub(lambda one: one[1] or one[0].encode("unicode_escape").decode(), literal)
     return _GAP.sub(lambda one: one[0].replace(" ", r"\x20") if _gap(one) else one[0], literal)
 
 
 def _gap(found: re.Match[str]) -> str:
-    """Return '200 blanks' or '3,000 empty lines' for a gap that fills a screen; empty for another one."""
+    """Return '200 blanks' or '3,000 empty lines' for a gap that fills a screen; empty for a smaller one."""
     run = found[0]
     if run[0] == "\n":
         return f"{run.count(chr(10)) - 1:,} empty lines"
@@ -64,7 +64,7 @@ def _gap(found: re.Match[str]) -> str:
 
 
 def _marked(found: re.Match[str]) -> str:
-    """Return the words for a gap. Empty lines stay, each with its sign, so that lines keep their numbers."""
+    """Return the text for a gap. Empty lines stay, each with its sign, so that lines keep their numbers."""
     if not (words := _gap(found)):
         return found[0]
     others = found[0].count("\n") - 2

@@ -5,7 +5,7 @@ A site in the engine reads
     if BlockFreed in hooks:
         hooks.emit(BlockFreed(...))
 
-so that no event is built without a listener. Hooks is a dict from event kind to listeners: the guard is one look-up.
+so that no event is built without a listener. Hooks is a dict from event kind to listeners, so the guard is one look-up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HookFailure:
 
 
 class Subscription(Closing):
-    """One listener on some kinds of events; `close()` ends it, twice is harmless."""
+    """One listener on some kinds of events. `close()` ends it; a second call is harmless."""
 
     def __init__(self, hooks: Hooks, listener: Listener, kinds: tuple[type[Event], ...]) -> None:
         self.listener = listener
@@ -51,8 +51,8 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
 
     Events are delivered in emission order, each to its listeners in subscription order. An event emitted inside a
     listener waits until all listeners have received the current one. A listener that raises is dropped and kept in
-    `failures`; with strict=True its error is raised instead. An interrupt is raised after the other listeners have
-    received the event: a state that follows the engine by its events must not miss one. Listeners only read.
+    `failures`; with strict=True its error is raised instead. An interrupt is raised only after the other listeners have
+    received the event, because a state that follows the engine's events must not miss one. Listeners only read.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -60,7 +60,7 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         self.strict = strict
         self.failures: list[HookFailure] = []
         self.num_subscribed = 0
-        """Subscriptions ever made. A caller that holds events back compares it to notice a new listener."""
+        """Subscriptions ever made. A caller that holds back events compares it to notice a new listener."""
         self._pending: deque[Event] = deque()
         self._emitting = Lock()
 
@@ -70,10 +70,10 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         return self._emitting.locked()
 
     def subscribe(self, listener: Listener, *kinds: type[Event]) -> Subscription:
-        """Call `listener(event)` for each event of `kinds` (of every kind when none is named)."""
+        """Call `listener(event)` for each event of `kinds`, by default of every kind."""
         for kind in kinds:
             if kind not in EVENT_KINDS:
-                raise TypeError(f"{kind!r} is no event kind; see labengine.events")
+                raise TypeError(f"{kind!r} is not an event kind; see labengine.events")
         self.num_subscribed += 1
         subscription = Subscription(self, listener, kinds or EVENT_KINDS)
         for kind in subscription.kinds:
@@ -93,9 +93,9 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
 
     @contextmanager
     def held(self) -> Iterator[list[Event]]:
-        """Collect the events emitted inside the block instead of delivering them; the caller emits them later or never.
+        """Collect the events emitted inside the block instead of delivering them; the caller may emit them later.
 
-        Not inside a listener. Only kinds with a listener at that time are built, and so collected.
+        Not inside a listener. Only kinds with a listener at that time are built and collected.
         """
         held: list[Event] = []
         with self._emitting:
@@ -161,5 +161,5 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
 
 
 def is_of_listener(error: BaseException) -> bool:
-    """Return True if an exception came out of a listener: of a change with several events, some are not emitted yet."""
+    """Return True if an exception came out of a listener. A change with several events may then lack some of them."""
     return any(frame.f_globals is globals() for frame, _ in walk_tb(error.__traceback__))

@@ -1,4 +1,4 @@
-"""The phase of a step that an event belongs to: from what its kind says (`Event.phase`), and the phase before it."""
+"""The phase of a step that an event belongs to, derived from its kind (`Event.phase`) and the phase before it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from labengine.events import Event
 
 
 def phase_after(event: Event, phase: str | None) -> str | None:
-    """Return an event's phase, from the phase before it; None outside a step and at its end."""
+    """Return an event's phase, given the phase before it; None outside a step and at its end."""
     own = event.phase
     if own == "schedule":
         return own

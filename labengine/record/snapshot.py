@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NULL_BLOCK = -1
-"""Pads a block table where a group holds no block; never read by a kernel. (Edition vllm sets block 0 aside for it.)"""
+"""Pads a block table where a group holds no block; never read by a kernel. Edition vllm reserves block 0 instead."""
 
 
 def map_key(group: int, block_hash: bytes) -> str:
@@ -15,13 +15,13 @@ def map_key(group: int, block_hash: bytes) -> str:
 
 
 def hex_keys(keys: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, str], ...]:
-    """Return a block's hashes as text. (Most blocks of a large pool have none: that case returns at once.)"""
+    """Return a block's hashes as text. Fast for the many blocks of a large pool without hashes."""
     return tuple([(group, block_hash.hex()) for group, block_hash in keys]) if keys else ()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """One request: its tokens, how many of them have KV, its block table per KV-cache group, and its priority."""
+    """One request: its tokens, the number of tokens with KV, its block table per KV-cache group, and its priority."""
 
     status: str
     token_ids: tuple[int, ...]
@@ -60,7 +60,7 @@ class GroupState:
 
     @property
     def keeps_states(self) -> bool:
-        """True when a block holds one state instead of the KV of block_size tokens."""
+        """True if a block holds one state instead of the KV of block_size tokens."""
         return self.kind == "state"
 
     @property
@@ -69,7 +69,7 @@ class GroupState:
         return 1 if self.keeps_states else self.block_size
 
     def span(self, index: int) -> tuple[int, int]:
-        """Return the positions [start, end) whose KV a full table entry holds; of a state the last one it has seen."""
+        """Return the positions [start, end) whose KV a full table entry holds; for a state, only the last one seen."""
         end = (index + 1) * self.block_size
         return end - self.num_slots, end
 
@@ -79,10 +79,10 @@ class Snapshot:
     """State of the scheduler and the block pool.
 
     free_queue: block ids, the head first. prefix_map: 'group:hex' to block ids, the one served first.
-    cached_free: keys of prefix_map whose blocks are all free; still an ordinary hit.
-    null_block: the id that pads block tables. From 0 on it is a block that is neither free nor used.
-    pins: references that are of no table, per block that has any. holding: finished requests that hold blocks for a
-    connector. A lab has neither: they come from recordings of vLLM.
+    cached_free: keys of prefix_map whose blocks are all free; still ordinary hits.
+    null_block: the id that pads block tables. If >= 0, it is a block that is neither free nor used.
+    pins: number of references not held by any table, per block that has some. holding: finished requests that hold
+    blocks for a connector. Only recordings of vLLM have these two.
     """
 
     step: int
@@ -97,7 +97,7 @@ class Snapshot:
     holding: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types with string keys: json.loads(json.dumps(d)) == d."""
+        """Return plain JSON types with string keys: json.loads(json.dumps(d)) == d."""
         return {
             "step": self.step,
             "requests": {str(request_id): _request_dict(r) for request_id, r in self.requests.items()},
@@ -115,12 +115,9 @@ class Snapshot:
 
     @property
     def lost_blocks(self) -> tuple[int, ...]:
-        """Live full blocks that no lookup can find: hashed, but the map serves another block (nano-vLLM issue 219)."""
-        return tuple(b.block_id for b in self.blocks if b.ref_count and b.grouped_hashes and not self._is_found(b))
-
-    def _is_found(self, block: BlockState) -> bool:
-        keys = (f"{group}:{block_hash}" for group, block_hash in block.grouped_hashes)
-        return any(block.block_id in self.prefix_map.get(key, ()) for key in keys)
+        """Live full blocks that no look-up can find: hashed, but the map serves another block (nano-vLLM issue 219)."""
+        live = [(b.block_id, [f"{group}:{key}" for group, key in b.grouped_hashes]) for b in self.blocks if b.ref_count]
+        return tuple(i for i, keys in live if keys and not any(i in self.prefix_map.get(key, ()) for key in keys))
 
 
 def _request_dict(request: RequestState) -> dict[str, Any]:

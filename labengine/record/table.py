@@ -9,7 +9,7 @@ from html import escape
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Table:
-    """table[column][row] is a count; rows run down, columns across."""
+    """A table of counts, table[column][row]; rows run down, columns across."""
 
     title: str
     columns: Mapping[str, Mapping[str, int]]
@@ -19,11 +19,11 @@ class Table:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Names of all rows, in the order of measuring."""
+        """Names of all rows, in the order in which they were measured."""
         return tuple(dict.fromkeys(row for column in self.columns.values() for row in column))
 
     def cells(self) -> Iterator[tuple[str, ...]]:
-        """Yield the header, then each row; a dash for a figure that a column does not have."""
+        """Yield the header, then each row, with a dash for a missing figure."""
         yield ("", *self.columns)
         for row in self.rows:
             yield (row, *(f"{column[row]:,}" if row in column else "-" for column in self.columns.values()))

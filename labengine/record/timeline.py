@@ -26,12 +26,12 @@ class Timeline:
     """
 
     _KEYFRAME_EVERY = 2000
-    """Events between keyframes, at least. A keyframe is taken at the start of a step, which may still roll back."""
+    """Fewest events between keyframes. A keyframe is taken at the start of a step, which may still roll back."""
 
     def __init__(self, max_events: int = 100_000) -> None:
         self.max_events = max_events
         self.generation = 0
-        """Times the recording has started over. Events of two generations are unrelated."""
+        """Number of times that the recording has started over. Events of two generations are unrelated."""
         self._guard = RLock()
         self._begin(Fold())
 
@@ -46,7 +46,7 @@ class Timeline:
         return timeline
 
     def begin_at(self, state: Fold, gap: Gap | None = None) -> None:
-        """Start the recording over at a given state, moment 0 of the next generation. gap: what precedes it."""
+        """Start the recording over at a given state, moment 0 of the next generation. gap: the gap before it."""
         with self._guard:
             self.generation += 1
             self._begin(state.copy(), gap)
@@ -54,17 +54,17 @@ class Timeline:
     def _begin(self, state: Fold, gap: Gap | None = None) -> None:
         self.num_dropped = 0
         self.gap_before = gap
-        """The gap that the recording begins after; None if none is known."""
+        """The gap before the recording; None if none is known."""
         self.gap_after: Gap | None = None
-        """The gap that the recording ends at; None if none is known."""
+        """The gap after the recording; None if none is known."""
         self.step_seconds: dict[int, float] = {}
-        """Seconds from start to end of each recorded step that ended, waits between its phases included."""
+        """Seconds from start to end of each recorded step that has ended, waits between its phases included."""
         self._step_started_at = perf_counter()
         self._events: list[ev.Event] = []
         self._keyframes: dict[int, Fold] = {0: state}
 
     def record(self, event: ev.Event) -> None:
-        """Record one event; subscribe this to the hooks. A restarted engine starts the recording over."""
+        """Record one event; to be subscribed to the hooks. A restarted engine starts the recording over."""
         kind = type(event)
         if kind is ev.StepStarted:
             self._open_step()
@@ -97,7 +97,7 @@ class Timeline:
             return self._events[low : None if stop is None else max(0, stop - self.num_dropped)]
 
     def kept(self) -> tuple[int, Fold, Sequence[ev.Event]]:
-        """Return, as of one instant: the oldest moment kept, the state there, and the events since."""
+        """Return, as of one instant, the oldest moment kept, the state there, and the events since."""
         with self._guard:
             return self.num_dropped, self._state(self.num_dropped), self.events()
 
@@ -116,11 +116,11 @@ class Timeline:
     def of_kind(
         self, kind: type[E] | tuple[type[E], ...], start: int | None = None, stop: int | None = None
     ) -> list[E]:
-        """Return the recorded events of one kind, or of several, between two moments (by default all that are kept)."""
+        """Return the recorded events of one or several kinds between two moments (by default all that are kept)."""
         return [event for event in self.events(start, stop) if isinstance(event, kind)]
 
     def step_moments(self, step: int) -> tuple[int, int]:
-        """Return the moments before and after the last run of `step`. Raises KeyError when it is not recorded."""
+        """Return the moments before and after the last run of `step`. Raises KeyError if it is not recorded."""
         with self._guard:
             for i in range(len(self._events) - 1, -1, -1):
                 event = self._events[i]
@@ -155,7 +155,7 @@ class Timeline:
         return self.end
 
     def _drop_oldest(self) -> None:
-        """Fold the oldest events into the first keyframe, up to the start of a step: a kept step is kept completely."""
+        """Fold the oldest events into the first keyframe, up to the start of a step: kept steps are complete."""
         i = len(self._events) - self.max_events + self.max_events // 10
         while i < len(self._events) and not isinstance(self._events[i], ev.StepStarted):
             i += 1

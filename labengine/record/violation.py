@@ -6,33 +6,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 RULES = {
-    "partition": "every block is either free, queued once, or used",
+    "partition": "every block is either free and queued once, or used",
     "ref_count": "a block's ref_count is the number of table entries that point at it",
-    "one_entry": "a block stands in the tables of one group only, and once per table",
+    "one_entry": "a block is in the tables of one group only, and once per table",
     "held": "no block of a request is free; a finished request holds none, and gives each back once",
-    "prefix_map": "the map leads to blocks that are known by that hash",
+    "prefix_map": "a hash in the map leads to blocks known by that hash",
     "duplicate": "where an edition merges, no two live blocks hold the same content",
     "window": "the tokens that a request's next token attends to are covered by its hit and its tables",
     "slot": "a token's KV goes to table[position // block_size], at offset position % block_size",
     "write": "a step writes only to blocks that no other request relies on",
     "read": "a request reads the KV of its own tokens, and of no others",
     "scope": "a request hits only blocks registered under its own extra keys, salt and adapter included",
-    "named": "at a step's end a block known by a key holds, complete, the KV that the key stands for: one content",
-    "registered": "a full block of computed tokens that a hit could use is registered before it is free",
-    "tier": "the external tier is believed to have what events say it has, and nothing else",
+    "named": "at a step's end, a block known by a key holds all the KV that the key stands for; a key has one content",
+    "registered": "a full block of computed tokens that a hit could use is registered before it is freed",
+    "tier": "requests rely on the external tier only for content that, by its events, it has",
     "said": "the core holds what the events say it holds",
-    "longest": "a look-up finds what is there: no shorter than the production method on the same state",
-    "progress": "a step computes a token or more of each request that it schedules, and counts these as computed",
-    "sampled": "a request gets the tokens that the model sampled for it, in their order",
+    "longest": "a look-up finds no fewer tokens than the production method on the same state",
+    "progress": "a step computes at least one token of each scheduled request, and counts its tokens as computed",
+    "sampled": "a request gets the tokens that the model sampled for it, in order",
     "idle": "a running request gets a token while the step's budget lasts and the blocks of that token are free",
     "granted": "a scheduled request has the blocks of the tokens that the step computes",
-    "journal": "a step that is rolled back leaves requests in the order in which they waited and ran",
+    "journal": "a rollback restores the order in which requests wait and run",
     "watch": "the check itself runs",
 }
 """Rules that must hold, by name."""
 
 LOST_WORK = frozenset({"duplicate", "longest", "idle", "registered"})
-"""Rules that cost work, memory or time, and corrupt nothing."""
+"""Rules whose violation costs work, memory or time, but corrupts nothing."""
 
 Subject = tuple[str, int | None, int | None]
 
@@ -41,8 +41,8 @@ Subject = tuple[str, int | None, int | None]
 class Violation:
     """A rule of RULES that does not hold, with the requests and blocks that show it.
 
-    step: the step in which it was seen. first_event: number of the event that broke the rule; at that moment the
-    timeline's state is the one right before it. Both are None only before the watch has reported the violation.
+    step: the step in which it was detected. first_event: number of the event that broke the rule; the timeline's state
+    at that moment is the one right before it. Both are None only before the watch has reported the violation.
     """
 
     rule: str
@@ -53,7 +53,7 @@ class Violation:
     first_event: int | None = None
     misnamed: tuple[tuple[int, int, bytes, bytes], ...] = field(default=(), repr=False)
     fact: tuple[str, ...] = field(default=(), repr=False)
-    """Both as in ViolationFound, and for the browser: a list of violations is printed without these bytes."""
+    """misnamed and fact: as in ViolationFound, for the browser; left out of the repr."""
 
     @property
     def subjects(self) -> frozenset[Subject]:
@@ -63,5 +63,5 @@ class Violation:
 
 
 def gravest_first(violations: Iterable[Violation]) -> list[Violation]:
-    """Return the violations, those of LOST_WORK last, otherwise in their order."""
+    """Return the violations in order, those of LOST_WORK last."""
     return sorted(violations, key=lambda one: one.rule in LOST_WORK)

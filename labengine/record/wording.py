@@ -1,4 +1,4 @@
-"""Words for what a reader sees: requests A, B, C; blocks #0, #1; counts, lists, and text that is safe to show."""
+"""Text for readers: requests A, B, C; blocks #0, #1; counts, lists, and text that is safe to show."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def entry_name(request_id: int, group: int, index: int) -> str:
 
 
 def entry_suffix(group: int, index: int) -> str:
-    """Return the name of an entry behind its request's: "'s table[2] of group 1"."""
+    """Return the name of an entry as it follows its request's name: "'s table[2] of group 1"."""
     return f"'s table[{index}]{group_suffix(group)}"
 
 
 def group_suffix(group: int) -> str:
-    """Return ' of group 1'; empty for group 0, the only one of most models."""
+    """Return ' of group 1'; empty for group 0, most models' only one."""
     return f" of group {group}" if group else ""
 
 
@@ -52,7 +52,7 @@ def hash_name(block_hash: bytes) -> str:
 
 
 def group_name(groups: Sequence[GroupState], group: int) -> str:
-    """Return 'full group' or 'window group', with a number from 1 if several groups are of the kind."""
+    """Return 'full group' or 'window group', numbered from 1 if there are several groups of the kind."""
     kind = groups[group].kind
     alike = [i for i, other in enumerate(groups) if other.kind == kind]
     number = f" {alike.index(group) + 1}" if len(alike) > 1 else ""
@@ -60,24 +60,24 @@ def group_name(groups: Sequence[GroupState], group: int) -> str:
 
 
 def readable(text: str, limit: int = 160) -> str:
-    """Return text of unknown origin as one visible line: line ends as signs, all else that is hidden as dots."""
+    """Return text of unknown origin as one visible line: line ends as signs, other hidden characters as dots."""
     return with_signs(text) if len(text) <= limit else with_signs(text[: limit - 1]) + "…"
 
 
 def visible(text: str) -> str:
-    """Return text of unknown origin with its line ends and tabs, and with signs or dots for all else that is hidden."""
+    """Return text of unknown origin with its line ends and tabs, and signs or dots for other hidden characters."""
     return with_signs(text, kept="\n\t")
 
 
 def joined(tokens: Sequence[str]) -> str:
-    """Return tokens as running text; the simulated model's tokens are numbers, which need a space between them."""
+    """Return tokens as running text. The simulated model's tokens are numbers, which need a space between them."""
     return " ".join(tokens) if all(token.isdigit() for token in tokens) else spelled(tokens)
 
 
 def spelled(tokens: Iterable[str]) -> str:
-    r"""Return the text of tokens, in which a character whose bytes are spread over several of them is whole.
+    r"""Return the text of tokens, joining characters whose bytes are spread over several tokens.
 
-    Such tokens read as \xf0\x9f and \x98\x80. Bytes that make no character stay as they are.
+    Such tokens read as \xf0\x9f and \x98\x80. Bytes that do not form a character stay unchanged.
     """
     parts: list[bytes | str] = []
     for token in tokens:
@@ -90,16 +90,16 @@ def spelled(tokens: Iterable[str]) -> str:
 
 
 _BYTES = re.compile(r"((?:\\x[89a-f][0-9a-f])+)")
-"""Bytes of a character of which a token has a part."""
+"""Escaped bytes of a character that a token has only in part."""
 
 
 def listed(words: Iterable[str], limit: int = 6) -> str:
-    """Return words as a list, '#0, #1 and #2'; beyond `limit` words, the first two and the last one."""
+    """Return words as a list, '#0, #1 and #2'; beyond `limit` words, only the first two and the last."""
     return "".join(separated(words, limit))
 
 
 def separated(words: Iterable[str], limit: int = 6) -> list[str]:
-    """Return the words of such a list with what stands between them: ['#0', ', ', '#1', ' and ', '#2']."""
+    """Return the words and separators of such a list: ['#0', ', ', '#1', ' and ', '#2']."""
     words = list(words)
     if len(words) > limit:
         return [words[0], ", ", words[1], " … ", words[-1]]

@@ -2,8 +2,9 @@
 
 With an overlapped scheduler the next batch is launched before the output of the last one is processed. An abort that
 comes in between freed the request's pages at once. Then the output was processed, the request was found to have ended,
-and the same pages were freed again. The fix leaves the request to the step in flight. Here blocks have reference
-counts, which mini-sglang's pages have not: the second free takes another request's reference.
+and the same pages were freed again. (A request that ends by its length is safe: no abort finds it any more. It takes a
+stop token.) The fix leaves the request to the step in flight. Here blocks have reference counts, which mini-sglang's
+pages have not: the second free takes another request's reference.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class SameStep(Experiment):
         lab.step()
 
     def prompt(self, lab: Lab) -> list[int]:
-        """Return the pull request's text, cut to num_prompt_tokens."""
+        """Return the pull request's sentence, repeated up to num_prompt_tokens."""
         return lab.encode(TEXT)[: self.num_prompt_tokens]
 
     def measure(self, lab: Lab) -> dict[str, int]:
@@ -80,7 +80,7 @@ class SameStep(Experiment):
 
 
 class Script(SameStep):
-    """The pull request's text and block size; the length is ours, its 200 sentences cut to 801 tokens."""
+    """The pull request's sentence and block size, and as many blocks; the length of 801 tokens is ours."""
 
     columns = (Column("nano-vllm"), Column("nano-vllm+243"))
     num_prompt_tokens = 801

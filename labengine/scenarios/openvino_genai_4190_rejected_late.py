@@ -20,7 +20,7 @@ from labengine.scenarios.scenario import Column, Experiment, Scenario, settings
 
 
 class RejectsOneIterationLate(Drafts):
-    """Takes the token of the row behind the rejected guess, and takes one guess too few back."""
+    """Takes the token of the row behind the rejected guess; if the guess was the last, takes nothing back."""
 
     def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
         """Skip the row that rejects a guess; behind the last guess, take back nothing."""

@@ -1,9 +1,9 @@
 """SGLang pull request 20182: a request that still waits holds memory, and its abort frees nothing.
 
 For models with a recurrent state, the prefix match allocated a slot for the request's state, before it was admitted. An
-abort of a waiting request only took it out of the queue: what had not run was assumed to hold nothing. The slot was
-lost, and the idle check ended the scheduler. Here the memory of a waiting request is what the external tier has loaded:
-labengine has no recurrent states.
+abort by a timeout or by the queue limit only took it out of the queue: what had not run was assumed to hold nothing. By
+the report the slot leaked, and the idle check ended the scheduler. Here the memory of a waiting request is what the
+external tier has loaded.
 """
 
 from __future__ import annotations

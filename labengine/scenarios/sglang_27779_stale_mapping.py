@@ -1,9 +1,9 @@
-"""SGLang pull request 27779 (see also 27586): a window's slots are freed, and the mapping to them stays.
+"""SGLang pull request 27779: a window's slots are freed, and the mapping to them stays.
 
 Slots of the window layers are found through a mapping from the slots of the full layers. A free gave back a whole page
-of window slots and cleared the mapping of some of its tokens only. A later free followed the entries that were left, to
-a page that was in use again by then. Here a table takes the place of the mapping, and the stale entry is a block's:
-what follows for the KV of others is our reading.
+of window slots and cleared the mapping of some of its tokens only. A later free could follow the entries that were
+left, and free the page again. Here a table takes the place of the mapping, and the stale entry is a block's: what
+follows for the KV of others is our reading.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""sglang-jax pull request 994 (a port of 982): a finished request's last decode slot is freed by two paths.
+"""sglang-jax pull request 994 (982 ported again): a finished request's last decode slot is freed by two paths.
 
 The prefix cache freed a request's slots up to a length that it inferred, and the output processor freed the slot of the
 step in flight. The thread says that one slot was in both; this scenario plays that. The fix is a single release, which

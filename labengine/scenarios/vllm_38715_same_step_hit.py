@@ -1,4 +1,4 @@
-"""vLLM pull request 38715 (also 37152 and 42359): is a hit on a block of the same step a bug?
+"""vLLM pull request 38715 (also 42359): is a hit on a block of the same step a bug?
 
 vLLM registers a block's hash when it is allocated, before its KV is computed. A request that is admitted later in the
 same step can hit it. The pull requests say that it reads memory that nobody has written. 38715 calls that a likely path

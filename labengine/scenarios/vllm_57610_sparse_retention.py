@@ -67,7 +67,7 @@ class Divergences(Experiment):
 
 
 class AsMeasured(Divergences):
-    """The report's sizes: prompts of 4100 and 4110 tokens whose last five tokens differ."""
+    """The report's sizes: prompts of 4100 and 4110 tokens. That the edit begins five tokens before the end is ours."""
 
     lengths = (4100, 4110)
 

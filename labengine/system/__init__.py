@@ -1,1 +1,1 @@
-"""What the operating system and Python ask for: files, threads, memory, optional packages, where code may be ended."""
+"""Interface to the operating system and Python: files, threads, memory, optional packages, places to end code."""

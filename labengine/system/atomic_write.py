@@ -10,17 +10,17 @@ from pathlib import Path
 from secrets import token_hex
 
 TEMPORARY = ".*.aside"
-"""Pattern of the files that are being written, or that an interrupted writer left."""
+"""Pattern of temporary files: those being written, and those an interrupted writer left behind."""
 
 
 def write_atomically(
     path: Path, data: bytes, *, mtime_ns: int | None = None, mode: int = 0o666, like: os.stat_result | None = None
 ) -> None:
-    """Write a temporary file in the same folder, flush it to the disk, and rename it to `path`.
+    """Write a temporary file in the same folder, flush it to disk, and rename it to `path`.
 
     mtime_ns: the file's modification time, None for now. mode: its permissions, before the umask. like: a status whose
-    mode and owner it gets instead. Raises OSError, and leaves nothing behind and an old file unchanged. Two writers of
-    one path do not disturb each other.
+    mode and owner to copy instead. Raises OSError; it then leaves an old file unchanged and no other file behind. Two
+    writers of one path do not disturb each other.
     """
     temporary = path.with_name(f".{path.stem}.{os.getpid()}-{token_hex(4)}.aside")
     try:
@@ -41,7 +41,7 @@ def write_atomically(
 
 @contextmanager
 def only_for_the_user() -> Iterator[None]:
-    """Have files that are made in the block readable by this user alone: they have the prompts of others."""
+    """Make files created in the block readable only by this user: they contain other people's prompts."""
     before = os.umask(0o077)
     try:
         yield
@@ -50,7 +50,7 @@ def only_for_the_user() -> Iterator[None]:
 
 
 def _copy_permissions(path: Path, like: os.stat_result) -> None:
-    """Copy mode and, where permitted, owner: a user who could not read the old content cannot read the new."""
+    """Copy the mode and, if permitted, the owner: a user who could not read the old file cannot read the new one."""
     with suppress(OSError, AttributeError):
         os.chown(path, like.st_uid, like.st_gid)
     path.chmod(stat.S_IMODE(like.st_mode))

@@ -1,4 +1,4 @@
-"""What closes itself at the end of a `with` block."""
+"""Objects that close themselves at the end of a `with` block."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Self
 
 
 class Closing:
-    """A base for what is closed once it is no longer needed."""
+    """Base class of objects with a `close` method."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Give back what it holds; once more does nothing."""
+        """Release the resources; calling it again does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -1,10 +1,10 @@
-"""What code says of itself to whoever must end it: a Ctrl-C, or a run that is to stop. See engine/safe_points.py.
+"""Roles of code, which decide where a Ctrl-C or the end of a run may interrupt it. See engine/safe_points.py.
 
-A module or a package says it once where it begins, `plays(__name__, Role.FOLLOWS_EVENTS)`; a function by a decorator,
-which registers its code and returns it as it is: a call costs nothing. So a rename takes the role along. Roles hold for
-all modules of a package that have none of their own.
+A module or package registers its role once at its top, `plays(__name__, Role.FOLLOWS_EVENTS)`; a function uses a
+decorator, which registers its code and returns the function itself, so a call costs nothing. A rename therefore keeps
+the role. A package's role holds for all its modules without one.
 
-What does not work: frames inside a function that is defined in a marked function have another code object, and no role.
+Limitation: a function defined inside a marked function has a different code object, and therefore no role.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class Role(Enum):
-    """What an exception from outside means for a module's code."""
+    """Meaning of an exception from outside for a module's code."""
 
     CORE = auto()
-    """The core: what it changes is journalled, and rolled back."""
+    """The core: its changes are journalled and rolled back."""
     NOT_UNDONE = auto()
-    """The journal itself, and what no journal undoes."""
+    """The journal itself, and changes that no journal undoes."""
     FOLLOWS_EVENTS = auto()
-    """It hears of changes, and would miss one."""
+    """It follows changes, and would miss one."""
     COMPUTES = auto()
     """A forward pass takes long, but ends by itself."""
     ENGINE = auto()
-    """Its marked methods are rolled back; the others, such as the rollback itself, are not."""
+    """Its marked methods are rolled back; others, such as the rollback itself, are not."""
     SESSION = auto()
-    """Its calls begin steps: there, everything below has been unwound."""
+    """Its calls begin steps: once an exception reaches it, everything below has been unwound."""
     USERS = auto()
-    """It stands for code of the user."""
+    """It stands for the user's code."""
 
 
 _roles: dict[str, Role] = {}
@@ -53,13 +53,13 @@ def rolls_back(function: F) -> F:
 
 
 def passes_calls_on(function: F) -> F:
-    """Mark a method of a module that follows events which only passes a call on: what it calls may be endless."""
+    """Mark a method that only passes a call on, in a module that follows events: the called code may be endless."""
     _passing.add(_code_of(function))
     return function
 
 
 def role_of(frame: FrameType) -> Role | None:
-    """Return the role of the module in whose code a frame is."""
+    """Return the role of a frame's module."""
     name = str(frame.f_globals.get("__name__"))
     while name:
         if name in _roles:
@@ -76,5 +76,5 @@ def is_in_step(frame: FrameType) -> bool:
 def _code_of(function: Callable[..., object]) -> CodeType:
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):
-        raise TypeError(f"{function!r} has no code of its own: decorate the function first")
+        raise TypeError(f"{function!r} has no code object: decorate the function first")
     return code

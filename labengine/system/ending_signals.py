@@ -1,4 +1,4 @@
-"""The signals by which a user, a service manager or a terminal ends a command that records or serves."""
+"""The signals with which a user, a service manager or a terminal ends a command that records or serves."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from types import FrameType
 
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 PERIOD = 0.1
-"""Seconds after which a wait looks for a signal."""
+"""Seconds between a wait's checks for a signal."""
 
 
 class EndingSignals:
-    """In the block, Ctrl-C, `docker stop`, systemd and a dropped terminal end `wait`, and interrupt nothing else.
+    """In the block, Ctrl-C, `docker stop`, systemd and a dropped terminal only end `wait`; they interrupt nothing else.
 
-    What was recorded is then written in peace: a handler that raised could do so in the middle of that. A script that
-    starts a command with & has it ignore SIGINT; a recording that was asked for does not. What nohup ignores, the
-    SIGHUP of a dropped terminal, stays ignored.
+    The recording can then be written completely; a handler that raises could interrupt the write. A command started
+    with & in a script ignores SIGINT, but a recording reacts to it all the same. SIGHUP, which nohup ignores, stays
+    ignored.
     """
 
     def __init__(self) -> None:
         self._is_asked = False
 
     def wait(self, seconds: float | None, is_over: Callable[[float], bool]) -> None:
-        """Wait for a signal, for is_over, or for so many seconds. is_over(period): waits so long, and looks."""
+        """Wait for a signal, for is_over, or for this many seconds. is_over(period): waits that long and checks."""
         until = inf if seconds is None else monotonic() + seconds
         while not self._is_asked and (left := until - monotonic()) > 0 and not is_over(min(PERIOD, left)):
             pass

@@ -1,4 +1,4 @@
-"""The optional packages, by the extra that installs them: what works without an extra says which one it lacks."""
+"""The optional packages, by the extra that installs them, and errors that name a missing extra."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "lab": ("jupyterlab", "ipykernel", "plotly", "orjson", "pandas"),
     "events": ("msgspec", "zmq"),
 }
-"""The packages that each extra of pyproject.toml brings, by the names of their modules."""
+"""Packages of each extra in pyproject.toml, by the names of their modules."""
 
 
 def require_extra_of(error: ModuleNotFoundError, purpose: str) -> None:
-    """Raise ConfigError, naming what to install, if the missing module is a package of an extra."""
+    """Raise ConfigError with the install command if the missing module belongs to an extra."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in EXTRAS.items():
         if package in packages:
@@ -35,7 +35,7 @@ def require_extra_of(error: ModuleNotFoundError, purpose: str) -> None:
 
 
 def require_extra(extra: str, purpose: str, *modules: str) -> None:
-    """Raise ConfigError, naming what to install, unless these modules of an extra can be imported; none: all of them.
+    """Raise ConfigError with the install command unless these modules of an extra (default: all) can be imported.
 
     purpose: the subject of the sentence, such as "the model 'smollm2'". Nothing is imported.
     """
@@ -48,11 +48,11 @@ def require_extra(extra: str, purpose: str, *modules: str) -> None:
 
 
 IS_ON_AN_INDEX = False
-"""True once `pip install labengine` finds this project: until then nobody is told to call it."""
+"""True once `pip install labengine` finds this project; until then no message suggests it."""
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra: from the clone, an index that has labengine, or with the wheel."""
+    """Return the command that installs an extra: from the clone, from a package index, or with the wheel."""
     clone = Path(__file__).parents[2]
     if (clone / "pyproject.toml").is_file():
         return f"pip install -e '{clone}[{extra}]'"

@@ -1,4 +1,4 @@
-"""Files that a user names: opened for reading, and refused at once, not waited for, if they are no files."""
+"""Reading files that a user names; pipes, folders and devices are refused at once instead of waited for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""What can be at a path besides a file, by the type in its mode."""
+"""Kinds of paths other than files, by the type in their mode."""
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -23,10 +23,10 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0
 def open_regular(path: str | PathLike[str]) -> BufferedReader:
     """Open a file for reading; links are followed.
 
-    Raises TypeError for no path, and OSError, with a strerror, for what cannot be read or is no file: opening or
-    reading a pipe or a device may wait for ever.
+    Raises TypeError for anything but a path, and OSError, with a strerror, for a path that cannot be read or is not a
+    regular file: opening or reading a pipe or a device may wait forever.
     """
-    path = os.fspath(path)  # no number: os.stat would take an open file
+    path = os.fspath(path)  # refuse numbers: os.stat would accept a file descriptor
     _refuse_others(os.stat(path), path)
     file = os.fdopen(os.open(path, _FLAGS), "rb")
     try:
@@ -44,11 +44,11 @@ def read_regular(path: str | PathLike[str]) -> bytes:
 
 
 def kind_of(mode: int) -> str | None:
-    """Return what a mode stands for, such as 'a pipe'; None for a file."""
+    """Return the kind of a path from its mode, such as 'a pipe'; None for a file."""
     return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "something special")
 
 
 def _refuse_others(found: os.stat_result, path: object) -> None:
     kind = kind_of(found.st_mode)
     if kind is not None:
-        raise OSError(EISDIR if stat.S_ISDIR(found.st_mode) else EINVAL, f"it is {kind}, and no file", str(path))
+        raise OSError(EISDIR if stat.S_ISDIR(found.st_mode) else EINVAL, f"it is {kind}, not a file", str(path))

@@ -1,6 +1,6 @@
-"""Threads where this Python has them; the event loop in their place where it has none, as in a browser (Pyodide).
+"""Threads, or the event loop where Python has no threads, as in a browser (Pyodide).
 
-Everything that works beside its caller starts here: a lab's background, a feed's worker.
+All background work starts here: a lab's background run, a feed's worker.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ Call = Callable[[], object]
 
 
 class Cancellable(Protocol):
-    """A call that is due later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Do not make the call, if it has not been made."""
+        """Cancel the call if it has not been made yet."""
 
 
 def start_thread(run: Call, name: str) -> threading.Thread | None:
@@ -31,21 +31,21 @@ def start_thread(run: Call, name: str) -> threading.Thread | None:
 
 
 def call_on_loop(call: Call, seconds: float = 0.0) -> Cancellable:
-    """Call on the running event loop after so many seconds, and after all that waits for it already.
+    """Schedule a call on the running event loop after `seconds`, behind all calls already waiting.
 
     Raises RuntimeError where no event loop is running.
     """
-    import asyncio  # a lab in a terminal needs none of it
+    import asyncio  # imported late: a lab in a terminal does not need it
 
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
-        raise RuntimeError("no thread can be started here, and no event loop is running to take its place") from None
+        raise RuntimeError("no thread can be started here, and no event loop is running to use instead") from None
     return loop.call_at(loop.time() + seconds, call) if seconds > 0 else loop.call_soon(call)
 
 
 def weakly(method: Callable[..., object]) -> Callable[..., None]:
-    """Return a call of a bound method that does not keep its object alive: it does nothing once that is gone."""
+    """Return a wrapper of a bound method that does not keep its object alive, and does nothing once it is gone."""
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""Bare pages of one Chromium, on a thread of its own: a page that has served one test serves the next."""
+"""Bare pages of one Chromium, on a separate thread: a page that has served one test serves the next."""
 
 from __future__ import annotations
 

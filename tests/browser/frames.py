@@ -9,7 +9,7 @@ from playwright.sync_api import Locator
 _FRAMES = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))));"
 """The second one's size observers have run, too."""
 MAX_LOOKS = 50
-"""Looks at what is painted later. A view that cannot be painted, as in a hidden tab, is not waited for any longer."""
+"""Looks at the page after the next paint; gives up on a view that cannot be painted, as in a hidden tab."""
 
 # Long messages are unpacked first. A slow view is painted a frame or more after the rest; a view that comes into sight,
 # when the browser has said so. While a lab runs, or a play, there is always more to come.

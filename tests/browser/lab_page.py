@@ -41,7 +41,7 @@ class LabPage:
     # opening
 
     def open(self, notebook: Path) -> None:
-        """Open a copy of `notebook` instead of what is open; returns when the kernel is idle."""
+        """Open a copy of `notebook` instead of the open one; returns when the kernel is idle."""
         name = f"{notebook.stem}-{uuid.uuid4().hex[:8]}.ipynb"
         shutil.copy(notebook, self._server.root_dir / name)
         if not self._is_loaded:
@@ -51,7 +51,7 @@ class LabPage:
         self.wait_idle()
 
     def load(self) -> None:
-        """Load JupyterLab into the page, in a workspace of its own."""
+        """Load JupyterLab into the page, in a separate workspace."""
         self.page.goto(f"{self._server.url}/lab/workspaces/auto-{uuid.uuid4().hex}", wait_until="commit")
         self.wait_for("JupyterLab to load its page", lambda: self._ask("isLoaded"))
         self._is_loaded = True
@@ -78,7 +78,7 @@ class LabPage:
         self.wait_idle()
 
     def run_cell(self, index: int, *, wait: bool = True) -> list[Output]:
-        """Run one cell and return its outputs; with wait=False return at once, with what is there by then."""
+        """Run one cell and return its outputs; with wait=False return at once, with the outputs so far."""
         self._ask("select", index)
         job = self._ask("command", "notebook:run-cell", {})
         if wait:
@@ -188,7 +188,7 @@ class LabPage:
         self.wait_for(f"the theme {name}", lambda: self._ask("theme") == name and not self._ask("splash"))
 
     def screenshot(self, name: str, of: Locator | None = None) -> Path:
-        """Save what is seen (the page, or one part of it) as .artifacts/`name`.png, if pictures are kept; the path."""
+        """Save a picture of the page, or of a part of it, as .artifacts/`name`.png, if pictures are kept; the path."""
         path = self._artifacts / f"{name}.png"
         keep(of or self.page, path)
         return path

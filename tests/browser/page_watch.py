@@ -32,7 +32,7 @@ class PageWatch:
         return [f"{kind}: {text}" for kind, texts in kinds for text in texts]
 
     def forget(self) -> None:
-        """Start anew: for a test that caused its complaints on purpose, and has looked at them."""
+        """Start over, for a test that caused its complaints on purpose and has looked at them."""
         for texts in (self.page_errors, self.console_errors, self.foreign_requests):
             texts.clear()
 

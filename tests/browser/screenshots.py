@@ -11,7 +11,7 @@ ARE_KEPT = bool(os.environ.get("PICTURES"))
 
 
 def keep(of: Page | Locator, path: Path) -> None:
-    """Save what is seen, if pictures are kept."""
+    """Save a picture, if pictures are kept."""
     if ARE_KEPT:
         path.parent.mkdir(parents=True, exist_ok=True)
         of.screenshot(path=path)

@@ -14,7 +14,7 @@ class Quiet(SimpleHTTPRequestHandler):
     """Serves files, and says nothing."""
 
     def do_GET(self) -> None:
-        """Serve a file. A page without an icon of its own asks the host for one: there is none, and no error."""
+        """Serve a file. A page without its own icon asks the host for one: there is none, and no error."""
         if self.path == "/favicon.ico":
             self.send_response(204)
             self.end_headers()

@@ -147,7 +147,7 @@ def test_what_was_lost_on_the_way_is_asked_for(lab_page: LabPage) -> None:
 def strict_lab_page(
     browser: Browser, jupyter_dirs: dict[str, str], tmp_path: Path, artifacts: Path
 ) -> Iterator[LabPage]:
-    """A page on a server of its own, with the limits of STRICT."""
+    """A page on a separate server, with the limits of STRICT."""
     server = JupyterServer(tmp_path, STRICT)
     server.start()
     page = browser.new_page()

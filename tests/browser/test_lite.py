@@ -45,7 +45,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Browser, address: str, name: str) -> Iterator[Page]:
-    """A notebook in a profile of its own, its kernel ready; at the end the page has asked only the server."""
+    """A notebook in a separate profile, its kernel ready; at the end the page has asked only the server."""
     with (
         new_context(browser, viewport={"width": 1280, "height": 1000}) as context,
         opened_in(context, address, name) as page,
@@ -57,7 +57,7 @@ def opened(browser: Browser, address: str, name: str) -> Iterator[Page]:
 def opened_in(context: BrowserContext, address: str, name: str) -> Iterator[Page]:
     """The same in a profile that may have the weights.
 
-    JupyterLab looks for a picture beside the page first, and then beside the notebook: that is no complaint.
+    JupyterLab looks for a picture beside the page first, and then beside the notebook: that is not a complaint.
     """
     page = context.new_page()
     watch = PageWatch(page, address)

@@ -84,7 +84,7 @@ ROWS_OF_THE_HEAD = """() => {
 
 
 def unfit_on_a_phone(page: Page) -> list[str]:
-    """What is too wide for a window of 390 pixels, and what is too small for a thumb."""
+    """Elements too wide for a window of 390 pixels, and elements too small for a thumb."""
     size = page.viewport_size
     assert size is not None
     page.set_viewport_size({"width": 390, "height": 844})

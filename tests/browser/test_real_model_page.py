@@ -94,7 +94,7 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
         page.evaluate("() => { WebAssembly.validate = window.validate; }")
         page.evaluate(HEAR)
         button.click()
-        until_said(page, "the lab stays simulated: part1 did not arrive intact: its SHA-256 is not the one")
+        until_said(page, "the lab stays simulated: part1 did not arrive intact: its SHA-256")
         heard = page.evaluate("() => heard")
         assert heard[0] == "The real model is loading: 0 of 2 MB …" and len(heard) >= 3
         page.get_by_role("button", name="Step", exact=True).click()
@@ -109,7 +109,7 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
         button.click()
-        until_said(page, "the kernels of this page are of another version than its Python: make the site anew")
+        until_said(page, "the kernels of this page are of another version than its Python")
         assert asked == ["files.json", "part2"], "what arrived intact is kept"
         assert "The real model is being unpacked …" in page.evaluate("() => heard")
 

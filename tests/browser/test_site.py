@@ -43,7 +43,7 @@ def address(site: Path) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Browser, address: str, width: int = 1440) -> Iterator[Page]:
-    """A page in a profile of its own; at the end nothing has gone wrong on it, and it has asked only the server."""
+    """A page in a separate profile; at the end nothing has gone wrong on it, and it has asked only the server."""
     with new_context(browser, viewport={"width": width, "height": 900}) as context:
         page = context.new_page()
         watch = PageWatch(page, address)

@@ -60,9 +60,9 @@ def test_a_key_that_a_block_keeps_is_named_before_a_request_reads_it() -> None:
     [named] = setup.watch.violations
     assert named.rule == "named" and isinstance(event := setup.first_event("named"), ev.BlockAllocated)
     assert named.block_ids == (event.block_id,) and event.request_id == 1
-    assert named.message.startswith(f"block {event.block_id} is known by 0:")
-    assert "which stands for tokens 0 to 3 of request 0, and holds KV of other tokens there" in named.message
-    assert named.message.endswith("written last for request 1 (KeepsKeys.take)")
+    assert named.block_ids == (event.block_id,)
+    assert "tokens 0 to 3 of request 0" in named.message and "KV of other tokens" in named.message
+    assert named.message.endswith("for request 1 (KeepsKeys.take)")
     setup.add(*X, 2, 3, max_tokens=2)
     setup.run()
     assert "read" in setup.broken_rules()
@@ -106,11 +106,9 @@ def test_a_hit_on_blocks_of_an_adapter_that_the_request_has_not() -> None:
     [scope], [read] = of_rule(setup, "scope"), of_rule(setup, "read")
     assert isinstance(event := setup.first_event("scope"), ev.PrefixHit) and event.num_tokens == 4
     assert scope.request_ids == (0, 1) and scope.block_ids == event.block_ids[0]
-    assert scope.message == (
-        f"request 1 hits block {scope.block_ids[0]}, which request 0 registered under adapter 'a', and request 1 has "
-        "no adapter (KeysPromptsOnly.extend_hashes)"
-    )
-    assert "holds KV of the same tokens under adapter 'a' there" in read.message
+    assert "registered under adapter 'a'" in scope.message
+    assert scope.message.endswith("request 1 has no adapter (KeysPromptsOnly.extend_hashes)")
+    assert "the same tokens under adapter 'a'" in read.message
     assert setup.watch.violations[0] is scope, "before the read"
 
 
@@ -162,7 +160,7 @@ def test_other_bytes_under_a_key_are_named_with_the_load() -> None:
     setup = stored_and_loaded(FilesTheFirst())
     [named] = of_rule(setup, "named")
     assert isinstance(setup.first_event("named"), ev.BlocksLoaded)
-    assert "stands for tokens 4 to 7 of request 1, and holds KV of position 8 there" in named.message
+    assert "tokens 4 to 7 of request 1" in named.message and "KV of position 8" in named.message
     assert named.message.endswith("(overridden: FilesTheFirst._put)")
     assert setup.broken_rules() == {"named", "read"}
 
@@ -173,8 +171,8 @@ def test_a_request_that_counts_on_what_was_never_stored(is_late: bool) -> None:
     [tier] = setup.watch.violations
     assert tier.rule == "tier" and tier.request_ids == (1,)
     assert isinstance(setup.first_event("tier"), ev.ExternalHit)
-    assert tier.message.startswith("request 1 counts on the external tier for its tokens 4 to 7, 0:")
-    assert tier.message.endswith(": no event says that the tier has them (overridden: LeavesTheKey._put)")
+    assert tier.request_ids == (1,) and "tokens 4 to 7 (0:" in tier.message
+    assert tier.message.endswith("(overridden: LeavesTheKey._put)")
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -228,7 +226,7 @@ def test_a_block_that_is_registered_for_another_prefix() -> None:
     assert isinstance(event := setup.first_event("named"), ev.BlockCached)
     assert (event.request_id, event.block_id) == (3, *named.block_ids)
     for violation in (named, read):
-        assert "holds KV of the same token after another prefix there, written last for request 2" in violation.message
+        assert "the same token after another prefix" in violation.message and "for request 2" in violation.message
 
 
 def test_an_entry_that_goes_with_its_content_is_right() -> None:
@@ -261,7 +259,7 @@ def test_a_key_that_only_the_core_knows_of_is_named_with_the_eviction() -> None:
     said, named = of_rule(setup, "said"), of_rule(setup, "named")
     assert said and named and named[0].first_event == said[0].first_event
     assert isinstance(setup.first_event("named"), ev.BlockEvicted)
-    assert named[0].message.endswith("written last for request 1 (RestoresKeys.take)")
+    assert named[0].message.endswith("for request 1 (RestoresKeys.take)")
 
 
 # -- vLLM 11565: a refusal leaves references behind --------------------------------------------------------------------
@@ -293,7 +291,7 @@ def test_references_that_a_refusal_leaves_are_reported_by_the_step() -> None:
     [said], [counted] = of_rule(setup, "said"), of_rule(setup, "ref_count")
     assert counted.step == said.step == 3 and counted.first_event == said.first_event
     assert counted.block_ids == said.block_ids
-    assert "has ref_count 1, and 0 table entries point at it" in counted.message
+    assert "ref_count 1" in counted.message and "0 references" in counted.message
     assert said.message.endswith("(overridden: TouchesFirst.can_admit)")
 
 
@@ -324,8 +322,8 @@ def test_a_key_of_two_contents_is_named_when_the_second_is_registered() -> None:
     [named] = setup.watch.violations
     assert isinstance(event := setup.first_event("named"), ev.BlockCached) and event.request_id == 1
     assert named.request_ids == (0, 1) and named.block_ids == (event.block_id,)
-    assert " names two contents: tokens 0 to 3 of request 0, and tokens 0 to 3 of request 1, for" in named.message
-    assert named.message.endswith(": they differ in their tokens (FirstTokenOnly.link)")
+    assert "tokens 0 to 3 of request 0, and tokens 0 to 3 of request 1" in named.message
+    assert named.message.endswith("differ in their tokens (FirstTokenOnly.link)")
 
 
 @pytest.mark.parametrize(
@@ -360,7 +358,7 @@ def test_a_snapshot_shows_a_key_of_two_contents_without_an_oracle() -> None:
             lab.generate([[1, 2, 3, 4], [1, 5, 6, 7]], max_tokens=1)
             found = lab.check()
             assert [violation.rule for violation in found] == ["named"] * num_found
-            assert all("names two contents: the tokens of block 1 and those of block 2" in v.message for v in found)
+            assert all(v.block_ids == (1, 2) for v in found)
 
 
 # -- rollbacks ---------------------------------------------------------------------------------------------------------
@@ -412,10 +410,8 @@ def test_a_reset_that_leaves_blocks_to_be_hit_is_said_at_its_event() -> None:
     setup.run()
     setup.engine.reset_prefix_cache()
     [found] = of_rule(setup, "said")
-    assert found.message == (
-        "the prefix cache is said to be forgotten, and block 1 is known by a key still (KeepsItsKeys.evict_cached)"
-    )
-    assert found.block_ids == (1,) and isinstance(setup.first_event("said"), ev.PrefixCacheReset)
+    assert found.block_ids == (1,) and found.message.endswith("(KeepsItsKeys.evict_cached)")
+    assert isinstance(setup.first_event("said"), ev.PrefixCacheReset)
 
 
 class BreaksOffOnce(HostStore):

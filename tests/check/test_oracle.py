@@ -252,7 +252,7 @@ def test_the_victim_of_a_write_is_named_and_so_is_the_writer() -> None:
         setup.add(*range(first, first + 6), max_tokens=4)
     setup.steps(3)
     victim = next(v for v in setup.watch.violations if v.rule == "read" and v.request_ids == (0,))
-    assert victim.block_ids == (0,) and "written last for request 1 (overridden: " in victim.message
+    assert victim.block_ids == (0,) and "for request 1 (overridden: " in victim.message
 
 
 @pytest.mark.parametrize("is_late", [False, True])

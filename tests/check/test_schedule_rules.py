@@ -68,7 +68,8 @@ def test_a_request_that_finished_and_is_freed_again_is_named(
         setup.run()
     [found] = setup.watch.violations
     assert (found.rule, found.request_ids, found.block_ids) == ("held", (1,), (1,))
-    assert found.message.startswith("request 1 has finished, and its block 1 is freed again (overridden: FreesAgain.")
+    assert found.block_ids == (1,) and "request 1 has finished" in found.message
+    assert "(overridden: FreesAgain." in found.message
 
 
 class KeepsTheTable(FullAttentionGroup):
@@ -128,10 +129,7 @@ def test_a_running_request_that_is_passed_over_is_found_with_the_one_that_overta
     setup.steps(1)
     (found,) = setup.watch.violations
     assert (found.rule, found.request_ids, found.step) == ("idle", (1,), 2)
-    assert found.message == (
-        "request 1 runs and gets no token: 998 tokens of the step's budget are left, and its next token fits into its "
-        "blocks (LeavesOneOut.num_plannable)"
-    )
+    assert "998 tokens" in found.message and found.message.endswith("(LeavesOneOut.num_plannable)")
     event = setup.first_event("idle")
     assert isinstance(event, ev.RequestScheduled) and event.request_id == 2
 
@@ -142,7 +140,7 @@ def test_the_message_says_which_blocks_are_needed() -> None:
     setup.engine.requests[1].num_computed_tokens += 1
     setup.steps(1)
     found = next(violation for violation in setup.watch.violations if violation.rule == "idle")
-    assert "its next token needs 1 block, of 13 that are free" in found.message
+    assert "1 block of 13 free" in found.message
 
 
 def test_a_step_that_computes_nothing_is_judged_too() -> None:
@@ -228,9 +226,7 @@ class GrantsTooMuch(KVCacheManager):
 def test_a_running_request_without_its_block_is_found_where_it_is_scheduled() -> None:
     setup = three_decoding(Parts(kv_cache_manager=AllocatesNothing).overriding(as_parts("labengine")))
     setup.steps(1)
-    with pytest.raises(
-        NotGrantedError, match=r"request 0 is scheduled up to token 5, and the blocks of its table hold 4"
-    ):
+    with pytest.raises(NotGrantedError, match=r"request 0 .* token 5, .* hold 4"):
         setup.steps(1)
     (found,) = setup.watch.violations
     assert (found.rule, found.request_ids) == ("granted", (0,))
@@ -257,9 +253,7 @@ def test_prefill_first_names_the_look_ahead_that_let_a_request_in() -> None:
     setup = watched(4, FULL, Parts(kv_cache_manager=AdmitsAnything).overriding(as_parts("nano-vllm")))
     setup.add(*range(12), max_tokens=2)
     setup.add(*range(20, 29), max_tokens=2)
-    with pytest.raises(
-        NotGrantedError, match=r"AdmitsAnything.can_admit lets request 1 in, and KVCacheManager.admit finds"
-    ):
+    with pytest.raises(NotGrantedError, match=r"AdmitsAnything.can_admit .* request 1, .* KVCacheManager.admit"):
         setup.steps(1)
     (found,) = setup.watch.violations
     assert found.rule == "granted" and found.message.endswith("(AdmitsAnything.can_admit)")
@@ -271,7 +265,7 @@ def test_a_grant_of_blocks_that_are_not_free_names_who_promised(groups: Sequence
     setup = watched(4 * len(groups), groups, parts)  # type: ignore[arg-type]
     setup.add(*range(12), max_tokens=2)
     setup.add(*range(20, 29), max_tokens=2)
-    with pytest.raises(NotGrantedError, match=r"request 1 takes \d blocks?, and \d (is|are) free"):
+    with pytest.raises(NotGrantedError, match=r"request 1 takes \d blocks?"):
         setup.steps(1)
     (found,) = setup.watch.violations
     assert found.rule == "granted" and "(GrantsTooMuch.has_room)" in found.message
@@ -290,7 +284,7 @@ def test_a_step_whose_tokens_are_not_counted_makes_no_progress() -> None:
     setup = three_decoding(with_scheduler(CountsOneLess))
     (found,) = setup.watch.violations
     assert (found.rule, found.request_ids) == ("progress", (1,))
-    assert "is computed up to token 3, and counts 2 as computed (" in found.message
+    assert "up to token 3" in found.message and "counts 2 as computed (" in found.message
     assert found.message.endswith("CountsOneLess.book_computed)")
 
 

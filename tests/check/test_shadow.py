@@ -136,7 +136,7 @@ def test_a_look_up_that_finds_less_breaks_a_rule_at_its_event(edition: str) -> N
     assert setup.broken_rules() == {"longest"}
     assert [violation.request_ids for violation in setup.watch.violations] == [(1,), (2,)], "once for each request"
     first = setup.watch.violations[0]
-    assert first.message.startswith("Shortened.find_hit finds 8 tokens for request 1, and FullAttentionGroup.find_hit")
+    assert first.message.startswith("Shortened.find_hit finds 8 tokens for request 1, but FullAttentionGroup.find_hit")
     event = setup.first_event("longest")
     assert isinstance(event, ev.DecisionDiffered) and event.request_id == 1
     blocks = "[[1, 2]]", "[[1, 2, 3]]"

@@ -52,7 +52,7 @@ def misread(external: Connector) -> list[str]:
 def test_blocks_under_each_others_keys_are_misread(is_late: bool) -> None:
     found = misread(Delayed(Swaps()) if is_late else Swaps())
     assert len(found) == 4, "each block is misread, and named after the load"
-    assert all("holds KV of position" in m and "there, written last for request 1" in m for m in found)
+    assert all("KV of position" in m and "for request 1" in m for m in found)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -68,7 +68,7 @@ def test_a_tier_that_writes_no_block_leaves_what_was_there() -> None:
             lab.reset_prefix_cache()
         read = [v.message for v in lab.violations if v.rule == "read"]
     assert len(read) == 2 and all(m.endswith("(overridden: LoadsNothing.start_load_kv)") for m in read)
-    assert "holds KV of other tokens there, written last for request 1" in read[0]
+    assert "KV of other tokens" in read[0] and "for request 1" in read[0]
 
 
 def test_a_tier_that_keeps_bytes_is_judged_by_its_keys(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_a_tier_that_keeps_bytes_is_judged_by_its_keys(tmp_path: Path) -> None:
 
 def test_an_aborted_load_that_lands_anyway_is_named_as_one() -> None:
     with bug("vllm-32255").broken() as lab:
-        assert all("written last by a load that no request waits for" in v.message for v in lab.violations)
+        assert all("by a load that no request waits for" in v.message for v in lab.violations)

@@ -115,7 +115,7 @@ def test_a_victim_without_blocks_ends_the_step_and_not_the_kernel() -> None:
     with Lab("simulated", num_blocks=8, block_size=4, parts=Parts(scheduler=TakesFromTheWaiting)) as lab:
         for number in range(4):
             lab.add(token_ids=range(20 * number, 20 * number + 9), max_tokens=12)
-        with pytest.raises(RuntimeError, match=r"request \d holds no blocks: preempting it frees none"):
+        with pytest.raises(RuntimeError, match=r"request \d holds no blocks"):
             lab.run()
         assert not lab.violations
         assert lab.snapshot().num_used_blocks > 0
@@ -139,8 +139,8 @@ class LoadsAndWaits(TokenBudgetScheduler):
 @pytest.mark.parametrize(
     ("scheduler", "message"),
     [
-        (KeepsItsBlocks, r"request \d still holds its \d+ block table entries: preempting it frees none"),
-        (LoadsAndWaits, r"request \d is to be loaded, and still waits to be admitted"),
+        (KeepsItsBlocks, r"request \d still holds its \d+ block table entries"),
+        (LoadsAndWaits, r"request \d .* waiting queue"),
     ],
 )
 def test_a_loop_that_gets_nowhere_ends_the_step(scheduler: type[TokenBudgetScheduler], message: str) -> None:

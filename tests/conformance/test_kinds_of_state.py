@@ -184,5 +184,5 @@ def test_traffic_by_priority_is_run_again(tmp_path: Path) -> None:
     result = labengine.conform(written(items_of("priority"), tmp_path))
     again = result.against("vllm")
     assert again.names[1] == "vllm, priority" and again.recorded == again.other
-    with pytest.raises(ConfigError, match="knows no priorities"):
+    with pytest.raises(ConfigError, match="priorities"):
         result.against("nano-vllm")

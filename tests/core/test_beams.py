@@ -217,16 +217,16 @@ def test_an_edition_refuses_what_it_lacks(edition: str, why: str) -> None:
 
 WRONG: dict[str, tuple[Callable[[BeamDecision], Any], str]] = {
     "nothing": (lambda decision: None, "has to return a BeamDecision; it returned None"),
-    "no beams": (lambda decision: decision._replace(going_on=()), "has to let 1 to 2 beams go on, and lets 0"),
-    "too many": (lambda decision: decision._replace(going_on=decision.going_on * 2), "2 beams go on, and lets 4"),
-    "over": (lambda decision: decision._replace(is_over=True), "a search of 2 beams, and 0 texts have ended"),
+    "no beams": (lambda decision: decision._replace(going_on=()), "1 to 2 beams, but continues 0"),
+    "too many": (lambda decision: decision._replace(going_on=decision.going_on * 2), "2 beams, but continues 4"),
+    "over": (lambda decision: decision._replace(is_over=True), "2 beams, but 0 texts have ended"),
     "a stranger": (
         lambda decision: decision._replace(going_on=(decision.going_on[0]._replace(parent_id=9),)),
-        "goes on from request 9 with token",
+        "request 9 with token",
     ),
     "a token": (
         lambda decision: decision._replace(going_on=(decision.going_on[0]._replace(token_id=-1),)),
-        "goes on from request 0 with token -1, which was not ranked",
+        "request 0 with token -1, which was not ranked",
     ),
 }
 

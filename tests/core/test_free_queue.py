@@ -84,14 +84,14 @@ def test_a_torn_link_is_seen_wherever_it_is(place: str) -> None:
 
 def test_taking_more_than_there_are_changes_nothing() -> None:
     queue = FreeQueue(3)
-    with pytest.raises(IndexError, match="4 blocks asked for, 3 are free"):
+    with pytest.raises(IndexError, match="4 blocks .* 3 are free"):
         queue.take(4)
     assert list(queue) == [0, 1, 2]
 
 
 def test_a_block_is_queued_once_and_removed_once() -> None:
     queue = FreeQueue(3)
-    with pytest.raises(ValueError, match="block 1 is in the free queue already"):
+    with pytest.raises(ValueError, match="block 1 is already"):
         queue.insert_after(0, 1)
     queue.remove(1)
     with pytest.raises(ValueError, match="block 1 is not in the free queue"):

@@ -47,7 +47,7 @@ def first_to_finish(parts: Parts) -> int:
 
 
 def test_a_complete_edition_with_a_queue_without_priorities_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"policy='priority'.* knows no priorities, WaitingQueue: name"):
+    with pytest.raises(ConfigError, match=r"policy='priority' .* WaitingQueue: name"):
         labengine.simulate(WORKLOAD, VLLM)
     with pytest.raises(ConfigError, match="name the edition"):
         labengine.Lab("simulated", num_blocks=8, policy="priority", parts=VLLM)

@@ -70,7 +70,7 @@ def test_an_external_match_that_is_no_number_behind_the_hit_is_refused(answer: o
     assert said.startswith(
         "OddMatch.match_external, or the tier that it asks, has to return 0 to 1 tokens for request 1"
     )
-    assert said.endswith(f", those behind its hit of 8; it returned {answer!r}")
+    assert said.endswith(f"hit of 8; it returned {answer!r}")
 
 
 @pytest.mark.parametrize("answer", [17, None, "digest", (1, 2)])
@@ -80,7 +80,7 @@ def test_a_hash_that_is_no_bytes_is_refused(answer: object) -> None:
             return answer
 
     said = refused(Parts(hash_chain=OddHash))
-    assert said == f"OddHash.link has to return bytes, such as a digest(); it returned {answer!r}"
+    assert said.startswith("OddHash.link has to return bytes") and said.endswith(f"it returned {answer!r}")
 
 
 # -- answers without an end: as much is taken as was asked for ---------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_tier_that_loads_more_than_a_table_has_is_named() -> None:
         lab.run()
         lab.reset_prefix_cache()
         lab.add(token_ids=range(8), max_tokens=1)
-        with pytest.raises(ValueError, match=r"^LoadsOn.update_state_after_alloc has to return at most .* entry, 2"):
+        with pytest.raises(ValueError, match=r"^LoadsOn.update_state_after_alloc .* entry, here 2"):
             lab.run()
         assert not lab.snapshot().num_used_blocks
 

@@ -220,7 +220,7 @@ def test_a_block_for_the_longest_request_is_held_for_life_and_nothing_is_hit(edi
 def test_a_request_needs_two_states_at_most() -> None:
     setup = engine("labengine", GroupSpec(4), state(4), num_blocks=12)
     setup.add(*range(37), max_tokens=1)
-    with pytest.raises(ConfigError, match="needs 13 blocks, and the pool has 12"):
+    with pytest.raises(ConfigError, match="needs 13 blocks, .* has 12"):
         setup.add(*range(41), max_tokens=1)
     setup.run()
     setup.assert_clean()
@@ -413,10 +413,8 @@ def test_the_violation_says_which_state_was_found_and_which_was_needed() -> None
     setup.add(*PROMPT, max_tokens=1)
     setup.run()
     (first, *_) = [violation for violation in setup.watch.violations if violation.rule == "read"]
-    assert first.message == (
-        "request 0 goes on from the state after its first 12 tokens in group 1: block 6 holds no state that is known "
-        "(overridden: ForgetsToCopy.carry_over)"
-    )
+    assert "its first 12 tokens in group 1: block 6" in first.message
+    assert first.message.endswith("(overridden: ForgetsToCopy.carry_over)")
     assert isinstance(setup.first_event("read"), ev.BlockAllocated)
 
 
@@ -429,7 +427,7 @@ def test_a_state_that_is_registered_and_was_never_computed_is_told_in_words_of_s
     setup.add(*range(11), max_tokens=1)
     setup.run()
     [named] = [violation.message for violation in setup.watch.violations if violation.rule == "named"]
-    assert "stands for the state after 8 tokens of request 0, and holds its own after 6 tokens" in named
+    assert "the state after 8 tokens of request 0" in named and "request 0's state after 6 tokens" in named
 
 
 def test_without_clipping_nothing_wrong_is_cached_and_little_is_hit() -> None:

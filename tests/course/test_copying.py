@@ -50,7 +50,7 @@ def test_a_changed_file_is_kept_and_nothing_is_written(tmp_path: Path, capsys: p
 def test_what_can_be_no_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["course", str(tmp_path / "file")]) == 2
-    assert "cannot take the notebooks" in capsys.readouterr().err
+    assert str(tmp_path / "file") in capsys.readouterr().err
 
 
 @pytest.mark.sweep
@@ -78,5 +78,5 @@ def test_an_installed_wheel_copies_them(tmp_path: Path) -> None:
 
 def test_a_pipe_in_place_of_a_notebook_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / course_files()[0].name)
-    with pytest.raises(ConfigError, match="has files of its own"):
+    with pytest.raises(ConfigError, match="00_why_blocks"):
         copy_course(tmp_path)

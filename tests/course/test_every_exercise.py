@@ -27,7 +27,7 @@ def made(name: str) -> Exercise:
 
 
 def tried(exercise: Exercise, answers: Any) -> Any:
-    exercise._begin_anew()
+    exercise._start_over()
     return [exercise.check(answer) for answer in answers][-1]
 
 
@@ -77,7 +77,7 @@ def test_it_has_hints_and_a_solution_to_read(name: str) -> None:
     assert exercise.mistakes and exercise.text.hints
     for number, hint in enumerate(exercise.text.hints, 1):
         assert str(exercise.hint().text) == f"Hint {number} of {len(exercise.text.hints)}: {hint}"
-    assert "no more hints" in repr(exercise.hint())
+    assert ".solution()" in repr(exercise.hint())
     assert exercise.solution().text
     seen = labengine.progress()[name]
     assert (seen.hints, seen.has_seen_solution, seen.tries) == (len(exercise.text.hints), True, 0)

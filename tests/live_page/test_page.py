@@ -200,8 +200,8 @@ def test_a_view_gets_the_recording_and_an_answer() -> None:
         ("bug=nano-vllm-190", "pip install -e '"),
         ("blocks=2&prompt=a+b+c+d+e+f+g+h+i+j+k+l", "blocks"),
         ("prompt=a&abort=7", "7"),
-        ("step=x", "step in a link must be a whole number"),
-        ("model=smollm2&prompt=a", "whose weights are not in this page yet: press 'Use a real model'"),
+        ("step=x", "step"),
+        ("model=smollm2&prompt=a", "'Use a real model'"),
     ],
 )
 def test_a_refusal_leaves_the_session_open(query: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

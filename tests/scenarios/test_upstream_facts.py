@@ -50,6 +50,7 @@ def test_it_exits_with_1_for_a_line_that_is_not_there(
     for line, status, said in ((2, 0, "1 as told"), (1, 1, "1 not there")):
         monkeypatch.setattr(upstream_facts, "passages", lambda line=line: [("it", quoted("wheel 1.0", line, "two"))])
         assert main(arguments) == status and said in capsys.readouterr().out
+    assert main(["--help"]) == 2 and "NAME=PLACE" in capsys.readouterr().out
 
 
 def test_most_pages_quote_code() -> None:

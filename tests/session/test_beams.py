@@ -131,8 +131,8 @@ def test_why_knows_beams_that_do_not_go_on() -> None:
         events = lab.timeline.events()  # type: ignore[union-attr]
         number = next(n for n, event in enumerate(events) if isinstance(event, ev.BeamReplaced))
         texts = [str(link.sentence) for link in lab.why(event=number).links]
-        assert "C does not go on as a beam, and gets the tokens of A, which goes on twice or more." in texts
+        assert any("C's beam is dropped: it continues from A" in text for text in texts)
         assert "BeamSearches.places decided it" in lab.why(event=number).answer
-        assert any("its beam does not go on" in str(link.sentence) for link in lab.why(event=number - 1).links)
+        assert any("its beam is dropped" in str(link.sentence) for link in lab.why(event=number - 1).links)
         forked = lab.why(event=number + 1)
-        assert any("does not go on as a beam" in str(link.sentence) for link in forked.links)
+        assert any("beam is dropped" in str(link.sentence) for link in forked.links)

@@ -148,7 +148,7 @@ def test_why_knows_forks_and_copies() -> None:
     with small() as lab:
         lab.add(token_ids=PROMPT, n=3, max_tokens=6)
         waits = lab.why(request="B")
-        assert "It has the tokens of A, which computes them for both: 0 of 6 so far." in waits.answer
+        assert "which has computed 0 of 6 for both" in waits.answer
         lab.step()
         count = lab.why(block=1)
         assert "3 table entries point to #1" in count.answer and "2 forks shared it" in count.answer
@@ -175,7 +175,7 @@ def test_a_permalink_refuses_a_branch() -> None:
         lab.add(token_ids=PROMPT, max_tokens=3)
         lab.step()
         lab.branch("A")
-        with pytest.raises(ConfigError, match="a link has no branches: save the lab"):
+        with pytest.raises(ConfigError, match="branches"):
             list(acts_of(lab, lab.inputs, 0, 1))
 
 

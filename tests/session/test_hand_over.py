@@ -242,8 +242,8 @@ def _a_leader(left: Lab, right: Lab) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Lab, Lab], None], str]] = {
-    "waits": (_waits, "B waits, and has no blocks to hand over"),
-    "finished": (_has_finished, "A has finished, and holds no blocks"),
+    "waits": (_waits, "B is waiting"),
+    "finished": (_has_finished, "A has finished"),
     "itself": (_to_itself, "this is the lab that the request runs on"),
     "no lab": (_to_no_lab, "needs the lab that the request goes to, got 'right'"),
     "other blocks": (_to_a_lab_like(block_size=8), "full blocks of 4, and lab .* in full blocks of 8"),
@@ -253,7 +253,7 @@ REFUSED: dict[str, tuple[Callable[[Lab, Lab], None], str]] = {
     "never fits": (_to_a_lab_like(num_blocks=3), "needs 5 blocks, and the pool has 3"),
     "no room": (_to_a_full_lab, r"too few free blocks for 12 tokens \(2 are free\)"),
     "beam": (_a_beam, "B is a beam"),
-    "leader": (_a_leader, "C wait for B's tokens"),
+    "leader": (_a_leader, "C waits for B's tokens"),
 }
 
 

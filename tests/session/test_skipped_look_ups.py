@@ -62,7 +62,7 @@ def test_why_it_hit_nothing() -> None:
             lab.add(token_ids=PROMPT, max_tokens=1, skip_reading_prefix_cache=skips)
             lab.run()
         answer = lab.why(request=1, about="hit").answer
-        assert answer.startswith("B was added with skip_reading_prefix_cache: nothing was looked up for it")
+        assert answer.startswith("B was added with skip_reading_prefix_cache")
 
 
 def test_it_is_repeated_and_saved(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_both_pieces_know_the_steps_and_the_events_between_them(tmp_path: Path) 
 def test_what_is_missing_without_a_word_has_no_number(tmp_path: Path) -> None:
     gap = opened_cut(tmp_path, has_loss=False).timeline.gap_before
     assert gap is not None and gap.num_events is None
-    assert "it is not known how many: messages 42 to 49 of the stream are missing" in str(gap)
+    assert "unknown number of events" in str(gap) and "messages 42 to 49" in str(gap)
 
 
 def test_a_stream_without_a_gap_has_none() -> None:

@@ -143,7 +143,7 @@ def _changed(lines: list[bytes], number: int, **changes: Any) -> list[bytes]:
     [
         (0, {"format": "other"}, "is no stream of labengine's tap"),
         (0, {"version": 9}, "has format 9, and this labengine reads 1"),
-        (0, {"kinds": [["BlockExploded", "block_id"]]}, "this labengine knows no event 'BlockExploded'"),
+        (0, {"kinds": [["BlockExploded", "block_id"]]}, "event 'BlockExploded'"),
         (0, {"rank": "0"}, "damaged header"),
         (1, {"k": {}}, "does not add up at message 0"),
         (1, {"k": 3}, "does not add up at message 0"),

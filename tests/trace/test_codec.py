@@ -125,10 +125,10 @@ def test_rows_of_an_older_version_take_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (["BlockMelted", "block_id"], "knows no event 'BlockMelted'"),
+        (["BlockMelted", "block_id"], "event 'BlockMelted'"),
         (["StepStarted", "step", "colour"], "has other fields"),
         (["StepRolledBack", "reason", "step"], "has other fields"),
-        ([], "names no kind"),
+        ([], "no name"),
     ],
 )
 def test_kinds_of_a_newer_version_are_refused(kind: list[str], words: str) -> None:
@@ -199,5 +199,5 @@ def test_any_keyframe_is_a_state_or_refused(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("document", [None, [], {}, FRAME | {"free_queue": [10**6]}, FRAME | {"ref_counts": []}])
 def test_what_is_no_keyframe_is_refused(document: Any) -> None:
-    with pytest.raises(ValueError, match="this is no keyframe"):
+    with pytest.raises(ValueError, match="keyframe"):
         checked_fold(document)

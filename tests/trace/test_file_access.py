@@ -88,7 +88,7 @@ def test_both_limits_can_be_set(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"\n".join(sound_lines(GROUNDS[0], 2))))
     with pytest.raises(TraceError, match="takes too much memory to open"):
         labengine.open(path, max_bytes=1000)
-    with pytest.raises(TraceError, match=r"takes longer to open than 1e-09 s; .* max_seconds=1e-08"):
+    with pytest.raises(TraceError, match=r"longer to open than 1e-09 s.* max_seconds=1e-08"):
         labengine.open(path, max_seconds=1e-9)
     with labengine.open(path, max_bytes=10_000_000, max_seconds=60) as trace:
         assert trace.timeline.end
@@ -105,7 +105,7 @@ def test_limits_are_numbers(value: Any, tmp_path: Path) -> None:
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     mkfifo(tmp_path / "pipe")
-    with pytest.raises(TraceError, match="pipe cannot be read: it is a pipe, and no file"):
+    with pytest.raises(TraceError, match="it is a pipe"):
         labengine.open(tmp_path / "pipe")
 
 

@@ -53,7 +53,7 @@ export const internals = {
 export interface Arrangement {
   kind: keyof typeof LAYOUTS;
   views: string[];
-  is_plain?: boolean; // in plain terms: for somebody who sees it for the first time
+  is_plain?: boolean; // in plain terms: for a reader who sees it for the first time
   varied?: Varied | null; // sliders above
 }
 

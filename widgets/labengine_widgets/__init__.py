@@ -6,7 +6,7 @@
     feed, pictures          from a recording to its views; text, SVG and plotly figures
     why                     answers to "Why?"
     words                   names, runs of events, captions and sentences
-    view_source, selection, browser    what a view may know; what is selected; the bundled browser half
+    view_source, selection, browser    a lab's interface to views; the selection; the bundled browser half
 
 A row imports only rows below it (tests/project/test_import_rules.py). Importing the package loads none of them.
 """

@@ -1,4 +1,4 @@
-"""Widgets in a process without a front end, such as a plain Python: their owner alone keeps them."""
+"""Widgets in a process without a front end, such as a plain Python: only their owner keeps them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from labengine.system.threads import weakly
 
 
 def keep_by_owner(widget: registry.Widget) -> None:
-    """Have ipywidgets keep a widget only where a front end may show it: else a lab once shown is never freed.
+    """Have ipywidgets keep a widget only where a front end may show it. Otherwise a lab, once shown, is never freed.
 
-    Call it once the widget is open. ipywidgets lists every widget, and the comm has a method of it.
+    Call it once the widget is open. ipywidgets lists every widget, and its comm holds one of its methods.
     """
     if isinstance(widget.comm, DummyComm):
         widget.comm.on_msg(weakly(widget._handle_msg))
@@ -41,8 +41,8 @@ STYLE = (
 def display_with_picture(bundle: tuple[dict[str, Any], dict[str, Any]], token: str) -> None:
     """Publish a view as two outputs: its picture and text, then the widget alone.
 
-    A front end that has the widget's model hides the picture (stage/saved_picture.js finds it by the token). Every
-    other one, such as a saved notebook that is opened again, nbviewer or GitHub, shows the picture.
+    A front end that has the widget's model hides the picture (stage/saved_picture.js finds it by the token). All
+    others, such as a reopened notebook, nbviewer or GitHub, show the picture.
     """
     from IPython.display import publish_display_data
 

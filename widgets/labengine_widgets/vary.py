@@ -68,7 +68,7 @@ class PairVaryView(VaryView, CompareView):
 
 
 def view_of(varied: Varied) -> VaryView:
-    """Return the widget of a workload, with the run of its recorded figures. Raises what the run raises."""
+    """Return the widget of a workload, with the run of its recorded figures. Raises the run's errors."""
     run: Any = varied.change({})
     view = PairVaryView(run) if hasattr(run, "view_sources") else VaryView(run, POOL)
     view.varied = varied

@@ -25,8 +25,8 @@ from labengine_widgets.words.captions import Caption
 class View(BrowserLink, anywidget.AnyWidget):
     """Base of all widgets of a lab; any number of them may show the same one.
 
-    It receives from the lab's feed and posts commands to the lab, and touches nothing else. Displayed twice it is one
-    view shown twice. `close()` ends it.
+    It receives from the lab's feed and posts commands to the lab, and touches nothing else. A view displayed twice
+    is one view. `close()` ends it.
     """
 
     _esm = esm()
@@ -53,7 +53,7 @@ class View(BrowserLink, anywidget.AnyWidget):
         return self.feeds[0].view_source
 
     def open(self) -> None:
-        """Open the way to a front end, if it is not open."""
+        """Open the connection to a front end, if it is not open."""
         anywidget.AnyWidget.open(self)
         keep_by_owner(self)
 
@@ -62,7 +62,7 @@ class View(BrowserLink, anywidget.AnyWidget):
         for feed in self.feeds:
             feed.detach(self)
         anywidget.AnyWidget.close(self)
-        self.layout.close()  # a model of its own, with a comm
+        self.layout.close()  # a separate model, with a comm
 
     def update_saved(self) -> None:
         """Save the shown state, for front ends that open later and for saved notebooks."""
@@ -119,7 +119,7 @@ def saved_bytes(feed: Feed) -> bytes:
 
 
 def payload_without_code(feed: Feed, start: int, end: int, captions: Sequence[Caption] = ()) -> Payload:
-    """Return a `full` payload to save: its header has no source code, which an open kernel sends anew."""
+    """Return a `full` payload to save: its header has no source code, which an open kernel sends again."""
     payload = full_payload(feed.view_source, feed.recording, start, end, captions)
     payload["header"]["code"] = {}
     return payload
@@ -138,7 +138,7 @@ class Dashboard(View):
     def open_at(self, moment: int) -> None:
         """Show the state right after event number `moment` of the timeline, until the lab moves on.
 
-        A moment that is not recorded any more shows the present state.
+        For a moment that is no longer recorded it shows the present state.
         """
         feed = self.feeds[0]
         timeline = feed.timeline

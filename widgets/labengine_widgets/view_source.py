@@ -18,7 +18,7 @@ class ViewSource(Protocol):
 
     lab: a name that no other lab in this process has; all views of one lab share one feed.
     hooks: None for an opened trace, which emits no events.
-    timeline: the recording; None when the lab records nothing: then the feed keeps a recording of its own.
+    timeline: the recording; None when the lab records nothing: then the feed keeps its own recording.
     """
 
     lab: str
@@ -35,7 +35,7 @@ class ViewSource(Protocol):
 
     @property
     def note(self) -> str:
-        """Why there are no controls, in a sentence; empty if there are. A running vLLM is live, and has none."""
+        """The reason for missing controls, in a sentence; empty with controls. A running vLLM is live and has none."""
 
     @property
     def is_running(self) -> bool:
@@ -43,7 +43,7 @@ class ViewSource(Protocol):
 
     @property
     def phase(self) -> str | None:
-        """The phase done last in an open step, None between steps."""
+        """The last phase done in an open step; None between steps."""
 
     @property
     def stopped(self) -> str | None:
@@ -55,7 +55,7 @@ class ViewSource(Protocol):
 
     @property
     def request_options(self) -> tuple[str, ...]:
-        """Those of n, beams and priority that the engine takes; none where there are no controls."""
+        """The options, of n, beams and priority, that the engine takes; empty without controls."""
 
     def fold(self) -> Fold:
         """Return a copy of the present state; may be called inside a listener, too."""
@@ -89,7 +89,7 @@ class GuidedSentence(Protocol):
 
     @property
     def question(self) -> str:
-        """A prediction to ask for here; empty: none."""
+        """A prediction to ask for here; empty for none."""
 
     @property
     def about_slots(self) -> bool:

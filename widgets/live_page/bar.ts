@@ -3,7 +3,7 @@
 import type { RequestOption } from "../browser/model/payloads.ts";
 import type { Side } from "../browser/model/side.ts";
 
-const PROMPT = "Two people ask the very same question at the very same moment. The", // of an edition that is opened anew
+const PROMPT = "Two people ask the very same question at the very same moment. The", // of a newly opened edition
   ORIGIN = ["bug", "follow_up", "edition", "compare"]; // what a link begins with; all else in it is the pool and acts
 
 export function byId<T extends HTMLElement>(id: string) {
@@ -77,7 +77,7 @@ export class Bar {
     for (const one of [this.scenario, this.edition, this.beside, this.copy]) one.disabled = !isEnabled;
   }
 
-  // One lab has a form of its own, with the same labels: only one of the two is in the page.
+  // One lab has its own form, with the same labels: only one of the two is in the page.
   showForm(isShown: boolean) {
     this.form.hidden = false;
     if (isShown) byId("lab").after(this.form);

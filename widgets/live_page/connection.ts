@@ -1,4 +1,4 @@
-// The way to Python in a worker of this page: the same messages as those of a notebook's widget.
+// The connection to Python in a worker of this page: the same messages as those of a notebook's widget.
 import type { WireContent } from "../browser/model/payloads.ts";
 import type { Source, WireBuffer } from "../browser/stage/wire.ts";
 
@@ -17,7 +17,7 @@ export class Connection implements Source {
   waiting: Record<string, unknown>[] = []; // questions that were asked before
   hearers = new Set<Hear>();
 
-  // act: takes what is posted for the page.
+  // act: takes the posts for the page.
   constructor(
     readonly script: URL,
     readonly act: (posted: Posted) => void,

@@ -16,7 +16,7 @@ export function refusal() {
     return "this browser has no WebAssembly SIMD, which the model needs";
   const { deviceMemory = MIN_GB } = navigator as { deviceMemory?: number }; // some browsers do not tell it
   if (deviceMemory < MIN_GB)
-    return `this device has ${deviceMemory} GB of memory, and the model is only tried with ${MIN_GB} or more`;
+    return `this device has ${deviceMemory} GB of memory, and the model is offered only with ${MIN_GB} or more`;
   return isSecureContext ? "" : "a page can keep and check weights only over https";
 }
 

@@ -24,7 +24,7 @@ export class Kernels {
     this.exports = exports as unknown as Exports;
   }
 
-  // A buffer is detached when the memory grows: it is taken anew each time.
+  // A buffer is detached when the memory grows: so it is taken again each time.
   bytes(at: number, count: number) {
     return new Uint8Array(this.exports.memory.buffer, at, count);
   }

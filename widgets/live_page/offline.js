@@ -1,5 +1,5 @@
-// The page without a network: a service worker that keeps the files which the page is made of. The network is asked
-// first, so that a newer site is seen at once. Weights are kept by weights.ts; JupyterLite has a worker of its own.
+// The page without a network: a service worker that keeps the page's files. The network is asked
+// first, so that a newer site is seen at once. Weights are kept by weights.ts; JupyterLite has its own worker.
 
 const STORE = "labengine-page",
   FILES = "@FILES@"; // their paths, from the build

@@ -77,7 +77,7 @@ export class Opening {
     this.play();
   }
 
-  // What the page says at its top is said where the reader has asked, too.
+  // The message at the page's top is repeated where the reader has asked.
   say(words: string) {
     byId("own-state").textContent = words;
   }

@@ -1,4 +1,4 @@
-// The real model in the page: its button, what is said of its coming, and the sessions that wait for it.
+// The real model in the page: its button, its loading messages, and the sessions that wait for it.
 import { refusal } from "./fetched.ts";
 
 // What the worker posts of it. absent: its weights are not kept here, and nobody has asked for them yet.
@@ -39,7 +39,7 @@ export class RealModel {
     this.label();
   }
 
-  // Whether a session can be opened only once the weights are there.
+  // True if a session can be opened only once the weights are there.
   isNeededBy(query: string) {
     return this.state !== "loaded" && isReal(query);
   }

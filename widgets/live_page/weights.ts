@@ -22,7 +22,7 @@ export async function listed(): Promise<Files> {
 
 export const sizeOf = ({ parts }: Files) => parts.reduce((sum, { bytes }) => sum + bytes, 0);
 
-// Whether the browser has all parts from before.
+// True if the browser has kept all parts.
 export async function areKept({ parts }: Files) {
   const store = await opened();
   if (!store) return false;
@@ -45,7 +45,7 @@ export async function intact(listed: Listed, onBytes: (count: number) => void = 
   }
   const content = await fetched(listed, onBytes);
   if (!(await isAsListed(content, listed)))
-    throw new Error(`${listed.file} did not arrive intact: its SHA-256 is not the one that this site lists`);
+    throw new Error(`${listed.file} did not arrive intact: its SHA-256 differs from the one that this site lists`);
   await store?.put(key, new Response(content)).catch(() => {}); // without room it is fetched again next time
   return content;
 }

@@ -90,7 +90,7 @@ class PrefillFirstScheduler(Scheduler):
             can_admit, admit = (f"{class_name(definers(type(self.manager), name)[0])}.{name}" for name in _CHECKS)
             raise NotGrantedError(
                 request.request_id,
-                f"{can_admit} lets request {request.request_id} in, and {admit} finds too few free blocks for it",
+                f"{can_admit} accepts request {request.request_id}, but {admit} finds too few free blocks for it",
             )
 
     def _schedule_decode(self) -> StepPlan:
@@ -122,7 +122,7 @@ class UnchunkedScheduler(PrefillFirstScheduler):
             raise ConfigError(
                 f"this edition computes a prompt in one step: {request.num_prompt_tokens} tokens with "
                 f"max_tokens={request.sampling.max_tokens} (after a preemption all are computed again) need "
-                f"max_num_batched_tokens={request.max_kv_tokens} or more, and it is {limit}"
+                f"max_num_batched_tokens={request.max_kv_tokens} or more, but it is {limit}"
             )
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:

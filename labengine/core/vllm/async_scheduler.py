@@ -150,7 +150,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         Raises ConfigError with drafts: where a step's tokens stand is known when the one before is booked.
         """
         if self.config.num_drafts:
-            raise ConfigError("edition vllm-async runs no model with speculation: use edition 'vllm'")
+            raise ConfigError("edition vllm-async cannot run a model with speculation: use edition 'vllm'")
         before = self.unbooked
         self._journal.record((setattr, self, "unbooked", before))
         self.unbooked = (plan, tuple(sampled)) if plan.scheduled else None

@@ -13,6 +13,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.vllm.checkpoints import CheckpointGroup
 from labengine.core.vllm.drafts import num_read_ahead
+from labengine.core.vllm.prefix_lookup import may_end_inside
 from labengine.events import BlockUnpinned, QueueEnd
 
 
@@ -80,6 +81,13 @@ class VllmKVCacheManager(KVCacheManager):
         if not aligned or not group.drops_last_block:
             return aligned
         return min(num_final, super().num_cacheable_tokens(group, num_final) + group.block_size)
+
+    def num_blocks_needed(self, num_tokens: int) -> int:
+        """Return one block more per group whose hits may end inside a block: the request holds it and its copy.
+
+        vLLM 0.32 never admits a request that fits only without such a hit, nor any request behind it.
+        """
+        return super().num_blocks_needed(num_tokens) + sum(map(may_end_inside, self.groups))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

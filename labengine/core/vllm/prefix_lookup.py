@@ -21,7 +21,7 @@ class VllmPrefixLookup(PrefixLookup):
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
         """Return the longest hit on at most max_tokens leading tokens, without what is dropped."""
-        if not any(group.drops_last_block or _ends_inside(group) for group in self._groups):
+        if not any(group.drops_last_block or may_end_inside(group) for group in self._groups):
             return super().longest_hit(request, max_tokens)
         if len(self._groups) == 1:
             (group,) = self._groups
@@ -58,7 +58,8 @@ class VllmPrefixLookup(PrefixLookup):
         return Hit(length, tuple(tuple(found[i][: -(-length // size)]) for i, size in enumerate(sizes)), longest)
 
 
-def _ends_inside(group: KVCacheGroup) -> TypeGuard[PartialHits]:
+def may_end_inside(group: KVCacheGroup) -> TypeGuard[PartialHits]:
+    """Return True if hits may end inside a block of this group."""
     return isinstance(group, PartialHits) and group.has_partial_hits
 
 
@@ -66,12 +67,12 @@ def _margin(group: KVCacheGroup) -> int:
     """Return how many tokens a group may find behind the others' length, to drop them: none of states."""
     if group.keeps_states:
         return 0
-    return group.hit_unit if _ends_inside(group) else group.block_size
+    return group.hit_unit if may_end_inside(group) else group.block_size
 
 
 def _found(request: Request, limit: int, siblings: Sequence[KVCacheGroup], *, drops: bool) -> tuple[int, GroupHit]:
     first = siblings[0]
-    if _ends_inside(first):
+    if may_end_inside(first):
         return first.find_partial_hit(request, limit, siblings, drops=drops)
     hits = (first.find_dropped_hit if drops else first.find_hit)(request, limit, siblings)
     return len(hits[0]) * first.block_size, hits

@@ -35,8 +35,8 @@ class VllmScheduler(TokenBudgetScheduler):
     def refuse_beams(self, num_beams: int) -> None:
         """Raise ConfigError: vLLM's scheduler knows no beams."""
         raise ConfigError(
-            "edition 'vllm' has no beam search: vLLM's is a front end, which asks its scheduler for one token of each "
-            "beam at a time, as separate requests; use edition 'labengine'"
+            "edition 'vllm' has no beam search: vLLM's is a front end that asks its scheduler for one token of each "
+            "beam at a time, as separate requests. Use edition 'labengine'"
         )
 
     def refuse_what_never_fits(self, request: Request) -> None:
@@ -51,7 +51,7 @@ class VllmScheduler(TokenBudgetScheduler):
             raise ConfigError(
                 f"with {config.num_drafts} drafts a prompt of {request.num_prompt_tokens} tokens with max_tokens="
                 f"{request.sampling.max_tokens} needs {needed} blocks, and the pool has {num_usable}: lower one of "
-                f"them, or use num_blocks={needed + config.num_blocks - num_usable} or more"
+                f"these, or use num_blocks={needed + config.num_blocks - num_usable} or more"
             )
 
     def _most_blocks(self, request: Request) -> int:

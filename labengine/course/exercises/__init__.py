@@ -1,1 +1,1 @@
-"""The course's exercises, with their solutions: one module for each notebook that has some."""
+"""The course's exercises with their solutions: at least one module for each notebook that has some."""

@@ -27,7 +27,7 @@ QUESTIONS = {
     "How do you bake good bread": 8,
     "Is a tomato really a fruit": 3,
 }
-"""The notebook's questions, and the numbers of tokens of their answers."""
+"""The notebook's questions, and the lengths of their answers in tokens."""
 ALICE = (
     "Alice was beginning to get very tired of sitting by her sister on the bank, and of having nothing to do: once or "
     "twice she had peeped into the book her sister was reading, but it had no pictures or conversations in it, “and "
@@ -59,7 +59,7 @@ def _a_seat_is_free(lengths: Sequence[int], num_done: int) -> Instance:
 
     told = "One is" if num_done == 1 else f"{num_done} are"
     task = (
-        f"Eight questions arrive at four seats, in the order A to H; their answers get {listed(lengths)} tokens. "
+        f"Eight questions arrive at four seats, in the order A to H; their answers have {listed(lengths)} tokens. "
         f"{told} done. Which request does the next step admit first?"
     )
     return Instance(task, play)
@@ -79,7 +79,7 @@ course_exercise(
 
 
 class StaticBatching(TokenBudgetScheduler):
-    """A scheduler that admits nobody to a step that began with a request still running."""
+    """A scheduler that admits no request in a step that begins with a request still running."""
 
     is_open = True
 
@@ -89,14 +89,14 @@ class StaticBatching(TokenBudgetScheduler):
         return super().schedule()
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
-        """Return the tokens that a waiting request computes; None while a batch is under way."""
+        """Return the tokens that a waiting request computes; None while a batch is running."""
         return super().admit(request, limit, is_first=is_first) if self.is_open else None
 
 
 def _in_static_batches(lengths: Sequence[int]) -> Instance:
     task = (
         "*Static* batching with four seats: the next four begin when the last of the first four is done. The answers "
-        f"of A to D get {listed(lengths[:4])} tokens, those of E to H {listed(lengths[4:])}, one token in each step. "
+        f"of A to D have {listed(lengths[:4])} tokens, those of E to H {listed(lengths[4:])}, one token per step. "
         "After how many steps are all eight done?"
     )
     return Instance(task, _ask_all(lengths))

@@ -1,4 +1,4 @@
-"""Exercises of the notebook "Continuous batching" on admission: who is in a step, and with how many tokens."""
+"""Exercises of the notebook "Continuous batching" on admission: the requests in a step, and their tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LETTER = "Here is a letter that I have written to my oldest friend about all tha
 
 
 def split_budget(missing: Sequence[int], budget: int) -> list[int]:
-    """Return each request's tokens: the first ones get all that they miss, and the last one what is left."""
+    """Return each request's tokens: the first ones get all their missing tokens, the last one gets the rest."""
     shares = []
     for num_tokens in missing:
         shares.append(min(num_tokens, budget))
@@ -80,7 +80,7 @@ course_exercise(
 
 
 def _three_arrive(a: int, b: int, prompts: Sequence[str]) -> Instance:
-    """Return the instance in which A's and B's answers have that many tokens, and C, D and E bring these prompts."""
+    """Return the instance where A's and B's answers have a and b tokens, and C, D and E bring these prompts."""
     number = {3: "three", 4: "four", 5: "five", 6: "six"}
     c, d, e = (len(prompt.split()) for prompt in prompts)
     task = (
@@ -129,7 +129,7 @@ class SamplesEveryChunk(TokenBudgetScheduler):
     """A scheduler that samples a token after every chunk of a prompt."""
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
-        """Plan a request as usual, and have it sample in any case."""
+        """Plan a request as usual, and always let it sample."""
         return replace(super().plan(request, num_tokens, status), samples=True)
 
 

@@ -18,7 +18,7 @@ QUESTION = "Two people ask the very same question at the very same moment. The"
 
 
 def peak_and_after(num_tokens: int, block_size: int, num_copies: int) -> tuple[int, int]:
-    """Return the blocks in use in the middle of the step, and after it: only full blocks are merged."""
+    """Return the blocks in use in the middle of the step and after it: only full blocks are merged."""
     num_full = num_tokens // block_size
     num_partial = 1 if num_tokens % block_size else 0
     return num_copies * (num_full + num_partial), num_full + num_copies * num_partial
@@ -45,7 +45,7 @@ course_exercise(
 
 
 def num_shared_blocks(one: Sequence[int], other: Sequence[int], block_size: int) -> int:
-    """Return the full blocks of equal tokens that have equal tokens before them, too."""
+    """Return the number of full blocks with equal tokens that also have equal tokens before them."""
     num_equal = 0
     while num_equal < min(len(one), len(other)) and one[num_equal] == other[num_equal]:
         num_equal += 1
@@ -85,9 +85,9 @@ course_exercise(
 def _two_ask(before: str, question: str) -> Instance:
 
     task = (
-        f"A is done. B and C are equal prompts of {len(question.split())} tokens, which share nothing with A, in "
-        "blocks of 4, and the engine merges late. Which block is at the head of the free queue after the step, to be "
-        "taken next?"
+        f"A is done. B and C are equal prompts of {len(question.split())} tokens, in blocks of 4, and share nothing "
+        "with A. The engine merges late. Which block is at the head of the free queue after the step, to be taken "
+        "next?"
     )
     return Instance(task, plays((before, 1), RUN, *[(question, 6)] * 2))
 
@@ -137,10 +137,10 @@ course_exercise(
 
 
 class FreesForAll(BlockPool):
-    """A pool that frees a block with the first request that gives it back, whoever else has it in a table."""
+    """A pool that frees a block as soon as one request gives it back, even if other tables hold it."""
 
     def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Free all these blocks, whatever their ref counts."""
+        """Free all these blocks, regardless of their ref counts."""
         for block_id in block_ids:
             self.blocks[block_id].ref_count = 1
         return super().release(block_ids)

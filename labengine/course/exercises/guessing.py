@@ -20,7 +20,7 @@ WRONG = 99
 
 
 def guesses(*wrong: int) -> FixedDrafts:
-    """Return a proposer of four drafts for request 0: the model's own tokens, and WRONG at the positions given."""
+    """Return a proposer of four drafts for request 0: the model's own tokens, with WRONG at the given positions."""
     tokens = [*PROMPT, *(default_next_token(0, position) for position in range(len(PROMPT), 40))]
     for position in wrong:
         tokens[position] = WRONG
@@ -31,7 +31,7 @@ _prompt_computed = plays((PROMPT, 20), 1)
 
 
 def new_tokens(drafts: Sequence[int], sampled: Sequence[int]) -> list[int]:
-    """Return the tokens that a request gets in a step: the model's, up to the first that its draft does not have."""
+    """Return the tokens that a request gets in a step: the model's, up to the first that differs from its draft."""
     for place, draft in enumerate(drafts):
         if draft != sampled[place]:
             return list(sampled[: place + 1])
@@ -93,7 +93,7 @@ course_exercise(
 
 
 def propose(token_ids: Sequence[int], num_tokens: int) -> list[int]:
-    """Return up to num_tokens tokens behind the latest earlier place of the last two tokens."""
+    """Return up to num_tokens tokens after the latest earlier occurrence of the last two tokens."""
     end = list(token_ids[-2:])
     for place in range(len(token_ids) - 3, -1, -1):
         if list(token_ids[place : place + 2]) == end:
@@ -102,7 +102,7 @@ def propose(token_ids: Sequence[int], num_tokens: int) -> list[int]:
 
 
 def _behind(token_ids: Sequence[int], num_tokens: int, places: Sequence[int], num_skipped: int = 2) -> list[int]:
-    """Return the tokens behind the first of these places that has the last two tokens."""
+    """Return the tokens after the first of these places that has the last two tokens."""
     for place in places:
         if token_ids[place : place + 2] == token_ids[-2:]:
             return list(token_ids[place + num_skipped : place + num_skipped + num_tokens])
@@ -133,10 +133,10 @@ course_exercise(
 
 
 class AcceptsEveryEqual(Drafts):
-    """Counts the drafts that equal the model's tokens, wherever they stand."""
+    """Counts every draft that equals the model's token, even after a wrong one."""
 
     def num_accepted(self, drafts: Sequence[int], sampled: Sequence[int]) -> int:
-        """Return how many drafts equal what the model samples in their place."""
+        """Return how many drafts equal the model's token at their position."""
         return sum(draft == token for draft, token in zip(drafts, sampled, strict=False))
 
 

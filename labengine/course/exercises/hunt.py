@@ -19,7 +19,7 @@ from labengine.events import BlockAllocated, BlockCached, BlockTouched, PrefixHi
 from labengine.lab import Lab
 
 POOL: dict[str, Any] = {"num_blocks": 16, "block_size": 4, "max_num_batched_tokens": 8}
-"""Steps compute 8 tokens at most: a prompt of 20 takes three of them."""
+"""A step computes at most 8 tokens: a prompt of 20 takes three steps."""
 
 
 _one_and_a_follower = plays((f"{TEXTS[0]}, or twice", 2), 1, (" ".join(TEXTS[0].split()[:17]), 2))
@@ -68,7 +68,7 @@ course_exercise(
 
 
 def num_registrable_tokens(self: Any, request: Request, num_tokens: int, moment: str) -> int:
-    """Return the computed tokens, once they are computed: an entry of the map is a promise about them."""
+    """Return the computed tokens after compute: a map entry promises that they are written."""
     return num_tokens if moment == "computed" else 0
 
 
@@ -88,7 +88,7 @@ course_exercise(
 
 @dataclass(frozen=True)
 class Needs:
-    """A workload goes wrong if all of these operations are in it, and one of the others if there are any."""
+    """A rule: a workload goes wrong if it has all of these operations and, if others are given, one of those."""
 
     operations: frozenset[str]
     one_of: frozenset[str] = frozenset()
@@ -102,7 +102,7 @@ class Needs:
 
 
 def shorten(workload: list[str], goes_wrong: Callable[[list[str]], bool]) -> list[str]:
-    """Leave out one operation after the other, for as long as the workload still goes wrong."""
+    """Leave out one operation at a time, as long as the workload still goes wrong."""
     needed = list(workload)
     for operation in workload:
         shorter = [one for one in needed if one != operation]
@@ -155,18 +155,18 @@ course_exercise(
 
 
 class Mended(BranchManager):
-    """The branch's manager, mended."""
+    """The branch's manager, fixed."""
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: str) -> int:
-        """Return the computed tokens, once they are computed."""
+        """Return the computed tokens after compute."""
         return num_tokens if moment == "computed" else 0
 
 
 class CachedFirst(PrefillFirstScheduler):
-    """What has begun goes on; then the request with the fewest tokens to compute comes first."""
+    """Requests that have begun come first, then the one with the fewest tokens to compute."""
 
     def next_waiting(self) -> Request:
-        """Return a request that has blocks; if there is none, the one that the cache leaves least to compute."""
+        """Return a request that has blocks, or else the one with the least left to compute after its cache hit."""
 
         def cost(request: Request) -> tuple[bool, int]:
             num_found = 0 if request.has_blocks else self.manager.find_prefix(request).num_tokens

@@ -18,10 +18,10 @@ from labengine.lab import Lab
 
 
 class KeepFirst(MergePolicy):
-    """The first hasher's entry stays: as many blocks are lost as with the last hasher's."""
+    """The first hasher's entry stays: keeping the last hasher's entry loses as many blocks."""
 
     def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
-        """Return the blocks that are there, or this one if there are none."""
+        """Return the mapped blocks, or this one if there are none."""
         return mapped or (block_id,)
 
 
@@ -65,7 +65,7 @@ course_exercise(
 
 
 def skips(self: TokenBudgetScheduler, request: Request, skipped: Sequence[Request]) -> bool:
-    """Skip a request whose first block is being computed in this very step: it finds it in the next one."""
+    """Skip a request whose first block is being computed in this step: it finds the block in the next step."""
     first = request.token_ids[: self.config.hash_block_size]
     return any(other.num_computed_tokens == 0 and other.token_ids[: len(first)] == first for other in self.running)
 
@@ -76,11 +76,11 @@ def _skips_while_answered(self: TokenBudgetScheduler, request: Request, skipped:
 
 
 _a_class_and_a_stranger = plays(*(([*range(32), 100 + number], 3) for number in range(4)), (range(500, 533), 3), RUN)
-"""Four requests with one beginning, each with its own end, and one that shares nothing."""
+"""Four requests with the same beginning and different ends, and one that shares nothing."""
 
 
 _four_strangers = plays(*((range(first, first + 33), 8) for first in (1000, 2000, 3000, 4000)), RUN)
-"""Four requests with nothing in common; their answers are long, so that all four overlap in any case."""
+"""Four requests with nothing in common, and answers long enough that all four overlap under any policy."""
 
 
 def peak_and_steps(lab: Lab) -> float:
@@ -109,10 +109,10 @@ course_exercise(
 
 
 class CountsTwoAtMost(NanoBlockPool):
-    """A pool that counts the second user of a block, and nobody after that: the block is shared already."""
+    """A pool that counts the second user of a block but no further one: the block is already shared."""
 
     def share(self, block: Block) -> None:
-        """Count one more, if there is one user so far."""
+        """Count another user if there is only one so far."""
         if block.ref_count == 1:
             super().share(block)
 
@@ -133,7 +133,7 @@ course_exercise(
 
 
 _one_token_two_and_more = plays((range(14), 1), ([*range(8), *range(50, 56)], 2), (range(14), 6))
-"""Fill the pool with three requests: A and C with the same prompt, B with another end; A is done first, then B."""
+"""Fill the pool with three requests: A and C have the same prompt, B has a different end; A is done first, then B."""
 
 
 course_exercise(

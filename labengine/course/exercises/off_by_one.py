@@ -12,7 +12,7 @@ from labengine.scenarios import bug
 
 
 def num_missing_blocks(self: KVCacheGroup, request: Request, num_tokens: int) -> int:
-    """Return how many blocks the table lacks for num_tokens tokens: the newest one is written in this step."""
+    """Return how many blocks the table lacks for num_tokens tokens: this step writes the newest one, too."""
     num_needed = -(-num_tokens // self.block_size)
     return num_needed - len(request.block_tables[self.index])
 

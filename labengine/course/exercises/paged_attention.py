@@ -39,7 +39,7 @@ course_exercise(
 
 
 def gathered(pool: list[list[str]], table: list[int], num_tokens: int) -> list[str]:
-    """Return what the slots of positions 0 to num_tokens - 1 hold."""
+    """Return the content of the slots of positions 0 to num_tokens - 1."""
     return [entry for block_id in table for entry in pool[block_id]][:num_tokens]
 
 
@@ -68,11 +68,11 @@ course_exercise(
 
 
 Part = tuple[float, float, float]
-"""What online softmax keeps of a part: its largest score, the sum of its weights, and the weighted sum of values."""
+"""The numbers that online softmax keeps of a part: its largest score, sum of weights, and weighted sum of values."""
 
 
 def joined(one: Part, other: Part) -> Part:
-    """Return the three numbers of both parts together: each part's sums are scaled to the larger top."""
+    """Return the three numbers of both parts together: scale each part's sums to the larger of the two scores."""
     top = max(one[0], other[0])
     first, second = math.exp(one[0] - top), math.exp(other[0] - top)
     return top, one[1] * first + other[1] * second, one[2] * first + other[2] * second
@@ -109,7 +109,7 @@ _scattered = plays(
     3,
     ("One two three four five six seven", 4),
 )
-"""B's second block is one that A has left behind, in front of B's first."""
+"""B's second block is a block A has freed, with a smaller id than B's first."""
 
 
 def _slot_of_b(step: RevealedStep) -> int:
@@ -118,7 +118,7 @@ def _slot_of_b(step: RevealedStep) -> int:
 
 
 def _slot_after(step: RevealedStep) -> int:
-    """Return the slot after the one of position 3: right if the blocks lay side by side."""
+    """Return the slot after position 3's: the answer if the blocks were side by side."""
     position = step.before.requests[1].num_computed_tokens
     return step.before.requests[1].block_tables[0][0] * 4 + position
 
@@ -143,10 +143,10 @@ course_exercise(
 
 
 class LooksUpTheFirstBlock(KVCacheManager):
-    """A manager that takes for granted that a request's blocks follow its first one."""
+    """A manager that assumes that a request's blocks follow its first one in memory."""
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
-        """Return slots, counted on from the first block."""
+        """Return slots, counted from the start of the first block."""
         first, size, runs = request.block_tables[group.index][0], group.block_size, []
         while start < end:
             offset = start % size

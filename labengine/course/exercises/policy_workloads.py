@@ -1,4 +1,4 @@
-"""Workloads and scores of the exercises on policies: what an engine is given, and what it is judged by."""
+"""Workloads and scores of the exercises on policies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unique_text(name: str, num_words: int) -> str:
 
 
 def librarian(lab: Lab) -> None:
-    """Six readers ask under the same rules; between two of them come two long texts that nobody repeats."""
+    """Six readers ask under the same rules; between them come two long texts that nobody repeats."""
     for number in range(6):
         lab.add(f"{RULES} Question {number} is about page {number * 7}", max_tokens=3)
         lab.run()
@@ -32,7 +32,7 @@ def librarian(lab: Lab) -> None:
 
 
 def conversation(lab: Lab) -> None:
-    """Each prompt is everything said so far; a short text comes between two of them."""
+    """Each prompt is the whole conversation so far; a short text comes between prompts."""
     said = lab.encode("Shall we talk about the whales in the north sea")
     for number in range(5):
         request_id = lab.add(token_ids=said, max_tokens=6)
@@ -43,7 +43,7 @@ def conversation(lab: Lab) -> None:
 
 
 def twins(lab: Lab) -> None:
-    """Four equal prompts at once, twice; all eight begin with the same rules."""
+    """Twice four equal prompts at once; all eight begin with the same rules."""
     for number in range(2):
         for _ in range(4):
             lab.add(f"{RULES} Which of these {number} novels would you take to an island", max_tokens=4)
@@ -56,13 +56,13 @@ _LENGTHS = ((12, 16), (30, 8), (5, 4), (6, 12), (9, 14), (4, 3), (7, 10), (26, 5
 crowd = plays(*((unique_text(f"word-{i}", num_words), more) for i, (num_words, more) in enumerate(_LENGTHS)), RUN)
 """Eight requests of different lengths, all at once."""
 short_and_long = plays(*((unique_text(f"text-{i}", n), 4) for i, n in enumerate([9, 90, 6, 75, 4, 100])), RUN)
-"""Short and long prompts in turns, all at once."""
+"""Alternating short and long prompts, all at once."""
 all_grow = plays(*((unique_text(f"short-{number}", 8), 20) for number in range(6)), RUN)
 """Short prompts and long answers: they fit at first."""
 
 
 def visitor_who_leaves(lab: Lab, interrupt: Callable[[Lab], object]) -> None:
-    """Someone asks for a text that is being read, and is gone before the step that finds it has ended."""
+    """A request hits a text that is still being computed; its step is interrupted, and the request is aborted."""
     lab.add(f"{RULES} Who wrote the first of them", max_tokens=3)
     lab.run()
     lab.add(unique_text("draft", 36), max_tokens=4)
@@ -87,5 +87,5 @@ def tokens_and_steps(lab: Lab) -> int:
 
 
 def steps_waited(lab: Lab) -> int:
-    """Return the steps that all requests together waited for their first tokens."""
+    """Return the total steps that requests waited for their first tokens."""
     return sum(waits(lab))

@@ -1,4 +1,4 @@
-"""Exercises of the notebook "Continuous batching" on preemption: who gives way, and what it costs."""
+"""Exercises of the notebook "Continuous batching" on preemption: the victim, and the cost."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ course_exercise(
 
 
 class LeastComputed(TokenBudgetScheduler):
-    """A scheduler that preempts the request for which the fewest tokens have been computed."""
+    """A scheduler that preempts the request with the fewest computed tokens."""
 
     def choose_victim(self, request: Request) -> Request:
-        """Return the running request with the fewest computed tokens; of several, the youngest."""
+        """Return the running request with the fewest computed tokens; the youngest if there are several."""
         return min(reversed(self.running), key=lambda one: one.num_computed_tokens)
 
 
@@ -146,7 +146,7 @@ course_exercise(
 
 
 class ForgetsToFree(TokenBudgetScheduler):
-    """A scheduler that empties the table of a preempted request, and does not give the blocks back."""
+    """A scheduler that empties the table of a preempted request without freeing the blocks."""
 
     def take_blocks(self, victim: Request) -> None:
         """Clear the table, and queue the request as preempted."""

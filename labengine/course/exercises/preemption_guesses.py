@@ -1,4 +1,4 @@
-"""Questions in the text of the notebook "Continuous batching" on the pool that is full."""
+"""Questions in the text of the notebook "Continuous batching" on a full pool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROMPTS = {
     "Write down all the rules of chess for a child of six": 10,
     "Why does the wind blow colder in the hills than here": 12,
 }
-"""The notebook's three requests, and the numbers of tokens of their answers."""
+"""The notebook's three requests, and the lengths of their answers in tokens."""
 NUM_BLOCKS, BLOCK_SIZE = 13, 4
 _MAX_STEPS = 60
 Requests = Sequence[tuple[str, int]]
@@ -33,7 +33,7 @@ def _requests(random: Random) -> list[tuple[str, int]]:
 
 
 def up_to_the_return(random: Random) -> Workload:
-    """Return a workload that goes to the step before a preempted request comes back."""
+    """Return a workload that stops one step before a preempted request comes back."""
     return _play_back(_requests(random))
 
 
@@ -42,7 +42,7 @@ def _names(requests: Requests) -> str:
 
 
 def needs_more(before: Snapshot) -> bool:
-    """Return True if the next step has fewer free blocks than running requests that begin one."""
+    """Return True if fewer blocks are free than running requests need in the next step."""
     running = [one for one in before.requests.values() if one.status == "running"]
     starting = sum(len(one.token_ids) > BLOCK_SIZE * len(one.block_tables[0]) for one in running)
     return starting > len(before.free_queue)
@@ -63,7 +63,7 @@ def _full(requests: Requests) -> Instance:
     wanted = ", ".join(f"{request_name(i)} {length}" for i, (_, length) in enumerate(requests))
     task = (
         f"{_names(requests)} share {NUM_BLOCKS} blocks of {BLOCK_SIZE} tokens; they were admitted in this order, and "
-        f"their answers get {wanted} tokens. In the next step they begin more blocks than are free. Which request is "
+        f"their answers have {wanted} tokens. In the next step they need more blocks than are free. Which request is "
         "preempted?"
     )
     return Instance(task, play_until(requests, needs_more))
@@ -85,7 +85,7 @@ course_exercise(
 
 
 def _comes_back_next(requests: Requests) -> int:
-    """Return the number of steps before the one in which a preempted request is admitted again; 0 if none is."""
+    """Return the number of steps before a preempted request is admitted again; 0 if none is."""
     with Lab("simulated", num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE) as lab:
         plays(*requests)(lab)
         for _ in range(_MAX_STEPS):

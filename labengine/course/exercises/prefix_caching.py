@@ -24,7 +24,7 @@ LIST = "Give us ten good names for one small cat"
 
 
 def chain(token_ids: list[int], block_size: int) -> list[int]:
-    """Return the toy hash of each full block: of its tokens, and of its parent's hash."""
+    """Return the toy hash of each full block, computed from its tokens and its parent's hash."""
     hashes, parent = [], 0
     for start in range(0, len(token_ids) - block_size + 1, block_size):
         parent = (31 * parent + sum(token_ids[start : start + block_size])) % 1000
@@ -57,7 +57,7 @@ course_exercise(
 
 
 def num_found(hashes: list[str], cached: list[str], num_tokens: int, block_size: int) -> int:
-    """Return the tokens of the blocks from the first one up to the first miss, the last token left out."""
+    """Return the number of tokens in the blocks before the first miss, without the prompt's last token."""
     found = 0
     for block_hash in hashes[: (num_tokens - 1) // block_size]:
         if block_hash not in cached:
@@ -109,7 +109,7 @@ def _first_of_poem(step: RevealedStep) -> str:
 
 
 def _nearest_the_head(step: RevealedStep) -> str:
-    """Return the entry whose block stands nearest the head of the queue before the step."""
+    """Return the entry whose block is nearest the head of the queue before the step."""
     return step.entry_of(next(i for i in step.before.free_queue if step.before.blocks[i].block_hashes))
 
 
@@ -126,10 +126,10 @@ course_exercise(
 
 
 class DocumentsFirst(BlockPool):
-    """Reuses the blocks of long texts first: they are not asked for again."""
+    """A pool that reuses the blocks of long texts first: no request repeats them."""
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return all blocks of a long text, else those that hold nothing."""
+        """Return all blocks of a long text, otherwise the empty ones."""
         return block_ids if len(block_ids) > 4 else super().reused_first(block_ids)
 
 
@@ -139,7 +139,7 @@ class _QuestionsFirst(BlockPool):
 
 
 def _with_documents(*questions: str, documents: int, rounds: int) -> Workload:
-    """Return a workload: in each round the questions, and then documents that nobody sends twice."""
+    """Return a workload: each round sends the questions, then documents that are never repeated."""
     starts = iter(range(1000, 1000 * (rounds * documents + 1), 1000))
     acts: list[Act] = []
     for _ in range(rounds):
@@ -166,10 +166,10 @@ course_exercise(
 
 
 class ForgetsParent(HashChain):
-    """A hash over a block's own tokens alone."""
+    """A hash of the block's tokens alone."""
 
     def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
-        """Return the hash of the tokens, without the parent's."""
+        """Return the hash of the tokens, without the parent's hash."""
         return hashlib.sha256(array("q", token_ids).tobytes()).digest()
 
 
@@ -184,7 +184,7 @@ course_exercise(
 
 
 def num_shareable(one: dict[str, Any], other: dict[str, Any], block_size: int) -> int:
-    """Return the full blocks up to the first position at which words or pictures differ; 0 under unequal keys."""
+    """Return the full blocks before the first position where words or pictures differ; 0 under different keys."""
     if (one["adapter"], one["salt"]) != (other["adapter"], other["salt"]):
         return 0
     length = 0

@@ -36,13 +36,13 @@ def _computed(step: RevealedStep) -> int:
     return next(one.num_tokens for one in step.of_kind(RequestScheduled) if one.request_id == _newest(step))
 
 
-# -- what is found -----------------------------------------------------------------------------------------------------
+# -- hits --------------------------------------------------------------------------------------------------------------
 
 
 def _same_rules(rules: str, one: str, other: str) -> Instance:
     n, shared = len(f"{rules} {other}".split()), len(rules.split())
     task = (
-        f"A is done. Now B arrives with {n} words, of which the first {shared} are A's, too. A block has room for 4 "
+        f"A is done. Now B arrives with {n} words, the first {shared} of them the same as A's. A block has room for 4 "
         "words. How many of B's words does the next step compute?"
     )
     return Instance(task, plays((f"{rules} {one}", 2), RUN, (f"{rules} {other}", 4)))
@@ -67,7 +67,7 @@ course_exercise(
 
 def _once_more(text: str) -> Instance:
     task = (
-        f"A prompt of {len(text.split())} words comes, and each of its full blocks of 4 words is in the map already. "
+        f"A prompt of {len(text.split())} words arrives, and each of its full blocks of 4 words is already in the map. "
         "How many of its words are found?"
     )
     return Instance(task, plays((text + " and more", 2), RUN, (text, 3)))
@@ -91,14 +91,14 @@ def _after_the_rules(title: str, text: str, cache_salt: str | None = None) -> In
         lab.add(text, max_tokens=1, cache_salt=cache_salt)
 
     task = (
-        f"A has asked: *{RULES} what is the sea*. Now B asks: *{text}*{title}. How many of B's words are found, in "
+        f"A asked: *{RULES} what is the sea*. Now B asks: *{text}*{title}. How many of B's words are found, in "
         "blocks of 4?"
     )
     return Instance(task, play)
 
 
 def _broken(random: Random) -> Instance:
-    """Return one of the notebook's trials, or one with a word changed in the rules."""
+    """Return one of the notebook's trials, or a trial with one word of the rules changed."""
     place = random.randrange(len(RULES.split()))
     changed = " ".join("never" if i == place else word for i, word in enumerate(RULES.split()))
     return random.choice(
@@ -125,7 +125,7 @@ course_exercise(
 
 
 def _twins(text: str, is_later: bool) -> Instance:
-    when = "one step after A, which goes on" if is_later else "at the same moment as A, in the same step"
+    when = "one step after A, which is still running" if is_later else "at the same moment as A, in the same step"
     task = (
         f"B arrives with the same {len(text.split())} words as A, {when}. How many of them does B find? A block has "
         "room for 4."
@@ -145,7 +145,7 @@ course_exercise(
 )
 
 
-# -- what is lost ------------------------------------------------------------------------------------------------------
+# -- evictions ---------------------------------------------------------------------------------------------------------
 
 
 def _two_were_here(texts: Sequence[str], newcomer: str) -> Instance:

@@ -35,7 +35,7 @@ course_exercise(
 
 
 def freeing_order(self: Any, num_entries: int) -> Sequence[int]:
-    """Return the indices from the last to the first: the end of a chain is useless without its beginning."""
+    """Return the indices from last to first: the end of a chain is useless without its beginning."""
     return range(num_entries - 1, -1, -1)
 
 
@@ -51,17 +51,17 @@ course_exercise(
 
 
 class ForgetsShared(BlockPool):
-    """A pool that forgets what stands in a block when one of several requests gives it back."""
+    """A pool that forgets a block's content when one of several requests gives it back."""
 
     def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Drop the references, and the content of the blocks that another request still holds."""
+        """Drop the references, and forget the content of blocks that another request still holds."""
         head, tail = super().release(block_ids)
         self.evict_cached([block_id for block_id in block_ids if self.blocks[block_id].ref_count], "reused")
         return head, tail
 
 
 def _evicted_in_use(lab: Lab) -> int:
-    """Return the number of the first eviction of a block that a table points to."""
+    """Return the number of the first eviction of a block that is in a table."""
     assert lab.timeline is not None
     holders = Counter[int]()
     for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
@@ -86,7 +86,7 @@ course_exercise(
 
 
 def who_took(events: list[tuple[str, str, int]], request: str) -> list[str]:
-    """Return the requests that allocated a block of this one's after it was freed."""
+    """Return the requests that allocated one of this request's blocks after it was freed."""
     freed: set[int] = set()
     found = []
     for kind, name, block_id in events:
@@ -138,19 +138,19 @@ course_exercise(
 
 
 class CopiesFirst(BlockPool):
-    """A pool that reuses blocks first of which another request holds a copy."""
+    """A pool that first reuses blocks whose content another request also holds."""
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return the blocks whose content some other block holds, and is not free: also those without content."""
+        """Return the blocks without content, and those whose content a block in use holds, too."""
         return [i for i in block_ids if all(self.is_held(key) for key in self.blocks[i].keys)]
 
     def is_held(self, key: Key) -> bool:
-        """Return whether a block that the map has under this key is in a table."""
+        """Return True if a block that the map has under this key is in a table."""
         return any(self.blocks[i].ref_count for i in self.prefix_map[key])
 
 
 def _chat(lab: Lab) -> None:
-    """Two conversations in turns, each with its own beginning, and others in between."""
+    """Two alternating conversations with different beginnings, and other requests in between."""
     for number in range(4):
         for first in (0, 1000):
             lab.add(token_ids=range(first, first + 9 + 4 * number), max_tokens=1, ignore_eos=True)
@@ -160,7 +160,7 @@ def _chat(lab: Lab) -> None:
 
 
 def _twins_between(lab: Lab, num_tokens: int = 9, num_tokens_between: int = 17) -> None:
-    """A question twice, a text that nobody repeats, the question again, another one twice ... three times."""
+    """Two questions, each sent twice at once and later once more, with texts in between; three rounds."""
     for number in range(3):
         question, other, text = 0, 100 + 100 * number, 1000 + 50 * number
         for first, lengths in ((question, (2, 4)), (text, (1,)), (question, (1,)), (other, (2, 4)), (text, (1,))):

@@ -1,4 +1,4 @@
-"""Exercises of the notebook "Corruption or rounding?": with numbers that are given; no model is needed."""
+"""Exercises of the notebook "Corruption or rounding?", on given numbers: they need no model."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ course_exercise(
 
 
 Tokens = tuple[int, int]
-"""The token that the cold run has chosen, and the warm one's: indices of their logits."""
+"""The tokens chosen by the cold and the warm run, as indices into their logits."""
 
 
 def verdict(cold: Sequence[float], warm: Sequence[float], tokens: Tokens, key_distance: float) -> str:
@@ -144,7 +144,7 @@ MOST_BITS = 24
 
 
 def too_few_bits(logits: Sequence[float]) -> int:
-    """Return the largest number of bits, below 24, with which rounded logits share the first place; 0 for none."""
+    """Return the largest number of bits below 24 at which rounding makes the two largest logits equal; 0 for none."""
     for num_bits in range(MOST_BITS - 1, 0, -1):
         if margin([rounded(one, num_bits) for one in logits]) == 0:
             return num_bits

@@ -13,7 +13,7 @@ from labengine.lab import Lab
 
 
 def num_copies(num_tokens: int, block_size: int, n: int) -> int:
-    """Return the blocks that n answers to a prompt copy before their first tokens are written."""
+    """Return the number of blocks that n answers to a prompt copy before they write their first tokens."""
     return n - 1 if num_tokens % block_size else 0
 
 
@@ -66,7 +66,7 @@ course_exercise(
 
 
 class CopiesForThree(FullAttentionGroup):
-    """A group that takes a block for unshared when two tables hold it."""
+    """A group that treats a block in two tables as unshared."""
 
     def copies_before_write(self, request: Request, index: int) -> bool:
         """Return True while more than two tables hold the block."""

@@ -19,12 +19,12 @@ STATE_GROUP = 1
 
 
 def _settings(**settings: Any) -> dict[str, Any]:
-    """Return the lab of the notebook: attention and states, both in blocks of 4."""
+    """Return the settings of the notebook's lab: attention and states, both in blocks of 4."""
     return {"num_blocks": 24, "groups": (GroupSpec(4), GroupSpec(4, "state")), **settings}
 
 
 def chunks(num_tokens: int, block_size: int, budget: int) -> list[int]:
-    """Return the tokens of each chunk of a prompt. budget: tokens of a step, at least block_size."""
+    """Return the tokens of each chunk of a prompt. budget: tokens per step, at least block_size."""
     last = (num_tokens - 1) // block_size * block_size
     start, sizes = 0, []
     while start < num_tokens:
@@ -86,7 +86,7 @@ class EndsAtEachBlock(StateGroup):
 
 
 def one_beginning(lab: Lab) -> None:
-    """Four prompts share ten tokens, one after the other."""
+    """Four prompts, one after the other, that share ten tokens."""
     for number in range(1, 5):
         own = range(100 * number, 100 * number + 4)
         lab.add(token_ids=[*range(1, 11), *own], max_tokens=2, ignore_eos=True)
@@ -94,7 +94,7 @@ def one_beginning(lab: Lab) -> None:
 
 
 def two_beginnings(lab: Lab) -> None:
-    """Prompts that part after 6 tokens, and after 17."""
+    """Prompts that differ after 6 tokens and after 17."""
     for number, num_shared in enumerate((6, 6, 17, 17), 1):
         own = range(100 * number, 100 * number + 22 - num_shared)
         lab.add(token_ids=[*range(1, num_shared + 1), *own], max_tokens=2, ignore_eos=True)
@@ -121,7 +121,7 @@ class WritesWhereItBegan(StateGroup):
     """A group that looks up the block of the running state by the chunk's first token."""
 
     def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the block of the entry in which the chunk's state was before."""
+        """Return the block of the entry that held the state before the chunk."""
         return ((request.block_tables[self.index][(start - 1) // self.block_size], 0, 1),)
 
 

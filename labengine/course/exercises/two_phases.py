@@ -51,7 +51,7 @@ def _longer_prompt(lab: Lab) -> None:
 
 
 def _settings() -> dict[str, Any]:
-    """Return the lab of the report: two groups, and a tier that fills whatever blocks it is given."""
+    """Return the settings of the report's lab: two groups, and a tier that fills any blocks it gets."""
     from labengine.scenarios.vllm_44409_columns import UnguardedStore
 
     return {**bug("vllm-44409").settings_for("simulated"), "external": UnguardedStore}
@@ -74,7 +74,7 @@ course_exercise(
 
 
 def _hung_up_and_long_prompt(lab: Lab) -> None:
-    """Abort a request before its first step: the events have other numbers than those of the report."""
+    """Abort a request before its first step, so that event numbers differ from the report's."""
     lab.abort(lab.add(token_ids=range(3), max_tokens=1))
     _long_prompt(lab)
 
@@ -135,7 +135,7 @@ course_exercise(
 
 
 def tables_of(queue: list[int], hits: list[list[int]], num_fresh: int) -> list[list[int]]:
-    """Take all hits out of the queue; then give each group its fresh blocks from the head."""
+    """Take all hits out of the queue, then give each group fresh blocks from the head."""
     touched = {block_id for group in hits for block_id in group}
     free = [block_id for block_id in queue if block_id not in touched]
     tables = []

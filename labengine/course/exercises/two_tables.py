@@ -14,7 +14,7 @@ WINDOW_GROUP = 1
 
 
 def _settings(num_blocks: int = 20) -> dict[str, Any]:
-    """Return the lab of the notebook: one full group, and one with a window of 8."""
+    """Return the settings of the notebook's lab: one full group, and one with a window of 8."""
     return {"num_blocks": num_blocks, "groups": (GroupSpec(4), GroupSpec(4, "sliding_window", 8))}
 
 
@@ -62,7 +62,7 @@ course_exercise(
 
 
 def most_blocks(window: int, block_size: int) -> int:
-    """Count the blocks that `window` positions in a row touch at the most."""
+    """Count the most blocks that `window` consecutive positions can touch."""
     return (window + block_size - 2) // block_size + 1
 
 
@@ -80,10 +80,10 @@ course_exercise(
 
 
 class CountsWithoutItself(SlidingWindowGroup):
-    """A window that is one token too short: it forgets that the token's own position is one of the window's."""
+    """A window that is one token too short: it forgets that the window includes the token's own position."""
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """Return the tokens before the window, and one more."""
+        """Return the tokens before the window, plus one."""
         return max(0, num_computed_tokens - self.window + 2)
 
 

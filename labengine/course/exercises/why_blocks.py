@@ -20,7 +20,7 @@ PANELS = ("pool", "tables", "queue", "log")
 
 
 def slot_of(table: list[int], position: int, block_size: int) -> int:
-    """Return the slot of a position: the block that the table names, and the offset in it."""
+    """Return the slot of a position, from its block in the table and the offset in that block."""
     return table[position // block_size] * block_size + position % block_size
 
 
@@ -40,7 +40,7 @@ course_exercise(
 
 
 def num_unwritten(num_tokens: int, block_size: int) -> int:
-    """Return the slots that a request holds and has not written: the rest of its last block."""
+    """Return the slots that a request holds but has not written: the rest of its last block."""
     return -num_tokens % block_size
 
 
@@ -108,12 +108,12 @@ course_exercise(
 
 
 class GivesOneTwice(FreeQueue):
-    """A queue that gives a block away a second time: a single block is the last of those given before."""
+    """A queue that gives a block away twice: for a single block it returns the last one given before."""
 
     _newest: int | None = None
 
     def take(self, num_blocks: int) -> list[int]:
-        """Take blocks from the head; a single one is the newest that was given, if there is one."""
+        """Take blocks from the head; for a single one, return the last block given, if any."""
         if num_blocks == 1 and self._newest is not None:
             taken, self._newest = [self._newest], None
             return taken

@@ -43,7 +43,7 @@ from labengine.lab import Lab
 
 
 def _place(prefix: Prefix | None) -> int:
-    """Return 1 for the first block of a text, 2 for the second, and so on; 0 for a block without content."""
+    """Return a block's place in its text, from 1; 0 for a block without content."""
     number = 0
     while prefix is not None and prefix.parent is not None:
         number, prefix = number + 1, prefix.parent
@@ -51,36 +51,36 @@ def _place(prefix: Prefix | None) -> int:
 
 
 class KeepBeginnings(BlockPool):
-    """A pool that keeps the first blocks of every text, and reuses the others first."""
+    """A pool that keeps the first blocks of every text and reuses the others first."""
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return the blocks without content, and those behind the first four of a text."""
+        """Return the blocks without content, and those after the first four of a text."""
         return [i for i in block_ids if not self.blocks[i].keys or _place(self.blocks[i].prefix) > 4]
 
 
 class KeepWhatComesBack(KeepBeginnings):
-    """A pool that does so for texts that nobody has come back to; where a block was hit, the whole text stays."""
+    """A pool that keeps the whole text once a block of it was hit, and only the first blocks of other texts."""
 
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
         self.was_hit: set[int] = set()
 
     def touch(self, block_ids: Any) -> None:
-        """Note which blocks were hit; the journal takes a note back if the step is undone."""
+        """Note which blocks were hit; the journal removes the note if the step is undone."""
         super().touch(block_ids)
         for block_id in [one for one in block_ids if one not in self.was_hit]:
             self._journal.record((self.was_hit.discard, block_id))
             self.was_hit.add(block_id)
 
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
-        """Forget the note with the content."""
+        """Forget the note along with the content."""
         super().evict(block, reason)
         if block.block_id in self.was_hit:
             self._journal.record((self.was_hit.add, block.block_id))
             self.was_hit.remove(block.block_id)
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return the blocks without content; of a text that was never hit, also those behind its beginning."""
+        """Return the blocks without content and, for a text that was never hit, those after its beginning."""
         if self.was_hit.intersection(block_ids):
             return BlockPool.reused_first(self, block_ids)
         return super().reused_first(block_ids)
@@ -113,22 +113,22 @@ course_exercise(
 
 
 class TwinsWait(TokenBudgetScheduler):
-    """A scheduler that skips a request while another one computes a prompt with the same first block."""
+    """A scheduler that skips a request while another computes a prompt with the same first block."""
 
     def skips(self, request: Request, skipped: Any) -> bool:
-        """Return True while a running request has the same first block, and has not computed it yet."""
+        """Return True while a running request with the same first block has not computed it yet."""
         return any(one.token_ids[:4] == request.token_ids[:4] and one.num_computed_tokens < 4 for one in self.running)
 
 
 class SharersWait(TokenBudgetScheduler):
-    """A scheduler that skips a request while another one computes blocks that both can share."""
+    """A scheduler that skips a request while another computes blocks that both can share."""
 
     def skips(self, request: Request, skipped: Any) -> bool:
-        """Return True while some common full block is not computed yet."""
+        """Return True while a common full block is not computed yet."""
         return any(one.num_computed_tokens < self.num_shared(one, request) for one in self.running)
 
     def num_shared(self, one: Request, other: Request) -> int:
-        """Return the tokens in full blocks that both begin with; the last token is always computed."""
+        """Return the tokens in the common full blocks at the start; the last token is always computed."""
         num_equal = 0
         while num_equal < min(one.num_tokens, other.num_tokens - 1) and (
             one.token_ids[num_equal] == other.token_ids[num_equal]
@@ -174,7 +174,7 @@ class ShortestFirst(TokenBudgetScheduler):
     """A scheduler that admits the shortest waiting request next."""
 
     def next_waiting(self) -> Request:
-        """Return the waiting request with the fewest tokens; of several, the first in the queue."""
+        """Return the waiting request with the fewest tokens; the first in the queue if there are several."""
         return min(self.waiting, key=lambda request: request.num_tokens)
 
 
@@ -195,10 +195,10 @@ course_exercise(
 
 
 class KeepsRoomToGrow(TokenBudgetScheduler):
-    """A scheduler that admits a request only if all that run, and it, can grow to their end."""
+    """A scheduler that admits a request only if it and all running requests can grow to their full length."""
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
-        """Return NOT_ADMITTED while the blocks that all could need are more than the pool has."""
+        """Return NOT_ADMITTED while the requests could together need more blocks than the pool has."""
         most = sum(-(-one.max_kv_tokens // 4) for one in [*self.running, request])
         if self.running and most > self.manager.pool.num_usable:
             return NOT_ADMITTED
@@ -245,14 +245,14 @@ course_exercise(
 
 
 class NeverForgets(BlockPool):
-    """A pool that keeps the content of a block in the map when the block is given to another request."""
+    """A pool that keeps a block's content in the map when another request takes the block."""
 
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
         """Forget nothing."""
 
 
 def _allocated_while_cached(lab: Lab) -> int:
-    """Return the number of the first allocation of a block that the map still leads to."""
+    """Return the number of the first allocation of a block that is still in the map."""
     assert lab.timeline is not None
     cached = set[int]()
     for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):

@@ -1,4 +1,4 @@
-"""Events as JSON rows: [index of the kind, *fields in the order of the dataclass]; bytes as hex.
+"""Events as JSON rows: [index of the kind, *fields in the order of the dataclass], with bytes as hex.
 
     BlockFreed(3, 0, 0, 1, 0, "tail", "finished")  ->  [20, 3, 0, 0, 1, 0, "tail", "finished"]
 
@@ -18,17 +18,17 @@ from labengine.record.files.parsing import TraceError
 from labengine.record.files.shapes import PoolSize, shape_of
 
 Row = Sequence[Any]
-"""An event as values of JSON types: its kind's number, then its fields."""
+"""An event as values of JSON types: the number of its kind, then its fields."""
 
 Kind = Sequence[str]
 """An event kind's name, and the names of its fields."""
 
 KINDS: list[list[str]] = [[kind.__name__, *(f.name for f in fields(kind))] for kind in EVENT_KINDS]
-"""Names and fields of the rows' kinds: a file or a message carries this list in its header."""
+"""Names and fields of the rows' kinds. The header of a file or a message carries this list."""
 
 
 def dumps(document: object) -> bytes:
-    """Return compact JSON in UTF-8, with bytes as hex. Half a surrogate pair in a text is kept, escaped."""
+    """Return compact JSON in UTF-8, with bytes as hex. Lone surrogates in a text are kept, escaped."""
     return _ENCODER.encode(document).encode()
 
 
@@ -39,7 +39,7 @@ def rows(events: Iterable[Event]) -> list[Row]:
 
 
 def event_of(row: Row) -> Event:
-    """Return the event of a row of JSON that `check_rows` has passed."""
+    """Return the event of a JSON row that `check_rows` has accepted."""
     number, *values = row
     for i, read in _READERS[number]:
         values[i] = read(values[i])
@@ -49,7 +49,7 @@ def event_of(row: Row) -> Event:
 def check_rows(rows: Sequence[Row], pool: PoolSize) -> None:
     """Check rows numbered by KINDS.
 
-    Raises LookupError, TypeError or ValueError for values of other types, and for ids out of bounds.
+    Raises LookupError, TypeError or ValueError for values of other types and for ids out of bounds.
     """
     by_kind: dict[int, list[Row]] = defaultdict(list)
     _KIND_NUMBER.check([row[0] for row in rows], pool)
@@ -66,7 +66,7 @@ def check_rows(rows: Sequence[Row], pool: PoolSize) -> None:
 
 
 def renumbering(kinds: Sequence[Kind]) -> Callable[[Any], Row]:
-    """Return a function from rows of these kinds to rows of KINDS; fields that they lack take their defaults.
+    """Return a function that converts rows of these kinds to rows of KINDS, with defaults for missing fields.
 
     Raises TraceError for kinds of a newer labengine; the function raises LookupError, TypeError or ValueError for rows
     of other kinds.
@@ -76,7 +76,7 @@ def renumbering(kinds: Sequence[Kind]) -> Callable[[Any], Row]:
     def renumbered(row: Any) -> Row:
         number, *values = row
         if type(number) is not int or number < 0:
-            raise ValueError("a row's kind is no number")
+            raise ValueError("a row's kind is not a number")
         mine, missing = ours[number]
         return [mine, *values, *missing]
 
@@ -86,19 +86,19 @@ def renumbering(kinds: Sequence[Kind]) -> Callable[[Any], Row]:
 def _number_and_missing(kind: Kind) -> tuple[int, list[Any]]:
     """Return our number of a kind, and the defaults of the fields that it lacks, as JSON."""
     if not kind:
-        raise TraceError("a kind of event without a name: it names no kind")
+        raise TraceError("an event kind has no name: get the trace again")
     name, *names = kind
     number = next((number for number, known in enumerate(KINDS) if known[0] == name), None)
     if number is None:
-        raise TraceError(f"this labengine knows no event {name[:80]!r}: open the trace with a newer one")
+        raise TraceError(f"this labengine does not know the event {name[:80]!r}: open the trace with a newer version")
     missing = [f.default for f in fields(EVENT_KINDS[number])[len(names) :]]
     if names != KINDS[number][1 : len(names) + 1] or MISSING in missing:
-        raise TraceError(f"a {name} has other fields here than {names}: open it with a newer labengine")
+        raise TraceError(f"in this labengine {name} has other fields than {names}: open the trace with a newer version")
     return number, [[*value] if isinstance(value, tuple) else value for value in missing]
 
 
 def plain(value: object) -> object:
-    """Convert a value that JSON lacks: a hash, or another library's integer (a user's part may emit one)."""
+    """Convert a value that JSON lacks: a hash, or another library's integer, which a user's part may emit."""
     if isinstance(value, bytes):
         return value.hex()
     if hasattr(value, "__index__"):

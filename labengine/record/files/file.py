@@ -1,7 +1,7 @@
-"""A recording as a file: gzip over lines of JSON, written atomically, and refused at once when damaged.
+"""A recording as a file: gzip over lines of JSON, written atomically, and refused when damaged.
 
     line 1      the header: {"format", "version", "kinds", "segments": [[start, end, first step, last step], ...]}
-    line 2      the facts: everything else about the run (its title, settings, inputs ...)
+    line 2      the facts: everything else about the run (its title, settings, inputs, ...)
     line 3, 4   [[token_id, ...], [text, ...]] and [[step, ...], [seconds, ...]]
     then        two lines per segment: the state before it (or null), and its events
     last line   the state at the end
@@ -31,7 +31,7 @@ from labengine.record.timeline import Timeline
 from labengine.system.garbage_collection import garbage_collection_paused
 
 COMPRESSION = 5
-"""gzip's level, 1 to 9; a higher one takes longer and gains little."""
+"""gzip's level, 1 to 9; higher levels take longer and gain little."""
 
 LINES_BEFORE = 4
 """Header, facts, texts and seconds."""
@@ -43,7 +43,7 @@ class SavedRun:
 
     timeline: RecordedTimeline
     facts: dict[str, Any]
-    """JSON values of the session: passed on as they are."""
+    """JSON values from the session, passed on unchanged."""
     raw: bytes
     """The file's bytes."""
     texts: dict[int, str]
@@ -53,7 +53,7 @@ class SavedRun:
 def save(
     path: str | PathLike[str], timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]
 ) -> None:
-    """Write everything that a timeline keeps. facts: JSON types only. Raises TraceError when it cannot be written."""
+    """Write everything that a timeline keeps. facts: JSON types only. Raises TraceError if writing fails."""
     replace_file(path, packed(timeline, facts, token_text))
 
 
@@ -67,7 +67,7 @@ def packed(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[i
 def open_file(path: str | PathLike[str], limits: Limits | None = None) -> SavedRun:
     """Read a file; events and states are decoded on demand.
 
-    Raises TraceError for an invalid trace and, before reading it, for one that takes more memory or time than allowed.
+    Raises TraceError for an invalid trace, and for one that would take more memory or time than allowed.
     """
     limits = limits or Limits(path)
     return run_of(content(path, limits), limits)
@@ -158,7 +158,7 @@ def validate(timeline: RecordedTimeline, limits: Limits) -> None:
             sequence.follow(rows)
             _check_steps(segment, [row[1] for row in rows if row[0] == _STARTED] or [step])
         except (LookupError, TypeError, ValueError) as error:
-            where = f"among events {segment.start} to {segment.end}"
+            where = f"in events {segment.start} to {segment.end}"
             raise TraceError(f"{limits.path} does not add up {where} ({error}): get it again") from None
     _compare(_keyframe(timeline.last_keyframe, limits), sequence, pool, timeline.end)
 
@@ -175,7 +175,7 @@ def _keyframe(line: bytes, limits: Limits) -> Fold:
 
 
 def _pool(row: Sequence[Any], pool: PoolSize, limits: Limits) -> PoolSize:
-    """Return the pool of the engine that a recording begins with, else the keyframe's."""
+    """Return the pool size of the engine that a recording begins with, else the keyframe's."""
     if row[0] != _ENGINE:
         return pool
     check_rows([row], pool)
@@ -185,9 +185,9 @@ def _pool(row: Sequence[Any], pool: PoolSize, limits: Limits) -> PoolSize:
 
 def _compare(state: Fold, sequence: SequenceCheck, pool: PoolSize, moment: int) -> None:
     if PoolSize(len(state.ref_counts), len(state.groups)) != pool or not sequence.matches(state):
-        raise TraceError(f"the trace contradicts itself: its events and its keyframe at {moment} differ: get it again")
+        raise TraceError(f"the trace contradicts itself (events and keyframe differ at moment {moment}): get it again")
 
 
 def _check_steps(segment: Segment, steps: Sequence[int]) -> None:
     if (segment.first_step, segment.last_step) != (min(steps), max(steps)):
-        raise ValueError(f"the header has steps {segment.first_step} to {segment.last_step}")
+        raise ValueError(f"the header says steps {segment.first_step} to {segment.last_step}")

@@ -19,7 +19,7 @@ MAX_ALLOWED_SECONDS = 1e9
 MAX_ALLOWED_BYTES = 2**62
 
 BYTES_PER_BLOCK = 150
-"""Memory of one block in a state: counts, keys, content and place in the queue."""
+"""Memory of one block in a state: counts, keys, content and its place in the queue."""
 
 STATES_WHILE_OPENING = 4
 
@@ -34,19 +34,17 @@ class Limits:
         self.max_bytes = checked_int("max_bytes", max_bytes, 1, MAX_ALLOWED_BYTES)
         is_number = isinstance(max_seconds, Real) and not isinstance(max_seconds, bool)
         if not is_number or not 0 < max_seconds < MAX_ALLOWED_SECONDS:
-            raise ConfigError(
-                f"max_seconds must be a number above 0: how long opening may take; got {shown(max_seconds)}"
-            )
+            raise ConfigError(f"max_seconds must be a number above 0, got {shown(max_seconds)}")
         self.path = path
         self._max_seconds = max_seconds
         self._deadline = monotonic() + max_seconds
 
     def refuse_size(self, num_bytes: int, what: str) -> None:
-        """Raise TraceError for data that takes more memory than allowed. what: begins the message's second half."""
+        """Raise TraceError for data that takes more memory than allowed. what: the beginning of the second clause."""
         if num_bytes > self.max_bytes:
             raise TraceError(
-                f"{self.path} takes too much memory to open: {what} at least {_size(num_bytes)}, and "
-                f"{_size(self.max_bytes)} are allowed; if you trust it: labengine.open(path, max_bytes={num_bytes})"
+                f"{self.path} takes too much memory to open: {what} at least {_size(num_bytes)}, and the limit is "
+                f"{_size(self.max_bytes)}. If you trust the file, use labengine.open(path, max_bytes={num_bytes})"
             )
 
     def refuse_pool(self, num_blocks: int) -> None:
@@ -58,20 +56,20 @@ class Limits:
         self.refuse_size(parsed_size(line), f"a line of {len(line):,} bytes takes")
 
     def refuse_late(self) -> None:
-        """Raise TraceError when the time is over."""
+        """Raise TraceError when the time is up."""
         if monotonic() > self._deadline:
             raise TraceError(
-                f"{self.path} takes longer to open than {self._max_seconds:g} s; if you trust it: "
+                f"{self.path} takes longer to open than {self._max_seconds:g} s. If you trust the file, use "
                 f"labengine.open(path, max_seconds={10 * self._max_seconds:g})"
             )
 
     def cache_size(self, maximum: int, num_bytes: int) -> int:
-        """Return how many items of num_bytes may be cached: at most `maximum`, in a third of the memory."""
+        """Return how many items of num_bytes may be cached: at most `maximum`, and in a third of the memory."""
         return max(1, min(maximum, self.max_bytes // 3 // max(1, num_bytes)))
 
 
 def parsed_size(line: bytes) -> int:
-    """Return an upper bound for the bytes of a line's JSON as Python objects, counted by its separators."""
+    """Return an upper bound for the bytes of a line's JSON as Python objects, estimated from its separators."""
     containers = 96 * line.count(b"[") + 240 * line.count(b"{")
     return len(line) + 40 * (1 + line.count(b",")) + containers + 30 * line.count(b'"')
 
@@ -82,11 +80,11 @@ def _size(num_bytes: int) -> str:
 
 _CHUNK = 1 << 22
 _COPIES = 3
-"""Copies of the text in memory, while it is joined and cut into lines."""
+"""Copies of the text in memory while it is joined and split into lines."""
 
 
 def content(path: str | PathLike[str], limits: Limits) -> bytes:
-    """Return the bytes of a file. Raises TraceError when it cannot be read, is no file, or is too large."""
+    """Return the bytes of a file. Raises TraceError if it cannot be read, is not a file, or is too large."""
     try:
         with open_regular(path) as file:
             raw = file.read(limits.max_bytes + 1)
@@ -97,9 +95,9 @@ def content(path: str | PathLike[str], limits: Limits) -> bytes:
 
 
 def unpacked(raw: bytes, limits: Limits) -> bytes:
-    """Return the text of a gzip file of one member. Raises TraceError if damaged, too large, or of another kind."""
+    """Return the text of a gzip file with one member. Raises TraceError if damaged, too large, or of another kind."""
     if not raw.startswith(b"\x1f\x8b"):
-        raise TraceError(f"{limits.path} is no trace of labengine: lab.save(...) writes them")
+        raise TraceError(f"{limits.path} is not a trace of labengine: lab.save(...) writes one")
     reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         pieces = _pieces(reader, raw, limits)
@@ -125,8 +123,8 @@ def _pieces(reader: zlib._Decompress, raw: bytes, limits: Limits) -> list[bytes]
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
     """Write a file atomically: a concurrent reader sees the old content.
 
-    A link is followed, and an existing file keeps its mode. Raises TraceError when that fails or when the path is
-    something else than a file: nothing has changed then.
+    Links are followed, and an existing file keeps its mode. If that fails, or the path is not a file, raises TraceError
+    with nothing changed.
     """
     try:
         present = _file_at(path)
@@ -138,12 +136,12 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
 def _file_at(path: str | PathLike[str]) -> stat_result | None:
     """Return the status of the file at `path`, links followed; None for none.
 
-    Raises ValueError for anything but a file: renaming one over it would remove it.
+    Raises ValueError for anything but a file, which a rename would remove.
     """
     try:
         present = Path(path).stat()
     except FileNotFoundError:
         return None
     if (kind := kind_of(present.st_mode)) is not None:
-        raise ValueError(f"there is {kind}, and no file that could be replaced; give the name of a file")
+        raise ValueError(f"it is {kind}, not a file; give the name of a file")
     return present

@@ -1,4 +1,4 @@
-"""A keyframe: a state as JSON. Its type hints say which documents are one."""
+"""A keyframe: a state as JSON. The type hints of Keyframe define which documents are valid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Status = Literal["waiting", "running", "preempted", "finished"]
 
 
 class Keyframe(NamedTuple):
-    """A state's values. Those with a default were added later: keyframes of earlier releases lack them."""
+    """A state's values. Fields with a default were added later: keyframes of earlier releases lack them."""
 
     step: int
     groups: tuple[GroupRow, ...]
@@ -29,7 +29,7 @@ class Keyframe(NamedTuple):
     free_queue: tuple[BlockId, ...]
     prefix_map: tuple[tuple[GroupNumber, bytes, tuple[BlockId, ...]], ...]
     priorities: tuple[tuple[int, Signed], ...] = ()
-    """(request, priority) of those that have one other than 0."""
+    """(request, priority) of requests with a priority other than 0."""
     pins: tuple[tuple[BlockId, int], ...] = ()
     holding: tuple[int, ...] = ()
     drafts: tuple[tuple[int, TokenIds], ...] = ()
@@ -46,7 +46,7 @@ _SHAPES = {name: shape_of(hint) for name, hint in get_type_hints(Keyframe, inclu
 
 
 def keyframe(state: Fold) -> dict[str, Any]:
-    """Return a state, ready for `dumps`; blocks without content are left out."""
+    """Return a state, ready for `dumps`. Blocks without content are left out."""
     return {
         "step": state.step,
         "groups": [(g.kind, g.block_size, g.window) for g in state.groups],
@@ -82,7 +82,7 @@ def checked_fold(document: Any) -> Fold:
         _check(document)
         return fold_of(document)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"this is no keyframe ({error})") from None
+        raise ValueError(f"this is not a keyframe ({error})") from None
 
 
 def _check(document: Any) -> None:
@@ -92,9 +92,9 @@ def _check(document: Any) -> None:
             shape.check([document[name]], pool)
     queue, requests, null_block = document["free_queue"], document["requests"], document["null_block"]
     if len(set(queue)) < len(queue) or null_block in queue:
-        raise ValueError("a block is in the free queue that cannot be there, or twice")
+        raise ValueError("the free queue has a block twice, or the null block")
     if len({request[0] for request in requests}) < len(requests):
-        raise ValueError("a request is there twice")
+        raise ValueError("there are two requests with one id")
     for request_id, _, tokens, num_prompt, num_computed, tables in requests:
         is_within = max(num_computed, *map(len, tables), 0) <= len(tokens) + SLACK
         has_blocks = null_block < 0 or all(-1 not in table for table in tables)

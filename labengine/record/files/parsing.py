@@ -1,4 +1,4 @@
-"""Parsing of untrusted JSON, and the shapes that headers and lines of files are read as."""
+"""Parsing of untrusted JSON, and the shapes of headers and lines of files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TraceError(ConfigError):
     """A trace that is damaged, of another kind, or newer than this labengine; the message names the remedy."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(visible(message))  # it may quote the file, and repr leaves some characters that draw nothing
+        super().__init__(visible(message))  # it may quote the file, and repr keeps some invisible characters
 
 
 INT, TEXT, FACTS, SECONDS = map(shape_of, (Exact, str, dict, float))

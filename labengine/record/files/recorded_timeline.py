@@ -24,11 +24,11 @@ CACHED_STATES = 8
 
 
 class RecordedTimeline(Timeline):
-    """A finished recording: everything that Timeline offers, but nothing can be added.
+    """A finished recording: offers everything that Timeline does, except recording.
 
-    segments: in order, each beginning where the one before ends. last_keyframe: the state at the end, as JSON. at_hand:
-    number of segments, and of states, that are kept decoded.
-    An inconsistency raises TraceError when it is first read. Any thread may read.
+    segments: in order, each beginning where the one before ends. last_keyframe: the state at the end, as JSON.
+    cache_sizes: numbers of segments and of states that are kept decoded.
+    An inconsistency raises TraceError when first read. Any thread may read.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class RecordedTimeline(Timeline):
         return self.segments[-1].end
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
-        """Return the events between two moments (by default all that were saved), decoded now."""
+        """Return the events between two moments (by default all that were saved), decoded on demand."""
         pieces = (self._events_of(i)[low:high] for i, low, high in self._pieces(start, stop))
         return list(chain.from_iterable(pieces))
 
     def rows(self, start: int | None = None, stop: int | None = None) -> list[Row]:
-        """Return the same events as rows of JSON, numbered by codec.KINDS."""
+        """Return the events between two moments as JSON rows, numbered by codec.KINDS."""
         pieces = (self.rows_of(i)[low:high] for i, low, high in self._pieces(start, stop))
         return list(chain.from_iterable(pieces))
 
@@ -75,7 +75,7 @@ class RecordedTimeline(Timeline):
     def of_kind(
         self, kind: type[E] | tuple[type[E], ...], start: int | None = None, stop: int | None = None
     ) -> list[E]:
-        """Return the events of one kind, or of several, between two moments; the others are not decoded."""
+        """Return the events of one or several kinds between two moments; the others are not decoded."""
         numbers = {i for i, known in enumerate(ev.EVENT_KINDS) if issubclass(known, kind)}
         pieces = (piece for piece in self._pieces(start, stop) if self._may_hold(piece[0], numbers))
         found = (row for i, low, high in pieces for row in self.rows_of(i)[low:high] if row[0] in numbers)
@@ -83,7 +83,7 @@ class RecordedTimeline(Timeline):
             return cast(list[E], list(map(event_of, found)))
 
     def step_moments(self, step: int) -> tuple[int, int]:
-        """Return the moments before and after the last run of `step`. Raises KeyError when it is not recorded."""
+        """Return the moments before and after the last run of `step`. Raises KeyError if it is not recorded."""
         for i in reversed(range(len(self.segments))):
             segment = self.segments[i]
             if segment.first_step <= step <= segment.last_step:
@@ -118,7 +118,7 @@ class RecordedTimeline(Timeline):
             yield i, max(low - segment.start, 0), high - segment.start
 
     def _may_hold(self, i: int, numbers: set[int]) -> bool:
-        """Return whether a segment's text may contain rows of these kinds. (With blanks in it the answer is True.)"""
+        """Return whether a segment's text may contain rows of these kinds. True for any text with blanks."""
         text = self.segments[i].rows
         if not self._has_our_kinds or any(blank in text for blank in (b" ", b"\t", b"\r")):
             return True
@@ -158,7 +158,7 @@ class RecordedTimeline(Timeline):
 
 
 def rows_between(timeline: Timeline, start: int | None = None, stop: int | None = None) -> list[Row]:
-    """Return the rows of a timeline's events, ready for `dumps`; a saved one's are not decoded into events."""
+    """Return the rows of a timeline's events, ready for `dumps`. A saved timeline's events are not decoded for it."""
     if isinstance(timeline, RecordedTimeline):
         return timeline.rows(start, stop)
     return rows(timeline.events(start, stop))

@@ -16,24 +16,24 @@ from labengine.record.files.shapes import shape_of
 from labengine.record.fold import Fold, surviving
 
 EVENTS_PER_SEGMENT = 4096
-"""Minimum, except for the last: a step is never cut, so that a rolled-back one can be left out."""
+"""Minimum, except for the last segment: a step is never split, so that a rolled-back one can be left out."""
 
 ROWS_PER_KEYFRAME = 2
-"""Bytes of rows per byte of the last keyframe before the next one: a state holds every request of the run."""
+"""Bytes of rows, per byte of the last keyframe, before the next keyframe: a state holds every request of the run."""
 
 NO_KEYFRAME = b"null"
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The events from moment `start` to `end`, as JSON, and the steps that they belong to."""
+    """The events from moment `start` to `end` as JSON, and the steps that they belong to."""
 
     start: int
     end: int
     first_step: int
     last_step: int
     keyframe: bytes
-    """The state at `start`; null when it follows from an earlier segment."""
+    """The state at `start`; null if it follows from an earlier segment."""
     rows: bytes
 
 
@@ -54,7 +54,7 @@ def segments(start: int, state: Fold, events: Sequence[Event]) -> Iterator[Segme
 
 
 def move(state: Fold, events: Sequence[Event]) -> None:
-    """Apply the events that were not rolled back; they begin outside a step, or with its start."""
+    """Apply the events that were not rolled back. They begin outside a step or with its start."""
     for i in surviving(events):
         state.apply(events[i])
     state.take_changes()
@@ -74,7 +74,7 @@ def _cuts(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
 
 FORMAT = "labengine trace"
 VERSION = 1
-"""Grows when a file can no longer be read as before. New kinds of events, and new fields with defaults, need none."""
+"""Version of the format. New kinds of events, and new fields with defaults, do not change it."""
 
 Span = tuple[Exact, Exact, Exact, Exact]
 """(start, end, first step, last step) of a segment."""
@@ -100,11 +100,11 @@ def read_header(path: str | PathLike[str], line: bytes) -> Header:
     """Return the header of the file at `path`. Raises TraceError for another format or an unknown version."""
     header = _document(line)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise TraceError(f"{path} is no trace of labengine: lab.save(...) writes them")
+        raise TraceError(f"{path} is not a trace of labengine: lab.save(...) writes one")
     if header.get("version") != VERSION:
         raise TraceError(
-            f"{path} has format {header.get('version')!r}, and this labengine reads {VERSION}: "
-            "open it with the labengine that saved it, or a newer one"
+            f"{path} has format {header.get('version')!r}, but this labengine reads {VERSION}: "
+            "open it with the version that saved it, or a newer one"
         )
     return _checked(path, header)
 
@@ -128,6 +128,6 @@ def _checked(path: str | PathLike[str], header: dict[str, Any]) -> Header:
 
 
 def _adjoin(spans: Sequence[Span]) -> bool:
-    """Return True if there are spans, and each begins where the one before ends."""
+    """Return True if there are spans and each begins where the one before ends."""
     in_order = all(0 <= start <= end for start, end, _, _ in spans)
     return bool(spans) and in_order and all(one[1] == other[0] for one, other in pairwise(spans))

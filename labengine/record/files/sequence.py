@@ -13,22 +13,22 @@ from labengine.record.fold import Fold
 Row = Sequence[Any]  # an event as JSON values
 
 SLACK = 4096
-"""Tokens by which an event may reach past its request's: a faulty part may emit that, and views still draw it."""
+"""Tokens by which an event may exceed its request's: a faulty part may emit such events, and views still draw them."""
 
 
 @dataclass(slots=True)
 class _Before:
-    """Values that the open step has changed, as they were before it."""
+    """Values before the open step, for those that it has changed."""
 
     tokens: dict[int, int] = field(default_factory=dict)
     skipped: dict[tuple[int, int], bool] = field(default_factory=dict)
 
 
 class SequenceCheck:
-    """Follows a recording row by row from its first state. Raises ValueError for a row that cannot come there.
+    """Follows a recording row by row from its first state. Raises ValueError for a row that is impossible there.
 
-    It keeps only the step and the number of tokens of each request. It does not check that blocks are where the events
-    say: faulty parts cause such recordings, and those must open.
+    It keeps only the step and the number of tokens of each request. It does not check whether blocks are where the
+    events say, because recordings of faulty parts must open too.
     """
 
     def __init__(self, state: Fold) -> None:
@@ -40,18 +40,18 @@ class SequenceCheck:
         self._has_engine = bool(state.groups)
         self._is_open = False
         self._skipped: set[tuple[int, int]] = set()
-        """(request, group) whose table has begun with null entries: that may happen once, but of states often."""
+        """(request, group) whose table has begun with null entries: allowed once, but often for states."""
         self._before_step: _Before | None = None
 
     def follow(self, rows: Sequence[Row]) -> None:
-        """Follow rows whose columns were checked."""
+        """Follow rows whose columns have been checked."""
         acts = _ACTS
         for row in rows:
             if (act := acts[row[0]]) is not None:
                 act(self, row)
 
     def matches(self, state: Fold) -> bool:
-        """Return True for a state after this step with these groups and requests, and as many tokens."""
+        """Return True for a state with this step, and with the same groups, requests and numbers of tokens."""
         tokens = {request_id: len(request.token_ids) for request_id, request in state.requests.items()}
         sizes = [group.block_size for group in state.groups]
         return (state.step, tokens, sizes) == (self.step, self.tokens, self._sizes)
@@ -60,10 +60,10 @@ class SequenceCheck:
 
     def _engine(self, row: Row) -> None:
         if self._has_engine or self.step or self.tokens:
-            raise ValueError("an engine starts in the middle")
+            raise ValueError("an engine starts in the middle of the recording")
         _, num_blocks, groups, _, null_block = row
         if not groups or null_block >= num_blocks:
-            raise ValueError("an engine has at least one group, and its null block is in the pool")
+            raise ValueError("an engine needs at least one group, and a null block inside the pool")
         self._has_engine, self._sizes = True, [size for _, size, _ in groups]
         self._keeps_states = [kind == "state" for kind, _, _ in groups]
 
@@ -74,12 +74,12 @@ class SequenceCheck:
 
     def _end(self, row: Row) -> None:
         if not self._is_open or row[1] != self.step:
-            raise ValueError(f"step {row[1]} ends, and {self.step} is the newest")
+            raise ValueError(f"step {row[1]} ends, but the newest is {self.step}")
         self._is_open = False
 
     def _fail(self, row: Row) -> None:
         if self._before_step is None or row[1] != self.step:
-            raise ValueError(f"step {row[1]} fails or is rolled back, and {self.step} is the newest")
+            raise ValueError(f"step {row[1]} fails or is rolled back, but the newest is {self.step}")
 
     def _roll_back(self, row: Row) -> None:
         self._fail(row)
@@ -110,14 +110,14 @@ class SequenceCheck:
         _, request_id, _, position = row
         known = self._named(request_id)
         if position != known:
-            raise ValueError(f"request {request_id} has {known} tokens, and its token {position} is sampled")
+            raise ValueError(f"request {request_id} has {known} tokens, but its token {position} is sampled")
         if self._before_step is not None:
             self._before_step.tokens.setdefault(request_id, known)
         self.tokens[request_id] = known + 1
 
     def _reach(self, request_id: int, end: int) -> None:
         if end > self._named(request_id) + SLACK:
-            raise ValueError(f"request {request_id} has {self.tokens[request_id]} tokens, and {end} are named")
+            raise ValueError(f"request {request_id} has {self.tokens[request_id]} tokens, but an event names {end}")
 
     def _named(self, request_id: int) -> int:
         tokens = self.tokens.get(request_id)
@@ -179,7 +179,7 @@ class SequenceCheck:
             self._note_skip((row[1], group), False)
 
     def _fail_load(self, row: Row) -> None:
-        if row[1] in self.tokens:  # its blocks may be freed, and its table then begins again
+        if row[1] in self.tokens:  # its blocks may be freed, and its table then starts over
             self._release(row)
 
     def _defer(self, row: Row) -> None:
@@ -215,11 +215,11 @@ _BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
     "TokensComputed": SequenceCheck._compute,
     "TokenSampled": SequenceCheck._sample,
 }
-"""What follows from the types of the fields is checked for the other kinds. LoadFailed may name a forgotten request."""
+"""For the other kinds, only what follows from their fields is checked. LoadFailed may name a forgotten request."""
 
 
 def _from_fields(kind: type[ev.Event], names: Sequence[str]) -> Callable[[SequenceCheck, Row], None] | None:
-    """Return the check that a kind's fields call for: the request exists, and it may have such entries in its table."""
+    """Return the check that a kind's fields imply: the request exists, and its table may have such entries."""
     if "transfers" in names:
         return SequenceCheck._transfer
     if not ev.paths(kind, "request"):

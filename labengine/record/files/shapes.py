@@ -1,6 +1,6 @@
-"""Shapes: what a type hint says of untrusted JSON. A shape checks whole columns, and reads a checked value.
+"""Shapes: type hints applied to untrusted JSON. A shape checks whole columns, and reads a checked value.
 
-What passes can be folded, drawn and sent to a browser in memory and time that the file's own size bounds.
+Accepted values can be folded, drawn and sent to a browser in memory and time bounded by the file's size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from labengine.record.wording import visible
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """The pool's size: bounds of block ids and group numbers."""
+    """The pool's size, which bounds block ids and group numbers."""
 
     num_blocks: int = 0
     num_groups: int = 0
@@ -33,7 +33,7 @@ NO_POOL = PoolSize()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Checks a column, and reads a checked value of it; without `read` a value stays as it is."""
+    """Checks a column, and reads a checked value of it. Without `read`, values stay unchanged."""
 
     check: Check
     read: Callable[[Any], Any] | None = None
@@ -46,7 +46,7 @@ class Shape:
 
 @cache
 def shape_of(hint: Any) -> Shape:
-    """Return the shape of a type hint: of a number, text, flag, hash, Literal, tuple, or one of these or None."""
+    """Return the shape of a type hint: a number, text, flag, hash, Literal, tuple, or one of these or None."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _whole(arguments[1]) if isinstance(arguments[1], Whole) else shape_of(arguments[1])
@@ -108,7 +108,7 @@ def _one_of(values: tuple[object, ...]) -> Check:
     def check(column: Column, pool: PoolSize) -> None:
         _all_of(column, *map(type, values))
         if not set(column) <= set(values):
-            raise ValueError(f"{str(column)[:60]} is none of {values}")
+            raise ValueError(f"{str(column)[:60]} is not one of {values}")
 
     return check
 
@@ -131,19 +131,19 @@ _HEX_DIGITS = frozenset("0123456789abcdef")
 def _hashes(column: Column, pool: PoolSize) -> None:
     _all_of(column, str)
     if not _HEX_DIGITS.issuperset("".join(column)) or any(len(text) % 2 for text in column):
-        raise ValueError("a hash is not in hex digits")
+        raise ValueError("a hash has other characters than hex digits, or an odd number of them")
 
 
 def _seconds(column: Column, pool: PoolSize) -> None:
     """Python's JSON accepts NaN and Infinity, which a browser cannot parse."""
     _all_of(column, int, float)
     if not all(0 <= number < 1e15 for number in column):
-        raise ValueError("a number of seconds is below 0, or endless")
+        raise ValueError("a number of seconds is negative or too large")
 
 
 def _all_of(column: Column, *types: type) -> None:
     if not set(map(type, column)) <= set(types):
-        raise TypeError(f"a value is no {' or '.join(sorted({kind.__name__ for kind in types}))}")
+        raise TypeError(f"a value is not of type {' or '.join(sorted({kind.__name__ for kind in types}))}")
 
 
 _PLAIN: dict[Any, Shape] = {
@@ -154,4 +154,4 @@ _PLAIN: dict[Any, Shape] = {
     float: Shape(_seconds, float),
     dict: Shape(_objects),
 }
-"""Of a plain int: a number from 0 on. A float is a number of seconds."""
+"""A plain int is >= 0. A float is a number of seconds."""

@@ -106,7 +106,7 @@ def test_the_reader_stays_at_the_step_that_is_looked_at() -> None:
 
 def test_without_a_kernel_the_sliders_say_what_they_need() -> None:
     def check(view: VaryPage) -> None:
-        assert view.message.startswith("These sliders run the workload again, and need the engine")
+        assert "need" in view.message and "run the cell" in view.message
         assert view.page.get_by_label("copies of A").is_disabled()
         assert view.data("used") == "5", "the picture that was saved is there"
 

@@ -1,4 +1,4 @@
-"""The external tier in the compare view: what it holds on each side, what is on its way, and what a transfer pins."""
+"""The external tier in the compare view: its contents on each side, transfers under way, and pins."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_token_texts_are_sent_once(source: FakeViewSource, feed: Feed, wire: Wir
 
 
 def test_texts_are_known_after_a_new_engine(wire: Wire) -> None:
-    """A view that begins anew has forgotten what it knew: words must not become numbers."""
+    """A view that starts over has forgotten all texts: words must not become numbers."""
     with Lab("simulated", num_blocks=16, block_size=4) as lab:
         lab.feed.attach(wire)
         lab.add("Once upon a time there was", max_tokens=1)
@@ -219,7 +219,7 @@ def test_a_rolled_back_step_is_described_and_the_next_one_too(source: FakeViewSo
     assert "KeyboardInterrupt" in wire.states[-1]["payload"]["captions"][-1][1][0]
     source.say(merging_step())
     feed.tick()
-    assert wire.states[-1]["payload"]["captions"][-1][1][0].startswith("Step 1 ends: 5 blocks used.")
+    assert wire.states[-1]["payload"]["captions"][-1][1][0].startswith("Step 1 ends")
 
 
 def test_a_restarted_engine_starts_from_nothing(source: FakeViewSource, feed: Feed, wire: Wire) -> None:

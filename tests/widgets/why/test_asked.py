@@ -16,26 +16,26 @@ from widgets.why.why_runs import MERGED, OVERWRITTEN
 @pytest.mark.parametrize(
     ("subject", "message"),
     [
-        ({}, "a question is about one thing"),
-        ({"block": 1, "request": 2}, "a question is about one thing"),
-        ({"blok": 1}, "nothing is known about a 'blok'"),
-        ({"block": 99}, "there is no block 99: the pool has blocks 0 to 11"),
-        ({"block": -1}, "whole number from 0 on"),
-        ({"block": True}, "whole number from 0 on"),
-        ({"block": "3"}, "whole number from 0 on"),
-        ({"block": 1, "about": "weather"}, "about is one of 'ref_count', 'lost', 'free', 'queue'"),
-        ({"event": 1, "about": "weather"}, "for an event, there is but one question"),
-        ({"next_victim": False}, "next_victim=True asks which block is evicted next; got False"),
-        ({"next_victim": 3}, "next_victim=True asks which block is evicted next; got 3: block=3 asks about a block"),
-        ({"request": 9}, "there is no request 9; there are requests 0 (A) and 1 (B)"),
-        ({"request": -1}, "whole number from 0 on, or a name such as 'A'; got -1: there are requests 0 (A) and 1 (B)"),
-        ({"request": "A1"}, "or a name such as 'A'; got 'A1': there are requests 0 (A) and 1 (B)"),
-        ({"hash": "xyz"}, "a hash is bytes"),
-        ({"hash": "fffffffff"}, "no block was ever registered"),
-        ({"hash": ""}, "a hash is bytes"),
-        ({"hash": b""}, "a hash is bytes"),
-        ({"event": 4000}, "event 4000 is not kept"),
-        ({"kind": None, "id": None}, "nothing is known about a None"),
+        ({}, "got nothing"),
+        ({"block": 1, "request": 2}, "got ['block', 'request']"),
+        ({"blok": 1}, "'blok'"),
+        ({"block": 99}, "blocks 0 to 11"),
+        ({"block": -1}, "got -1"),
+        ({"block": True}, "got True"),
+        ({"block": "3"}, "got '3'"),
+        ({"block": 1, "about": "weather"}, "'ref_count', 'lost', 'free', 'queue'"),
+        ({"event": 1, "about": "weather"}, "got 'weather'"),
+        ({"next_victim": False}, "got False"),
+        ({"next_victim": 3}, "next_victim=True"),
+        ({"request": 9}, "0 (A) and 1 (B)"),
+        ({"request": -1}, "got -1"),
+        ({"request": "A1"}, "got 'A1'"),
+        ({"hash": "xyz"}, "got 'xyz'"),
+        ({"hash": "fffffffff"}, "fffffffff"),
+        ({"hash": ""}, "got ''"),
+        ({"hash": b""}, "got b''"),
+        ({"event": 4000}, "events 0 to 32"),
+        ({"kind": None, "id": None}, "a None"),
     ],
 )
 def test_bad_subjects_are_refused_by_name(subject: dict[str, object], message: str) -> None:
@@ -47,7 +47,7 @@ def test_bad_subjects_are_refused_by_name(subject: dict[str, object], message: s
 
 
 def test_a_moment_that_is_not_kept_is_refused() -> None:
-    with pytest.raises(WhyError, match="the recording spans 0 to"):
+    with pytest.raises(WhyError, match="10000"):
         why(timeline_of(MERGED), {"block": 1}, 10_000)
     assert answer(None, timeline_of(MERGED), {"block": 1}, -3)["is_error"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from core.test_own_decisions import NewestFirst
@@ -28,7 +30,7 @@ def test_219_a_merged_block_is_held_twice() -> None:
 def test_219_a_copy_is_free_for_it_was_merged() -> None:
     timeline = timeline_of(MERGED)
     reply = why(timeline, {"block": 4})
-    assert reply.question == "Why is #4 free?" and "merged into an equal block" in reply.answer
+    assert reply.question == "Why is #4 free?" and reply.answer.startswith("B was the last to hold it, and merged")
     assert kinds(timeline, reply) == ["BlockMerged", "BlockFreed"]
 
 
@@ -36,10 +38,7 @@ def test_219_an_overwritten_block_is_lost() -> None:
     timeline = timeline_of(OVERWRITTEN)
     reply = why(timeline, {"block": 1}, seams=seams_of(NANO_VLLM))
     assert reply.question == "Why is #1 lost?"
-    assert reply.answer == (
-        "A still reads #1, but no new request can find it: "
-        "B registered the same hash later, and #5 overwrote the map's entry."
-    )
+    assert re.findall(r"\b[AB]\b|#\d", reply.answer) == ["A", "#1", "B", "#5"]
     cached = [n for n, e in enumerate(OVERWRITTEN) if isinstance(e, ev.BlockCached) and e.index == 1]
     assert numbers(reply) == cached
     assert reply.links[1].seam == "MergePolicy.mapped_after" and "the last hasher wins" in reply.links[1].reason
@@ -92,9 +91,7 @@ def test_a_table_entry_that_is_not_counted_is_named() -> None:
         for one in MERGED
     ]
     reply = why(timeline_of(events), {"block": 0})
-    assert reply.links[-1].sentence.endswith(
-        "That is +1, and the count changed by nothing: a table entry that is not counted."
-    )
+    assert "+1" in reply.links[-1].sentence and "changed by nothing" in reply.links[-1].sentence
     assert [link.change for link in reply.links] == [1, 0] and "the two should be equal" in reply.answer
 
 

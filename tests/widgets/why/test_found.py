@@ -49,8 +49,8 @@ def test_an_answer_about_the_block_has_what_the_events_say_and_what_the_core_is(
     found = lie(lab)
     (block_id,) = found.block_ids
     why = lab.why(block=block_id)
-    assert "But the core is not what the events say" in why.answer and found.message in why.answer
-    assert next(link.event_number for link in why.links if "by the checks" in link.sentence) == found.first_event
+    assert "core's state" in why.answer and found.message in why.answer
+    assert next(link.event_number for link in why.links if "(said" in link.sentence) == found.first_event
 
 
 def test_the_class_that_decided_is_named_and_nothing_is_claimed_of_the_original(lab: Lab) -> None:
@@ -99,7 +99,7 @@ def test_an_answer_about_the_event_has_it_too_and_one_before_it_does_not(lab: La
     assert found.first_event is not None
     assert found.message in lab.why(event=found.first_event).answer
     lab.moment = found.first_event
-    assert "the core is not" not in lab.why(block=found.block_ids[0]).answer
+    assert found.message not in lab.why(block=found.block_ids[0]).answer
     lab.moment = None
 
 

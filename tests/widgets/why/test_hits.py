@@ -33,13 +33,11 @@ def test_a_miss_of_what_takes_several_steps_to_compute() -> None:
     run.add(range(40), 4), run.add(range(40), 4)
     run.engine.step()
     reply = run.why(request=1, about="hit")
-    assert reply.answer == (
-        "Its block 0 (positions 0 to 15) is A's too, but A has not computed all of it yet: 5 of 16 tokens after this "
-        "step."
-    )
+    assert "block 0 (positions 0 to 15)" in reply.answer and "A has not computed all" in reply.answer
+    assert reply.answer.endswith("5 of 16 tokens after this step.")
     for _ in range(4):
         run.engine.step()
-    assert "5 of 16 tokens after this step. Its hash came into the map at" in run.why(request=1, about="hit").answer
+    assert "5 of 16 tokens after this step. Its hash entered the map" in run.why(request=1, about="hit").answer
 
 
 def test_219_a_miss_of_what_is_alive_and_cannot_be_found() -> None:
@@ -123,7 +121,7 @@ def test_a_miss_in_a_window_group_ends_the_hit_of_all() -> None:
     run.engine.scheduler.manager.pool.evict_cached(state.prefix_map[window_key], "reused")
     run.play(range(100, 121))
     reply = run.why(request=1, about="hit")
-    assert "All groups have to agree on one length, and the window group ended it." in reply.answer
+    assert "the window group ended it" in reply.answer
     assert "was evicted" in reply.answer
 
 
@@ -140,7 +138,7 @@ def test_a_full_hit_leaves_the_last_token() -> None:
 def test_a_prompt_without_a_full_block() -> None:
     run = Run(num_blocks=12)
     run.play(range(3))
-    assert "there was none to look for" in run.why(request=0, about="hit").answer
+    assert "with 3 tokens and blocks of 4" in run.why(request=0, about="hit").answer
 
 
 def test_a_hit_of_the_tier_is_explained() -> None:

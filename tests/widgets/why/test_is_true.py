@@ -57,7 +57,7 @@ def test_the_eviction_of_a_miss_is_the_one_that_took_the_key_out_of_the_map(edit
             prefix = tuple(tokens[: (int(place[1]) + 1) * BLOCK_SIZE])
             key = truth.keys.get(prefix)
             left = None if key is None or key in truth.maps[number] else truth.left_at(key, number)
-            if left is None or "map was not led to it" in reply.answer:
+            if left is None:
                 assert not cited(reply), (seed, number, reply)
                 continue
             assert cited(reply) == linked(reply, truth) == [left], (seed, number, left, reply)
@@ -114,7 +114,7 @@ def test_a_lost_block_names_what_took_its_entry_and_what_became_of_it() -> None:
     assert num_gone > 3 and num_taken > 10
 
 
-SHARE = re.compile(r"is ([A-Z]+)'s too, but \1 has not computed all of it yet: (\d+) of 4 tokens after this step")
+SHARE = re.compile(r"belongs to ([A-Z]+), but \1 has not computed all of it yet: (\d+) of 4 tokens after this step")
 NOW = re.compile(r"was to be computed by ([A-Z]+) in this very step")
 
 

@@ -51,7 +51,7 @@ def test_waiting_for_a_load() -> None:
     run.add(range(100, 117), 2)
     run.engine.step()
     assert run.timeline.of_kind(ev.ExternalHit)[-1].is_loading
-    assert "The external tier is bringing 16 tokens" in run.why(request=1, about="waiting").answer
+    assert "loading 16 tokens" in run.why(request=1, about="waiting").answer
 
 
 @pytest.mark.parametrize(

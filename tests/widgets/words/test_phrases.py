@@ -175,7 +175,7 @@ def templates(phrase: Any) -> Iterator[str]:
 
 
 def selected_by(phrase: Any) -> Iterator[tuple[str, set[str]]]:
-    """Each choice of a phrase: its field and the values that have a phrase of their own."""
+    """Each choice of a phrase: its field and the values that have their own phrase."""
     if not isinstance(phrase, str):
         ((name, choices),) = phrase.items()
         yield name, set(choices)

@@ -2,7 +2,7 @@
 
 import { visible } from "../model/hidden_text.ts";
 
-// content: its text, or its properties; children: what is in it.
+// content: its text, or its properties; children: its contents.
 export function element<Tag extends keyof HTMLElementTagNameMap>(
   tag: Tag,
   className = "",
@@ -22,7 +22,7 @@ export function targetOf(event: Event): HTMLElement {
   return event.target as HTMLElement; // listeners are added to elements only
 }
 
-// A button that acts on a click; what is no word is read out by its title.
+// A button that acts on a click; one without a word is read out by its title.
 export function button(text: string, title: string, act?: (event: MouseEvent) => void, className = "") {
   const made = element("button", `le-button ${className}`, { type: "button", textContent: text });
   if (title) made.title = title;
@@ -31,7 +31,7 @@ export function button(text: string, title: string, act?: (event: MouseEvent) =>
   return made;
 }
 
-// Acts on a key by its name, and keeps it from all others; with Ctrl, Alt or Meta it means something else.
+// Acts on a key by its name, and keeps it from other listeners; keys with Ctrl, Alt or Meta go on to them.
 export function takeKey(event: KeyboardEvent, acts: Record<string, () => void>) {
   if (event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(acts, event.key)) return false;
   event.preventDefault();
@@ -46,7 +46,7 @@ export function write(target: Element, text: string | number) {
   if (target.textContent !== wanted) target.textContent = wanted;
 }
 
-// Sets a property, a text as it is safe to show, only if it has changed: writing an equal value costs as much.
+// Sets a property (texts made safe to show) only if it has changed: writing an equal value costs as much.
 export function put<T, K extends keyof T>(target: T, name: K, value: T[K]) {
   const wanted = typeof value === "string" ? (visible(value) as typeof value) : value;
   if (target[name] !== wanted) target[name] = wanted;

@@ -7,12 +7,12 @@ export function hueOf(number: number) {
   return HUES[number % HUES.length];
 }
 
-// Contents that share a hue have another texture: 0 plain, 1 bars, 2 dots.
+// Contents that share a hue differ in texture: 0 plain, 1 bars, 2 dots.
 export function roundOf(number: number) {
   return number < 0 ? 0 : Math.floor(number / HUES.length) % 3;
 }
 
-// A request's badge has a shape of its own besides its letter.
+// A request's badge has a distinct shape besides its letter.
 const SHAPES = ["disc", "diamond", "square", "hexagon"];
 export function shapeOf(request: number) {
   return SHAPES[request % SHAPES.length];

@@ -10,7 +10,7 @@ import type { Recording } from "./recording.ts";
 // A rule that was found broken. isSaid: the core's state differs from the fold of its events.
 export interface Violation {
   event: number;
-  since: number; // the event that broke it, where that is known: it is shown from there on, though it is found later
+  since: number; // the event that broke it, if known: it is shown from there on, even if found later
   rule: string;
   message: string;
   requests: number[];
@@ -31,8 +31,8 @@ export interface Crash {
   isRolledBack?: boolean;
 }
 
-// The KV of a block is not what its hash stands for, from one moment to another. held: the key of what it is; null if
-// nothing is known.
+// A block whose KV does not match its hash, from one moment to another. held: the key of its real content; null if
+// unknown.
 export interface Misnamed {
   block: number;
   claimed: string;
@@ -67,7 +67,7 @@ export function violationFound(recording: Recording, event: number) {
   return logOf(recording).violations.find((one) => one.event === event) ?? null;
 }
 
-// Blocks whose KV the checks know to be another than their hash stands for: known at once, also if it is found later.
+// Blocks whose KV does not match their hash, by the checks: marked from the start, even if found later.
 export function misnamedAt(recording: Recording, moment: number) {
   const found = new Map<number, Misnamed>();
   for (const one of logOf(recording).misnamed) if (one.from < moment && moment <= one.to) found.set(one.block, one);

@@ -4,7 +4,7 @@ import type { EventRows } from "./event_rows.ts";
 import type { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 
-// The request whose table says what is in it. A block that lives on without its last place has another one.
+// The request whose table gives its content. A block that outlives its last place has another one.
 function homeOf(scene: SceneState, id: number) {
   const request = scene.requests.get(scene.homeRequest[id]);
   if (!scene.refCounts[id] || request?.tables[scene.homeGroup[id]]?.[scene.homeIndex[id]] === id) return request;
@@ -45,15 +45,15 @@ export function stateOf(scene: SceneState, id: number) {
   return scene.keepsStates(id) ? (scene.states.get(id) ?? null) : null;
 }
 
-// Notes that a block's state is that after so many tokens, of an entry that is for states after more than `start`.
+// Notes that a block holds the state after so many tokens, in an entry for states after more than `start`.
 export function noteState(scene: SceneState, block: number, numTokens: number, start = 0) {
   if (block === scene.nullBlock || numTokens <= start) return;
   scene.states.set(block, numTokens);
   scene.spoiled.delete(block);
 }
 
-// The slots of a block whose KV is that of rejected guesses, as [first, behind the last]; all of a state that has seen
-// one; null without any.
+// The slots of a block that hold KV of rejected guesses, as [first, after the last]; all of a state that has seen one;
+// null without any.
 export function garbageOf(scene: SceneState, id: number): [start: number, end: number] | null {
   if (!scene.refCounts[id]) return null;
   if (scene.keepsStates(id)) return scene.spoiled.has(id) ? [0, scene.sizeOf(id)] : null;
@@ -66,7 +66,7 @@ export function garbageOf(scene: SceneState, id: number): [start: number, end: n
   return start < end ? [start, end] : null;
 }
 
-// The tokens among which a block's are, from a position on; null for a block that holds nothing known.
+// The tokens of a block's request, and the position of the block's first; null for a block without known content.
 export function blockText(scene: SceneState, id: number): { store: TokenStore; start: number } | null {
   const cached = scene.tokenStores[id];
   if (cached) return { store: cached, start: scene.tokenStart[id] };
@@ -186,7 +186,7 @@ export function keepPromise(scene: SceneState, block: number, numWritten: number
   scene.mark(block);
 }
 
-// Notes a token that has become known after its slot was written, as asynchronous scheduling has it.
+// Notes a token that has become known after its slot was written, as happens with asynchronous scheduling.
 export function noteToken(scene: SceneState, request: RequestRecord, position: number) {
   request.tables.forEach((table, group) => {
     const block = table[Math.floor(position / scene.groups[group].size)];

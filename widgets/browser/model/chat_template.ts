@@ -1,4 +1,4 @@
-// What a chat template puts around a user's words (ChatML): folded where texts are shown, for it is alike each time.
+// The text that a chat template puts around a user's words (ChatML): folded on screen, because it is always the same.
 
 import type { TokenText } from "./phrases.ts";
 import type { TokenStore } from "./requests.ts";
@@ -40,7 +40,7 @@ function behindOpening(texts: string[], at: number) {
   return at + texts.slice(at, at + MOST).indexOf(LINE_END) + 1;
 }
 
-// For a token of a template: one word where its run begins in a block, and none behind that; null for other tokens.
+// For a token of a template: one word where its run begins in a block, and none after that; null for other tokens.
 export function templateWord(store: TokenStore, position: number, size: number, textOf: TokenText) {
   const found = asked(store, textOf);
   if (!found || position >= found.answer || (position >= found.start && position < found.end)) return null;

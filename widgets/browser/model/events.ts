@@ -55,7 +55,7 @@ export function phaseAfter(name: string, phase: Phase | null): Phase | null {
   return phase === "forward" || phase === "sample" ? "update" : phase;
 }
 
-// A row of any kind, as it travels.
+// A row of any kind, as it is sent.
 export type AnyRow = [kind: number, ...fields: unknown[]];
 
 // A kind's name, and the names of its fields in the order of the rows.

@@ -245,7 +245,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     }
   },
 
-  // The blocks keep a reference each, of no table.
+  // Each block keeps a reference that no table holds.
   FreeDeferred(scene, [, id, group, blocks]) {
     const held = tableOf(scene, id, group).splice(0);
     held.forEach((block: number, index: number) => {
@@ -379,8 +379,8 @@ export function apply(scene: SceneState, handle: Handler | null, row: AnyRow) {
   scene.moment++;
 }
 
-// An event that cannot have happened, as wrong parts emit them, ends at the first thing that it names and that is not
-// there; what it has done until then stays done, as in labengine/record/fold.py.
+// An impossible event, as faulty parts emit, stops at the first thing that it names and that is not there; its changes
+// before that stay, as in labengine/record/fold.py.
 function applyPossible(scene: SceneState, handle: Handler, row: AnyRow) {
   try {
     handle(scene, row);
@@ -490,7 +490,7 @@ function tableOf(scene: SceneState, id: number, group: number) {
   return table;
 }
 
-// Another block, or null, in place of what the entry has.
+// Puts another block, or null, into the entry.
 function replace(scene: SceneState, id: number, group: number, index: number, block: number) {
   const table = tableOf(scene, id, group),
     before = table[index];

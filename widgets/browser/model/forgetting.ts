@@ -40,7 +40,7 @@ function forgetNames(names: Map<number, string>, { requests }: Keyframe) {
   for (const id of names.keys()) if (id < newest && !requests.has(id)) names.delete(id);
 }
 
-// A scene of one's own follows: what the newest state does not know any more, it shall not know either.
+// Makes a separate scene follow: it forgets what the newest state no longer knows.
 export function forgetEnded(scene: SceneState, head: SceneState, start: number) {
   for (const { id, status } of scene.requests.values())
     if (status === "finished" && !head.requests.has(id)) scene.requests.delete(id);

@@ -3,7 +3,7 @@ import { lastBefore } from "./arrays.ts";
 import type { KeyIndex } from "./keys.ts";
 import { LinkedQueue } from "./queue.ts";
 
-// A map put away: its keys in order, and the blocks of each.
+// A packed map: its keys in order, and the blocks of each.
 export interface PackedMap {
   keys: Int32Array | number[];
   lists: (number[] | undefined)[];
@@ -85,7 +85,7 @@ export class PrefixMap {
   }
 }
 
-// What becomes of a content in the external tier.
+// A change of a content in the external tier.
 interface TierEntry {
   key: number;
   moment: number; // from which on it holds
@@ -100,7 +100,7 @@ export class TierLog {
   entries: TierEntry[] = [];
   presence = new Map<number, number[]>(); // places of a key's entries
   pinning = new Map<number, number[]>();
-  doneTo = -1; // the moment up to which events have been noted: what is folded again changes nothing
+  doneTo = -1; // the moment up to which events have been noted; folding them again changes nothing
 
   constructor(readonly keys: KeyIndex) {}
 
@@ -109,7 +109,7 @@ export class TierLog {
       this.add({ key, moment, pins: null, isHeld, size: this.sizeAt(Infinity) + (isHeld ? 1 : -1) }, this.presence);
   }
 
-  // A load tells that the tier had a content, unless it is known to have left before the copy ran.
+  // A load shows that the tier had a content, unless that had left before the copy ran.
   noteLoaded(key: number, moment: number) {
     if (!this.presence.has(key)) this.note(key, true, moment);
   }
@@ -139,7 +139,7 @@ export class TierLog {
     return lastBefore(this.entries, moment + 1, momentOf) + 1;
   }
 
-  // Of the entries before a moment those stay that still hold at it.
+  // Keeps, of the entries before a moment, those that still hold at it.
   forgetBefore(moment: number) {
     const length = this.countAt(moment),
       kept = this.entries.filter(({ key, pins, isHeld }, place) => {

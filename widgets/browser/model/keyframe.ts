@@ -8,7 +8,7 @@ import { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 import { KEPT_ARRAYS } from "./scene_state.ts";
 
-// What is kept of a scene besides the arrays by block: all else is derived from it.
+// The parts of a scene to keep besides the arrays by block; all else is derived from them.
 const KEPT = [
   "moment",
   "contents",
@@ -63,7 +63,7 @@ function copyOf(value: KeptFields[keyof KeptFields]) {
   return Array.isArray(value) ? value.slice() : value;
 }
 
-// Makes the scene what it was when `kept` was packed.
+// Restores the scene to the state packed in `kept`.
 export function restore(scene: SceneState, kept: Keyframe) {
   if (scene.numBlocks !== kept.numBlocks) scene.resize(kept.numBlocks);
   scene.share();

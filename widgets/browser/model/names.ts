@@ -14,7 +14,7 @@ export function requestName(request: number) {
   return name;
 }
 
-// "A.2" for the second beam of the search that A begins; beams are numbered in the order of their requests.
+// "A.2" for the second beam of A's search; beams are numbered in the order of their requests.
 export function beamName(request: number, first: number) {
   return `${requestName(first)}.${request - first + 1}`;
 }
@@ -22,14 +22,14 @@ export function beamName(request: number, first: number) {
 const ID_START = 13, // of a long id: vLLM's begin alike, as in "chatcmpl-", and differ soon after, and at the end
   ID_END = 6;
 
-// An id of an engine's, cut in its middle.
+// An engine's id, cut in the middle.
 export function shortId(id: string) {
   const characters = [...id];
   if (characters.length <= ID_START + ID_END + 1) return id;
   return `${characters.slice(0, ID_START).join("")}…${characters.slice(-ID_END).join("")}`;
 }
 
-// " · A = cmpl-1f3a", behind what names A; empty where letters are all that there is.
+// " · A = cmpl-1f3a", after a mention of A; empty where requests have only letters.
 export function idSuffix(request: number, id: string) {
   return id ? ` · ${requestName(request)} = ${id}` : "";
 }
@@ -45,7 +45,7 @@ export function blockNames(ids: number[]) {
   return listed([...new Set(ids)].map((id) => `#${id}`));
 }
 
-// " of group 1"; empty for group 0, which most models have alone.
+// " of group 1"; empty for group 0, the only one of most models.
 export function groupSuffix(group: number) {
   return group ? ` of group ${group}` : "";
 }
@@ -61,12 +61,12 @@ export function groupName(groups: readonly { kind: string }[], group: number) {
   return (kind === "sliding_window" ? "window" : kind) + (alike.length > 1 ? ` ${alike.indexOf(group) + 1}` : "");
 }
 
-// What a block of a state group shows in place of tokens.
+// The text that a block of a state group shows instead of tokens.
 export function stateWords(numTokens: number) {
   return `state after ${numTokens.toLocaleString("en")}`;
 }
 
-// What stands for a placeholder token of an image: its first one names the image.
+// The text of a placeholder token of an image: the first one names the image.
 export function imageWord({ name, isFirst }: { name: string; isFirst: boolean }) {
   return isFirst ? `▦ ${readable(name, 24)}` : "▦";
 }
@@ -127,7 +127,7 @@ export function listed(words: string[]) {
   return separated(words).join("");
 }
 
-// The words of such a list with what stands between them.
+// The words of such a list and their separators.
 export function separated<Word>(words: Word[]): (Word | string)[] {
   if (words.length > MAX_LISTED) return [words[0], ", ", words[1], " … ", words[words.length - 1]];
   if (!words.length) return ["nothing"];

@@ -45,7 +45,7 @@ export interface Answer {
   question: string;
   answer: string;
   links?: AnswerLink[];
-  names?: string; // what the engine itself calls the requests
+  names?: string; // the engine's own ids of the requests
 }
 
 // The fields that stay the same while events are added.
@@ -82,7 +82,7 @@ export interface Asked {
 // What is marked in the views.
 type Mark = [kind: "block" | "request" | "hash", id: number | string];
 
-// What a request may have besides a prompt, where the engine takes it.
+// A request's options besides a prompt, where the engine takes them.
 export type RequestOption = "n" | "beams" | "priority";
 
 export interface Status {
@@ -97,7 +97,7 @@ export interface Status {
   listener_failures?: string[];
 }
 
-// What is behind a run of placeholder tokens.
+// The content of a run of placeholder tokens.
 export type Image = [position: number, length: number, identifier: string];
 
 export type RequestStatus = "waiting" | "running" | "preempted" | "finished";
@@ -194,7 +194,7 @@ export interface VariedFigure {
   most: number;
 }
 
-// What a run has come to; wrong: the rules that it broke, and its error.
+// A run's outcome; wrong: the rules that it broke, and its error.
 export interface Outcome {
   name: string;
   figures: Record<"peak" | "used" | "lost" | "computed" | "found" | "preemptions" | "steps", number>;

@@ -41,7 +41,7 @@ export function statePhrase(name: keyof typeof STATES, numbers: Record<string, n
   return written(STATES[name], (field) => numbers[field]);
 }
 
-// Where Python's captions are missing: while a lab runs, and at a recording's start.
+// Captions where Python's are missing: while a lab runs, and at a recording's start.
 export function runningWords(scene: Scene) {
   const statuses = [...scene.requests.values()].map(({ status }) => status),
     running = statuses.filter((status) => status === "running").length,
@@ -66,7 +66,7 @@ export function word(words: keyof typeof table.words, value: unknown) {
   return own(WORDS[words], String(value)) ?? readable(String(value), MAX_TEXT);
 }
 
-// A table's entry under a name that may come from a recording ("constructor" is no entry).
+// A table's entry under a name that may come from a recording ("constructor" is not an entry).
 function own<Entry>(table: Record<string, Entry>, name: string): Entry | undefined {
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }
@@ -101,22 +101,22 @@ function filled(found: unknown, words?: string, noun?: string) {
   return words ? word(words as keyof typeof table.words, found) : readable(String(found), MAX_TEXT);
 }
 
-// What the tier did of its own accord, in clauses.
+// What the tier did by itself, in clauses.
 function tierChange(added: unknown[], dropped: unknown[], pinned: [number, string, number][]) {
   const numUnpinned = pinned.filter(([, , pins]) => !pins).length,
     clauses: [number, string, string][] = [
       [dropped.length, "leaves the external tier", "leave the external tier"],
       [
         added.length,
-        "of another engine is put into the external tier",
-        "of another engine are put into the external tier",
+        "is stored in the external tier by another engine",
+        "are stored in the external tier by another engine",
       ],
       [
         pinned.length - numUnpinned,
         "of the external tier is pinned by transfers",
         "of the external tier are pinned by transfers",
       ],
-      [numUnpinned, "of the external tier is pinned no more", "of the external tier are pinned no more"],
+      [numUnpinned, "of the external tier is no longer pinned", "of the external tier are no longer pinned"],
     ];
   return clauses
     .filter(([num]) => num)
@@ -128,7 +128,7 @@ function positions(first: number, numTokens: number) {
   return numTokens === 1 ? `position ${first}` : `positions ${first} to ${first + numTokens - 1}`;
 }
 
-// Images behind a prompt's tokens; nothing for a prompt without.
+// A prompt's images, in brackets; empty for a prompt without images.
 function withImages(images: FieldValue<"images">) {
   const named = images.map(([start, length, name]) => `“${readable(name, MAX_IMAGE)}” at ${positions(start, length)}`);
   return named.length ? ` (${named.join(", ")})` : "";

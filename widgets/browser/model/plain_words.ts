@@ -1,4 +1,4 @@
-// What happens, for somebody who sees blocks for the first time: a few sentences a step, in everyday words.
+// Captions for a reader who sees blocks for the first time: a few sentences a step, in everyday words.
 
 import type { FieldValue } from "./events.ts";
 import { counted, separated } from "./names.ts";
@@ -25,7 +25,7 @@ export function plainRows(recording: Recording, start: number, end: number): Cap
   return rows;
 }
 
-// What is said of events up to a moment.
+// A sentence about the events up to a moment.
 interface Told {
   until: number;
   words: Sentence;
@@ -54,7 +54,7 @@ class Stretch {
     return ["block", this.field(event, "block_id")];
   }
 
-  // An event and those like it behind it, about the same request. What blocks forget on the way is not told.
+  // An event and those like it after it, about the same request. Evictions between them get no sentence.
   run(first: number) {
     const found = [first];
     for (let next = first + 1; ; next++) {
@@ -76,7 +76,7 @@ class Stretch {
 const until = (run: number[]) => run[run.length - 1] + 1;
 const are = ({ length }: unknown[]) => (length === 1 ? "is" : "are");
 
-// By the kind of the event that comes first; of other kinds nothing is said.
+// By the kind of the first event; other kinds get no sentence.
 const WORDS: Record<string, (events: Stretch, at: number) => Told | null> = {
   RequestAdded: waiting,
   BlockAllocated: reserved,
@@ -134,7 +134,7 @@ function computed(events: Stretch, at: number): Told | null {
 function read(events: Stretch, scheduled: number[], at: number): Sentence {
   const names = scheduled.map((i) => events.name(i));
   if (!names.length) return [];
-  return [...separated(names), ` ${are(names)} read, into `, ...separated(written(events, names, at)), "."];
+  return [...separated(names), ` ${are(names)} read into `, ...separated(written(events, names, at)), "."];
 }
 
 function grown(events: Stretch, scheduled: number[], at: number): Sentence {

@@ -106,7 +106,7 @@ export class Recording {
     return this.kinds.names[this.row(i)[0]];
   }
 
-  // The override that takes blocks from the free queue, and may take others than the head; null without one.
+  // The override that takes blocks from the free queue, not always from its head; null without one.
   get takenBy() {
     const seam = this.header.code?.BlockAllocated,
       methods = seam ? [seam, ...(seam.methods ?? [])] : [],
@@ -139,7 +139,7 @@ export class Recording {
 
   // -- what the kernel sends
 
-  // False when it does not join on: something was lost, and the whole is wanted anew.
+  // False if it does not follow what is here: messages were lost, and the whole recording is needed again.
   more({ start, events, texts = [], names = [], seconds = [], first }: MorePayload) {
     if (start !== this.end) return false;
     if (first !== undefined) this.header.first = first;
@@ -149,7 +149,7 @@ export class Recording {
     return true;
   }
 
-  // The recording before what is here. Contents keep the numbers they have; new ones get the next.
+  // The recording before the oldest event here. Contents keep their numbers; new ones get the next.
   older({ start, keyframe, events, texts = [], names = [], tier = [], seconds = [] }: OlderPayload) {
     if (start + events.length !== this.start) return false;
     this.learn(texts, names, seconds);
@@ -171,7 +171,7 @@ export class Recording {
 
   // -- standing at a moment
 
-  // A scene of one's own to keep and to move.
+  // A separate scene to keep and to move.
   sceneAt(moment: number = this.end) {
     const scene = new Scene(this.shared);
     this.seek(scene, this.clamped(moment));
@@ -239,7 +239,7 @@ export class Recording {
     }
   }
 
-  // What follows from the moment alone.
+  // The state that follows from the moment alone.
   settle(scene: Scene) {
     scene.phase = this.log.phaseAt(scene.moment);
     scene.tier.length = this.shared.tierLog.countAt(scene.moment);

@@ -21,7 +21,7 @@ export class RequestRecord {
   numPreempted = 0;
   finishReason: string | null = null;
   isLoading = false;
-  isForgotten = false; // the engine keeps it no longer; it is drawn until the next step begins
+  isForgotten = false; // the engine no longer keeps it; it is drawn until the next step begins
   lastKeys: ({ index: number; key: number } | undefined)[] = []; // per group: its newest full block in the map
   stamp: number;
   tablesStamp: number; // tables of another stamp are shared with a copy
@@ -53,7 +53,7 @@ export class RequestRecord {
     return this.taken;
   }
 
-  // Its tokens, and behind them the guesses that are not judged yet.
+  // Its tokens, then the guesses that are not judged yet.
   get tokensWithDrafts() {
     return this.drafts.length ? [...this.tokens, ...this.drafts] : this.tokens;
   }
@@ -77,7 +77,7 @@ export class RequestRecord {
     this.taken = null;
   }
 
-  // Another text behind the prompt.
+  // Another text after the prompt.
   replaceGenerated(tokens: number[]) {
     this.store = this.store.fork(this.numPrompt);
     this.store.ids.push(...tokens);
@@ -90,7 +90,7 @@ export class RequestRecord {
     return this.store.prefixHash(size, index, this.numTokens);
   }
 
-  // True for a slot whose KV is that of a rejected guess.
+  // True for a slot that holds KV of a rejected guess.
   isGarbage(position: number) {
     return (
       this.rejected !== null && position >= Math.max(this.rejected[0], this.numComputed) && position < this.rejected[1]

@@ -23,16 +23,16 @@ export interface Block {
   tokens: (number | null)[];
   keys: string[];
   strays: Map<number, number | null> | null;
-  promised: number; // slots for which it is registered, and which are not written
+  promised: number; // slots that it is registered for and that are not written
   images: ReturnType<typeof imagesOf>; // behind its tokens
   numGuessed: number; // of its tokens, the last ones that are guesses, not judged yet
   garbage: [start: number, end: number] | null; // slots that hold KV of rejected guesses
-  pins: number; // references that are of no table
+  pins: number; // references that no table holds
   size: number;
   keepsStates: boolean; // it is for one state instead of the KV of `size` tokens
   state: number | null; // after how many tokens its state is
   freedAt: number;
-  actual?: number; // the content of its KV where the checks know it to be another than its hash stands for; -1: unknown
+  actual?: number; // its KV's content, where the checks know that it does not match the hash; -1: unknown
 }
 
 export class Scene extends SceneState {

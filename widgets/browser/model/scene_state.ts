@@ -90,7 +90,7 @@ export class SceneState {
   states!: Map<number, number>; // per block that keeps a state: after how many tokens, where one has been written
   spoiled!: Set<number>; // of these blocks, the ones whose state has seen a rejected guess
   promised!: Map<number, number>; // blocks that have a key before all of their slots are written: how many are
-  pins!: Map<number, number>; // per block: references that are of no table
+  pins!: Map<number, number>; // per block: references that no table holds
   evictedById!: Map<number, Evicted>;
   traffic!: Traffic[];
   numLost!: number;

@@ -17,7 +17,7 @@ export class Shared {
   parents = new Parents(this.keys);
   tierLog = new TierLog(this.keys);
   version = 0; // + 1 whenever the oldest events are forgotten
-  epochs: Epoch[]; // contents are numbered anew when the engine starts anew
+  epochs: Epoch[]; // contents are renumbered when the engine restarts
   numberedTo = 0; // contents of engine starts before this moment have numbers already
   stores = new WeakMap<EventRows["RequestAdded"], TokenStore>();
 

@@ -21,7 +21,7 @@ export class Side {
     return this.status.title || this.recording.header.title || "";
   }
 
-  // True while the free queue's head would give away the answer to the question that the next step answers.
+  // True while the free queue's head would give away the answer to the open question.
   get isNextHidden() {
     const { asked } = this.status;
     return asked?.is_open === true && (asked.kind === "block" || asked.kind === "hash");
@@ -57,7 +57,7 @@ export class Side {
     this.reference = moment === null ? null : this.recording.sceneAt(moment);
   }
 
-  // The engine's own id of a request, in one visible line; empty where letters are all that there is.
+  // The engine's own id of a request, in one visible line; empty where requests have only letters.
   engineId(request: number, limit = MAX_ID) {
     return readable(this.recording.names.get(request) ?? "", limit);
   }

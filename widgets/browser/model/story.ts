@@ -1,5 +1,5 @@
 // The run at a glance: requests' states, blocks' lives and figures per step, extended as events come. No DOM.
-// Event i is the cell [i, i + 1) of the time axis, and shows the state right after it: that of the story's own scene.
+// Event i is the cell [i, i + 1) of the time axis, and shows the state right after it, in the story's own scene.
 
 import { countUpTo } from "./arrays.ts";
 import { TOPICS } from "./event_rows.ts";
@@ -17,7 +17,7 @@ export const LIFE = { free: 0, live: 1, cached: 2, lost: 3 };
 
 export const LIFE_NAMES = ["free", "in use", "freed, still cached", "in use, but lost: no look-up finds it"];
 
-// Owners of a block that are no request.
+// Owners of a block that are not requests.
 export const SHARED = -2;
 
 export const NO_OWNER = -1;
@@ -57,7 +57,7 @@ export function storyOf(recording: Recording) {
 }
 
 export class Story {
-  version = 0; // + 1 whenever the story begins anew
+  version = 0; // + 1 whenever the story starts over
   start!: number;
   end!: number;
   troubles!: number[]; // the events whose topic is trouble

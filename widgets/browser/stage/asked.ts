@@ -32,13 +32,13 @@ export class AskedQuestion {
   buttons = {
     go: button("See what happens", "take the step that answers", () => this.wish("go"), "le-primary"),
     again: button("Again", "the same question, from before the step", () => this.wish("again")),
-    hint: button("Hint", "one hint more", () => this.wish("hint")),
+    hint: button("Hint", "one more hint", () => this.wish("hint")),
     another: button("Another one", "the same question about new numbers", () => this.wish("another")),
   };
   wishes = element("span", "le-asked-wishes le-wrap", {}, ...Object.values(this.buttons));
-  element = element("form", "le-asked le-row", { noValidate: true }); // what is wrong with a number is said here
+  element = element("form", "le-asked le-row", { noValidate: true }); // the form itself reports a wrong number
   marked: Record<keyof typeof MARKS, HTMLElement[]> = { said: [], truth: [] };
-  refused = ""; // why the newest answer was not taken
+  refused = ""; // why the newest answer was rejected
   wasNextHidden = false;
   predicted = ""; // what the play of the step has still to confirm
 
@@ -54,7 +54,7 @@ export class AskedQuestion {
     stage.on("painted", () => this.mark());
   }
 
-  // One step is taken as the Step button does; what else is asked for is the question's own.
+  // One step, as the Step button takes it; any other wish goes to the question.
   wish(wish: string) {
     const { stage } = this,
       { offers = [] } = stage.status.asked ?? {};
@@ -67,7 +67,7 @@ export class AskedQuestion {
     stage.root.focus({ preventScroll: true });
   }
 
-  // What was clicked as an answer gets the mark of an answer, and not that of a selection besides.
+  // A clicked answer gets the mark of an answer, and not a selection's as well.
   deselect() {
     const { asked } = this.stage.status;
     if (asked && this.stage.selection?.kind === asked.kind) this.stage.select(null);
@@ -82,7 +82,7 @@ export class AskedQuestion {
     this.stage.changed();
   }
 
-  // All views are painted anew when the head of the free queue is hidden, or shown again.
+  // All views are repainted when the head of the free queue is hidden, or shown again.
   hideNext() {
     const { isNextHidden } = this.stage.sides[0];
     if (isNextHidden !== this.wasNextHidden) this.stage.repaint();
@@ -98,13 +98,13 @@ export class AskedQuestion {
     this.stage.root.focus();
   }
 
-  // A click on what is asked for is a prediction.
+  // A click on a subject of the asked kind is a prediction.
   take(selection: Selection | null) {
     const { asked } = this.stage.status;
     if (asked?.is_open && selection?.kind === asked.kind) this.stage.command("predict", { prediction: selection.id });
   }
 
-  // What was clicked and what is right, once the step is over: in every view that has them.
+  // Marks the prediction and the right answer, once the step is over, in every view that has them.
   mark() {
     const { asked } = this.stage.status,
       isOver = Boolean(asked?.verdict && asked.prediction === null && this.isRevealed),
@@ -177,6 +177,6 @@ export class AskedQuestion {
 // Why a number cannot be a prediction; empty if it can.
 function refusalOf(number: number) {
   if (Number.isNaN(number)) return "Write a number first.";
-  if (number < 0) return "A number below zero cannot be: write 0 or more.";
+  if (number < 0) return "The number cannot be negative: write 0 or more.";
   return Number.isInteger(number) ? "" : "Write a whole number.";
 }

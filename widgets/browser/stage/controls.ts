@@ -19,12 +19,12 @@ export class Controls {
     placeholder: "a prompt, such as: Once upon a time",
     maxLength: 200000,
   });
-  copies = number(1, 1, 64, "how many equal requests");
-  maxTokens = number(16, 1, 100000, "at most so many new tokens each");
+  copies = number(1, 1, 64, "number of equal requests");
+  maxTokens = number(16, 1, 100000, "maximum number of new tokens each");
   options: Record<RequestOption, HTMLInputElement> = {
-    n: number(1, 1, 16, "so many answers to the prompt, which share its blocks", "le-option"),
-    beams: number(1, 1, 16, "a search for the likeliest text, with so many beams; 1: none", "le-option"),
-    priority: number(0, -1000, 1000, "smaller is more urgent, also below 0", "le-option"),
+    n: number(1, 1, 16, "number of answers to the prompt, which share its blocks", "le-option"),
+    beams: number(1, 1, 16, "number of beams in a search for the likeliest text; 1: no search", "le-option"),
+    priority: number(0, -1000, 1000, "smaller is more urgent; may be negative", "le-option"),
   };
   step = button("Step", "One step: schedule, forward, sample, update (key s)", () => this.goOn("step"), "le-primary");
   phase = button("Phase", "One phase of a step (key p)", () => this.goOn("phase"));
@@ -32,7 +32,7 @@ export class Controls {
     this.isRunning ? this.command("pause") : this.goOn("start"),
   );
   reset = button("Reset", "Empty the engine", () => this.command("reset"));
-  submit = button("Add", "Add the requests to the waiting line");
+  submit = button("Add", "Add the requests to the waiting queue");
   notice = new Notice(this.stage, "le-message le-clip");
   message = this.notice.element;
   form = element("form", "le-form le-row");
@@ -71,7 +71,7 @@ export class Controls {
     });
   }
 
-  // Who has written a prompt and presses Step means that prompt.
+  // A reader who has written a prompt and presses Step means that prompt.
   goOn(action: string) {
     const isIdle = !this.isTyped && !this.hasWork();
     if (this.isTyped) this.add();
@@ -96,7 +96,7 @@ export class Controls {
   command(action: string, fields?: Record<string, unknown>) {
     this.notice.say({ error: "", advice: "" });
     this.pending.push(action);
-    setTimeout(() => this.showWork(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
+    setTimeout(() => this.showWork(), PATIENCE_MS); // a long wait gets a message, such as a model's first forward pass
     this.stage.command(action, fields);
   }
 
@@ -143,11 +143,11 @@ export class Controls {
   }
 }
 
-// What there is to say, most important first; the first three are wrong.
+// The kinds of messages, most important first; the first three are errors.
 const RANKS = ["absence", "error", "listener", "working", "advice", "note", "stopped", "hint"] as const;
 const WRONG: readonly string[] = ["absence", "error", "listener"];
 
-// One message of those that there are: the kernel is gone or does not answer, a callback has raised ...
+// Shows the most important message: the kernel is gone or does not answer, a callback has raised ...
 export class Notice {
   element = element("div", this.className, { role: "status" });
   words: { [Kind in (typeof RANKS)[number]]?: string | null } = {};

@@ -45,7 +45,7 @@ const HEAD_WORDS = { next: "next to be used", head: "at the head of the free que
 
 function blockWords(side: Side, id: number) {
   const { scene } = side;
-  if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never allocated`;
+  if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables and is never allocated`;
   const block = scene.block(id),
     queued = side.headBlock === id ? HEAD_WORDS[side.headWord] : "in the free queue";
   if (!block.refCount && !block.isMapped) return `#${id} · free, holds nothing · ${queued}`;
@@ -64,7 +64,7 @@ function blockWords(side: Side, id: number) {
   if (block.groups.length && scene.groups.length > 1)
     parts.push(`in the tables of ${block.groups.map((group) => groupName(scene.groups, group)).join(" and ")}`);
   if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
-  if (block.promised) parts.push(`registered, and ${counted(block.promised, "slot")} of it not written yet`);
+  if (block.promised) parts.push(`registered, with ${counted(block.promised, "slot")} not written yet`);
   if (block.isLost) parts.push("LOST: in use, but the prefix map does not lead here");
   const words = wordsOf(block, (token) => side.text(token));
   return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
@@ -80,7 +80,7 @@ function misnamedWords({ scene, recording, moment }: Side, id: number) {
   const held = misnamed.held === null ? -1 : scene.contentOf(misnamed.held),
     claimed = contentName(scene.contentOf(misnamed.claimed));
   const what = held < 0 ? "no known content" : `content ${contentName(held)}`;
-  return `\n≠ its hash is that of ${claimed}, its KV ${what}: the checks found it`;
+  return `\n≠ its hash stands for ${claimed}, but its KV is ${what} (found by the checks)`;
 }
 
 function requestWords(side: Side, id: number) {

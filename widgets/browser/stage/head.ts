@@ -47,7 +47,7 @@ class Score {
     const { classList } = this.facts[FACTS.length - 1],
       isBroken = this.alarm.paint();
     classList.toggle("le-is-lost", score.lost > 0);
-    classList.toggle("le-is-doubtful", isBroken && !score.lost); // what is counted is what events say
+    classList.toggle("le-is-doubtful", isBroken && !score.lost); // the numbers follow the events
   }
 }
 
@@ -98,7 +98,7 @@ export class CaptionLine {
   }
 }
 
-// What tests and style sheets may read of the moment.
+// The moment's data for tests and style sheets.
 export class MomentData {
   digits?: string;
 

@@ -1,4 +1,4 @@
-// What the parts of the stage tell each other, and what they know of its moment.
+// Notifications between the parts of the stage, and their data about its moment.
 
 import type { MorePayload, Selection, Status, WireContent } from "../model/payloads.ts";
 import type { Side } from "../model/side.ts";
@@ -31,8 +31,8 @@ export interface Reference {
   step: number | null;
 }
 
-// How often Python has set the shown moment, and the selection, as far as the view has heard. Its reports say so: one
-// that was made before Python's newest word, and comes after it, is outdated.
+// How often Python has set the shown moment, and the selection, as far as the view has heard. Its reports carry these
+// counts: a report with an older count than Python's is outdated.
 export interface Heard {
   num_shows: number;
   num_selects: number;

@@ -1,5 +1,5 @@
-// Messages from Python: a recording, more of it, captions, selections. A stretch that does not join on is asked for
-// anew.
+// Messages from Python: a recording, more of it, captions, selections. After a missing stretch the recording is
+// asked for again.
 import type {
   CaptionsPayload,
   ComparePayload,
@@ -120,7 +120,7 @@ export class Inbox {
     stage.repaint();
   }
 
-  // The view reports of its first side only.
+  // The view reports on its first side only.
   hear({ num_shows = this.heard.num_shows, num_selects = this.heard.num_selects }: Partial<Heard>, side: Side) {
     if (side.index === 0) this.heard = { num_shows, num_selects };
   }

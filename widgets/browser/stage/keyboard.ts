@@ -12,16 +12,16 @@ const OF_A_LAB = [
   ["p", "one phase of a step"],
 ];
 const KEYS = [
-  ["← →", "one moment back, one on"],
-  ["page up, page down", "to the end of the step before, of the next"],
-  ["home", "before this step, and before the one before"],
+  ["← →", "one moment back, one forward"],
+  ["page up, page down", "to the end of the previous step, of the next"],
+  ["home", "before this step, then before the previous one"],
   ["end", "the newest moment"],
-  ["r", "play on from here, or the last step again"],
+  ["r", "play on from here, or replay the last step"],
   ["− +", "slower, faster"],
-  ["m", "mark this moment: changes from it on are outlined"],
-  ["tab, arrows, Enter", "into a view, within it, choose"],
-  ["w", "why? of the selection"],
-  ["Esc", "skip the play, choose nothing"],
+  ["m", "mark this moment: later changes are outlined"],
+  ["tab, arrows, Enter", "enter a view, move in it, choose"],
+  ["w", "why? about the selection"],
+  ["Esc", "skip the playback, clear the selection"],
   ["?", "these keys"],
 ];
 

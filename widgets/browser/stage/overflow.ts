@@ -2,7 +2,7 @@
 import { element, put, write } from "../look/element.ts";
 import type { Panel } from "./panel.ts";
 
-const SPACE = 5; // pixels below what is drawn of an item
+const SPACE = 5; // pixels below the drawn part of an item
 
 export class Overflow {
   count = element("span");
@@ -33,7 +33,7 @@ export class Overflow {
       boxes = this.itemsIn(view)
         .map((item) => item.getBoundingClientRect())
         .filter(({ height }) => height > 0),
-      below = boxes.some(({ bottom }) => bottom > frame.bottom + SPACE), // and not the space behind the last one
+      below = boxes.some(({ bottom }) => bottom > frame.bottom + SPACE), // and not the space after the last one
       right = view.scrollWidth - view.clientWidth - view.scrollLeft > 3,
       before = [view.scrollTop > 3 && "↑", view.scrollLeft > 3 && "←"].filter(Boolean).join(" ");
     put(this.element, "hidden", !below && !right && !before);

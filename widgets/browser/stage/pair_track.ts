@@ -212,12 +212,12 @@ export class PairTrack {
     };
   }
 
-  // The position just after the caption that differs first; null while none does.
+  // The position just after the first caption that differs; null without one.
   get differsAt() {
     return this.firstDifference === null ? null : this.firstDifference + 1;
   }
 
-  // The position just after the caption that says of a rule, on either side, that it is broken; null where none does.
+  // The position just after the first caption, on either side, about a broken rule; null without one.
   get violatedAt() {
     const found = this.sides.flatMap(({ recording }, side) =>
       alarmsAt(recording, recording.end).violations.map(({ event }) => this.positionAt(side, event + 1)),
@@ -227,7 +227,7 @@ export class PairTrack {
 
   // -- the guide
 
-  // What there is to read at a position, the guide's sentence included.
+  // The text at a position, including the guide's sentence.
   lettersAt(position: number) {
     const { sentence, left, right, stop } = this.caption(position),
       said = [sentence, left ?? [], right ?? []].map(textOf);

@@ -81,7 +81,7 @@ export class Drawer {
     if (this.stage.isReady) this.stage.changed();
   }
 
-  // Why? of what is chosen, or is chosen next. about: "ref_count" ...
+  // Asks Why? about the selection, or else about the next one. about: "ref_count" ...
   askWhy(about?: string) {
     this.show("why");
     this.entries.get("why")?.view.prefer?.(about);

@@ -39,7 +39,7 @@ export class PlainCaptions extends Captions {
   }
 }
 
-// The last sentence of a step stands at its end: nothing is said in between, for which one would have to stop.
+// The last sentence of a step stands at the step's end, so that playback does not stop in between.
 function placed(rows: CaptionRow[], stepEnd: number | null): Caption[] {
   const last = stepEnd === null ? -1 : rows.findLastIndex(([at]) => at <= stepEnd);
   return rows.map(([at, sentence, phase], i) => ({ at: i === last ? (stepEnd ?? at) : at, sentence, phase }));

@@ -9,10 +9,9 @@ import type { Stage } from "./stage.ts";
 import type { Span } from "./track.ts";
 
 const GAP_WIDTH = "24px"; // not to scale: a gap may be longer than what is known
-const NOT_KEPT =
-  "this lab keeps no events, and time begins where its first view came: Lab(..., record=True) keeps them all";
+const NOT_KEPT = "this lab keeps no events, so time begins with its first view; Lab(..., record=True) keeps them all";
 const BACK = "one moment back (←)",
-  STEP_BACK = "the end of the step before (page up)";
+  STEP_BACK = "the end of the previous step (page up)";
 
 function slider(title: string, act: (value: number) => void) {
   const made = element("input", "", { type: "range", value: "0", title, ariaLabel: title });
@@ -21,7 +20,7 @@ function slider(title: string, act: (value: number) => void) {
 }
 
 export function speedChoice(stage: Pick<Stage, "setSpeed">) {
-  const title = "how fast a play goes",
+  const title = "playback speed",
     options = SPEEDS.map((speed) => new Option(`${speed}×`, String(speed), speed === 1, speed === 1)),
     made = element("select", "le-input le-speed", { title, ariaLabel: title }, ...options);
   made.addEventListener("change", () => stage.setSpeed(Number(made.value)));
@@ -33,20 +32,20 @@ export class Scrubber {
   back = button("‹", BACK, () => this.stage.back());
   replay = button(
     "Replay",
-    "play on from here, or the last step again (r)",
+    "play on from here, or replay the last step (r)",
     () => (this.stage.isPlaying ? this.stage.last() : this.stage.play()),
     "le-replay",
   );
-  forth = button("›", "one moment on (→)", () => this.stage.forward());
+  forth = button("›", "one moment forward (→)", () => this.stage.forward());
   stepForth = button("»", "the end of the next step (page down)", () => this.stage.step(1));
   steps = slider("the steps of the recording", (step) => this.stage.seekStep(step));
   stepCount = element("span", "le-count le-step-count");
   moments = slider("the moments of this step", (at) => this.stage.moveTo(this.positions[at]));
   count = element("span", "le-count le-moment-count", {
-    title: "the sentence of this step, and the event that led here: its number in the log and in Why?",
+    title: "the sentence of this step, and the number of the event that led here, as in the log and in Why?",
   });
   speed = speedChoice(this.stage);
-  pin = button("Mark", "mark this moment: what changes from it on is outlined (m)", () => this.toggleMark(), "le-pin");
+  pin = button("Mark", "mark this moment: later changes are outlined (m)", () => this.toggleMark(), "le-pin");
   since = element("div", "le-since", { role: "status" });
   flags = [this.steps, this.moments].map((one) => new Flag(one));
   gaps = new Gaps(this.flags[0].element);

@@ -1,12 +1,12 @@
-// The way to Python in a page that `labengine attach --page` serves: one connection for all dashboards of the page.
-// Messages come as frames of one long answer, and go as posts, one after the other.
+// The connection to Python of a page that `labengine attach --page` serves: one for all its dashboards. Messages come
+// as frames of one long answer, and go as posts, one after the other.
 import type { WireContent } from "../model/payloads.ts";
 import type { Source, WireBuffer } from "./wire.ts";
 
 const HEAD_BYTES = 8; // of a frame: the length of its text, and of its buffer
 const ABSENCE = {
-  gone: "The command that serves this page has ended. What came until then can be looked at; Why? has no answer.",
-  silence: "No answer yet: this is the state as it was last seen.",
+  gone: "The command that serves this page has ended. What it sent before is still here; Why? cannot be answered.",
+  silence: "No answer yet: this is the last known state.",
 };
 
 type Hear = (content: WireContent, buffers?: WireBuffer[]) => void;
@@ -40,7 +40,7 @@ export class ServedPage {
     }
   }
 
-  // Each connection has a name of its own: the server may not have noticed the end of the one before.
+  // Each connection has its own name: the server may not have noticed the end of the one before.
   async opened(isFirst: boolean) {
     this.address.searchParams.set("page", crypto.randomUUID());
     const answer = await fetch(this.address).catch(() => null);
@@ -124,7 +124,7 @@ class Frames {
     return [new TextDecoder().decode(frame.subarray(HEAD_BYTES, text)), frame.subarray(text, end)];
   }
 
-  // The pieces as far as they hold so many bytes, as one, which takes their place.
+  // Joins the first pieces, up to so many bytes, into one that replaces them.
   first(num: number) {
     if (this.pieces[0].length >= num) return this.pieces[0];
     const joined = new Uint8Array(this.size);

@@ -6,7 +6,7 @@ import type { Motion } from "./motion.ts";
 import type { Stage } from "./stage.ts";
 
 const SLIDE_MS = 500;
-const MIN_PACE_MS = 120; // what is gone before it has arrived need not set out
+const MIN_PACE_MS = 120; // a chip that would be gone before it arrives need not set out
 const MAX_BLOCKS = 1024; // more of them are dots, too small to see where one goes
 const CHIPS = ".le-bead, .le-queue-gone"; // of a place with words beside its chip
 
@@ -18,7 +18,7 @@ export class Slides {
     readonly layer: HTMLElement,
   ) {}
 
-  // Finding the places has the page laid out anew: only where the eye can follow.
+  // Finding the places forces a layout, so this is done only where the eye can follow.
   canBeSeen(position: number) {
     const { player, sides } = this.stage;
     return player.pace(position) >= MIN_PACE_MS && sides.every(({ scene }) => scene.numBlocks <= MAX_BLOCKS);

@@ -30,7 +30,7 @@ export type PairStage = Omit<Stage, "track"> & { track: PairTrack };
 
 export class Stage {
   selection: Selection | null = null;
-  position = 0; // on the track: what is shown
+  position = 0; // the shown one, on the track
   speed = 1;
   mode: Mode = "loading";
   reference: Reference | null = null; // the marked moment
@@ -65,7 +65,7 @@ export class Stage {
     this.on("painted", () => this.onPainted());
   }
 
-  // When the layout stands: watch who looks, where the mouse is, which theme it is.
+  // Once the layout stands: watch visibility, mouse and theme.
   open(landmarks: Landmark[]) {
     const { signal } = this.end;
     this.visibility = new Visibility(this.root, landmarks, () => this.onVisibility());
@@ -143,7 +143,7 @@ export class Stage {
     return this.mode !== "loading";
   }
 
-  // True if the view goes along when the lab goes on.
+  // True if the view follows when the lab goes on.
   get isFollowing() {
     return isAlong(this.mode);
   }

@@ -1,4 +1,4 @@
-// The texts of the requests, word by word, above a pool in plain terms: what is in a block is marked as it is there.
+// The texts of the requests, word by word, above a pool in plain terms: words in a block are marked as they are there.
 
 import { element, write } from "../look/element.ts";
 import { hueOf } from "../look/palette.ts";
@@ -24,7 +24,7 @@ export class Texts {
 
   constructor(readonly stage: Stage) {}
 
-  // The newest texts that are still in work, and older ones if there is room.
+  // The newest texts still in progress, and older ones if there is room.
   paint() {
     const { scene } = this.stage.sides[0],
       all = [...scene.requests.values()].sort((a, b) => Number(isOver(a)) - Number(isOver(b)) || b.id - a.id),

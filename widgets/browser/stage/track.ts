@@ -22,7 +22,7 @@ export class SoloTrack {
   captions = new Captions();
   opening: [moment: number, sentence: Sentence] | null = null; // said of the moment at which the lab came to rest
   readonly isAboutSlots = false;
-  readonly guide: string[] = []; // one recording has no guide, and nothing in which it differs
+  readonly guide: string[] = []; // one recording has no guide and no differences
   readonly whyDifferent: Answer | null = null;
 
   constructor(readonly side: Side) {}
@@ -115,7 +115,7 @@ export class SoloTrack {
     return { at: position, sentence, phase: scene.phase };
   }
 
-  // What there is to read at a position, and what kind of moment it is: sentences of a kind are alike.
+  // The text at a position, and its kind of moment: sentences of a kind are alike.
   lettersAt(position: number) {
     return textOf(this.caption(position).sentence).length;
   }
@@ -130,7 +130,7 @@ export class SoloTrack {
   }
 }
 
-// The kinds of the events between two moments, each once. Of computed tokens no sentence tells.
+// The kinds of the events between two moments, each once. Computed tokens get no sentence.
 export function kindsBetween(recording: Recording, start: number, end: number) {
   const kinds = new Set<string>();
   for (let event = start; event < end; event++) kinds.add(recording.kind(event));

@@ -1,4 +1,4 @@
-// The way to Python: messages with one JSON document each, plain or gzipped, taken in their order; questions with
+// The connection to Python: messages with one JSON document each, plain or gzipped, taken in order; questions with
 // answers.
 import type { WireContent } from "../model/payloads.ts";
 
@@ -6,19 +6,18 @@ const GZIP = [0x1f, 0x8b];
 
 export type WireBuffer = ArrayBuffer | ArrayBufferView | string;
 
-// What is said where Python is gone, and where it does not answer.
+// The messages for when Python is gone, and when it does not answer.
 interface Absence {
   gone: string;
   silence: string;
 }
 
 const KERNEL: Absence = {
-  gone: "The kernel that this lab lived in is gone: run the cell again for a new one.",
-  silence:
-    "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.",
+  gone: "This lab's kernel is gone: run the cell again for a new lab.",
+  silence: "No answer yet: this is the last known state. If the kernel no longer has this lab, run the cell again.",
 };
 
-// The way to a widget's model: `listen` returns what ends it.
+// The connection to a widget's model; `listen` returns a function that ends it.
 export interface Source {
   absence?: Absence; // other words than a notebook's
   send(message: Record<string, unknown>): void;
@@ -65,7 +64,7 @@ export class Wire {
   }
 
   ask(type: string, fields: Record<string, unknown>): Promise<unknown> {
-    if (!this.source) return Promise.reject(new Error("This page has no Python behind it: nothing can be asked."));
+    if (!this.source) return Promise.reject(new Error("This page has no Python to answer questions."));
     const id = `${++this.number}`;
     return new Promise((resolve, reject) => {
       this.questions.set(id, { resolve, reject });

@@ -48,7 +48,7 @@ function subjectOf(thing: HTMLElement): Selection {
   return { kind: "request", id: Number(dataset.request) };
 }
 
-// The nearest thing in a direction: rather one that lies straight ahead; among equals, who begins where it begins.
+// The nearest thing in a direction: rather one that lies straight ahead; among equals, one that begins where it begins.
 function neighbour(element: HTMLElement, from: HTMLElement, [x, y]: [number, number]) {
   const at = from.getBoundingClientRect();
   let nearest: HTMLElement | null = null,

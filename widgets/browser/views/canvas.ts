@@ -23,7 +23,7 @@ export class Ink {
     readonly theme: Theme,
   ) {}
 
-  // For what is measured.
+  // The font for drawing and measuring.
   font({ weight = 400, size = 12, family = this.theme.ui }: TextStyle = {}) {
     this.context.font = `${weight} ${size}px ${family}`;
   }

@@ -32,17 +32,17 @@ export abstract class MarkedView {
     arrows(this.element, stage);
   }
 
-  // Pixels at the frame's top that are behind something.
+  // Pixels at the frame's top that something covers.
   covered() {
     return 0;
   }
 
-  // What is to be seen of a thing that was found.
+  // The part of a found thing to show.
   shownPart(found: HTMLElement) {
     return found;
   }
 
-  // The row of what is not painted yet.
+  // The row of a thing that is not painted yet.
   rowOf(_about: About): Element | null | undefined {
     return null;
   }

@@ -133,7 +133,7 @@ function sayBlock({ id, block, isDoubled }: Look) {
   return parts.join(", ");
 }
 
-// A long list's beginning and end; between them an item that tells how much is left out.
+// A long list's beginning and end; between them an item that counts what is left out.
 export interface LeftOut extends Keyed {
   more: number;
 }
@@ -181,11 +181,11 @@ export function legendOf(className: string, entries: [sign: Element, words: stri
   return make("div", className, { ariaHidden: "true" }, ...keys);
 }
 
-// A rule is broken here: a click asks why. said/is: the core is not what its events say.
+// A rule is broken here: a click asks why. said/is: the core's state differs from its events.
 export function violated({ event, isSaid, rule }: Violation) {
   const made = make("b", "le-violated", {
     textContent: isSaid ? "said/is" : "!",
-    ariaLabel: isSaid ? "the core is not what its events say: why?" : `the rule ${rule} is broken: why?`,
+    ariaLabel: isSaid ? "the core's state differs from its events: why?" : `the rule ${rule} is broken: why?`,
   });
   Object.assign(made.dataset, { event: String(event), about: "event" });
   return made;

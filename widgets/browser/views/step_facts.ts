@@ -143,7 +143,7 @@ const NOTES: { [Kind in EventKind]?: Note<Kind> } = {
   },
 };
 
-// A scene of its own at another moment, kept and moved: going forward costs the events in between. Null when that
+// A separate scene at another moment, kept and moved: going forward costs the events in between. Null when that
 // moment was dropped.
 const shadows = new WeakMap<Recording, Map<string, Scene>>();
 export function shadowAt(recording: Recording, name: string, moment: number): Scene | null {

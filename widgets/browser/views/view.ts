@@ -46,7 +46,7 @@ export interface ViewHost {
   sides: Side[];
   isPair: boolean;
   isLive: boolean;
-  isPlain: boolean; // for somebody who sees this for the first time: no letters, no counts
+  isPlain: boolean; // for a reader who sees this for the first time: no letters, no counts
   selection: Selection | null;
   theme: Theme;
   track: {
@@ -93,7 +93,7 @@ export function eventOf(stage: ViewHost, side: Side, id: number): Selection {
   return stage.isPair ? { kind: "event", id, side: side.index } : { kind: "event", id };
 }
 
-// To stand at a moment of one side. In a view of two labs a position is no moment: its track knows which one shows it.
+// Moves to a moment of one side. In a view of two labs a position is not a moment: its track knows which one shows it.
 export function moveToMoment(stage: ViewHost, side: Side, moment: number) {
   stage.moveTo(stage.track.positionAt(side.index, moment));
 }

@@ -1,8 +1,8 @@
-"""Two recordings beside one another: their events in pairs, and the first event at which they differ.
+"""Two recordings side by side: their events in pairs, and the first event at which they differ.
 
-Steps are matched by their numbers, phases by their names, and runs of events by what they are about: the fate of B's
-second full block is one subject, whether it was cached on one side or merged on the other. That an override decides
-otherwise than production is no difference of two runs: what comes of it is one.
+Steps are matched by number, phases by name, and runs of events by subject: the fate of B's second full block is one
+subject, whether it was cached on one side or merged on the other. An override that decides differently from production
+does not make two runs differ; its consequences do.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _cut_like(rows: Sequence[_PlacedRun], others: Sequence[_PlacedRun]) -> list[
 
 
 def _cut(row: _PlacedRun, begin: Container[Hashable], single: Container[Hashable]) -> Iterator[_PlacedRun]:
-    """Yield the parts of a row: one begins at each subject in `begin`, and one behind each in `single`."""
+    """Yield the parts of a row: one begins at each subject in `begin`, and one after each in `single`."""
     silent, ends = row.run.silent, row.ends
     part: tuple[ev.Event, ...] = ()
     is_alone = False

@@ -49,7 +49,7 @@ class PairCaption:
 
 
 class PairCaptions:
-    """The captions of two timelines, numbered from 0. Those before `num_settled` do not change any more.
+    """The captions of two timelines, numbered from 0. Those before `num_settled` no longer change.
 
     token_texts: for each side, the function that returns a token's text. guide: sentences in the order in which they
     are due.

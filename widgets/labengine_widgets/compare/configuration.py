@@ -32,9 +32,9 @@ class Configuration:
         text = {
             "num_blocks": counted(self.num_blocks, "block"),
             "groups": listed(map(_group_words, self.groups)),
-            "null_block": f"block {block_name(self.null_block)} set aside as the null block, {self.num_free} to be had"
+            "null_block": f"block {block_name(self.null_block)} set aside as the null block, {self.num_free} left"
             if self.null_block >= 0
-            else "no block set aside as a null block",
+            else "no null block set aside",
         }
         return ", ".join(text[name] for name in names)
 
@@ -59,11 +59,11 @@ def configuration_difference(left: Recording, right: Recording, names: tuple[str
     if not other:
         return ""
     text = "; ".join(f"{name} has {side.words(other)}" for name, side in zip(names, sides, strict=True))
-    return f"They were made differently: {text}."
+    return f"Their configurations differ: {text}."
 
 
 def is_of_configuration(left: Sequence[ev.Event], right: Sequence[ev.Event]) -> bool:
-    """True if all events are EngineStarted: a difference there is one of configuration, and no decision."""
+    """True if all events are EngineStarted: such a difference is one of configuration, not a decision."""
     return bool(left and right) and all(isinstance(event, ev.EngineStarted) for event in (*left, *right))
 
 

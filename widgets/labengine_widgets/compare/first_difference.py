@@ -24,7 +24,7 @@ from labengine_widgets.words.sentences import sentence
 class DifferencePlace:
     """The first decisions in which two recordings differ, by their event numbers; None where a side has none.
 
-    A difference of configuration is no decision: it gets a caption, but is never the first difference.
+    A difference of configuration is not a decision: it gets a caption but is never the first difference.
     """
 
     number: int
@@ -116,11 +116,11 @@ def _compared(timelines: Sequence[Timeline], before: Ends, ends: Ends) -> list[l
 
 Sentences = tuple[Sentence, Sentence]
 
-_MOVED = "not the same one: ids are counted past the null block"
+_MOVED = "a different block: ids are counted past the null block"
 
 
 def distinct_sentences(words: tuple[str, str], left: Sequence[ev.Event], right: Sequence[ev.Event]) -> Sentences:
-    """Return the sentences; equal ones of events that differ get the fields that differ appended."""
+    """Return the sentences; if they are equal, append the fields in which the events differ."""
     sentences = Sentence(words[0]), Sentence(words[1])
     if words[0] != words[1]:
         return sentences
@@ -186,7 +186,7 @@ def why_different(
 
 
 def why_not_different(left: Recording, right: Recording, names: Names, notes: Sequence[str] = ()) -> Why:
-    """Return the answer for two recordings whose decisions are equal so far. notes: what else is known of the sides."""
+    """Return the answer for two recordings whose decisions are equal so far. notes: other facts about the sides."""
     steps = max(left.state().step, right.state().step)
     text = f"They do not differ: both have done the same, event by event, {_until(steps)}."
     configurations = configuration_difference(left, right, names)
@@ -205,7 +205,7 @@ def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], nam
     text = "; ".join(
         f"for {name} {report or 'no broken rule here'}" for name, report in zip(names, reports, strict=True)
     )
-    return f"Both do the same here by their events, and only the checks tell them apart. They report {text}."
+    return f"By their events both sides do the same here; only the checks tell them apart. They report {text}."
 
 
 def _rules_at(past: Past, number: int | None) -> str:

@@ -1,4 +1,4 @@
-"""The end of the protocol of a view of two labs: their feeds send the events, it sends the captions of both."""
+"""A comparison's end of the protocol: the feeds of both labs send the events, it sends the captions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labengine_widgets.feed.payload import packed
 from labengine_widgets.view_source import PairViewSource
 
 FOLLOW_UP = "follow_up"
-"""The one command that only a comparison knows."""
+"""The command that only a comparison has."""
 
 
 class PairLink(BrowserLink):
@@ -83,11 +83,11 @@ class PairLink(BrowserLink):
         return self.compared.post_command(action, **arguments)
 
 
-# -- sliders: a run with other figures takes the place of the one that a view shows ------------------------------------
+# -- sliders: a run with other figures replaces the one that a view shows ----------------------------------------------
 
 
 def send_run(link: BrowserLink) -> None:
-    """Send all of the recordings that a view follows now to every browser half, which begins with them anew."""
+    """Send all of the recordings that a view follows now to every browser half, which starts over with them."""
     for side, feed in enumerate(link.feeds):
         link.send({"type": "full", "side": side, "view": None}, [packed(feed.full())])
     if isinstance(link, PairLink):
@@ -100,7 +100,7 @@ def varied_message(varied: dict[str, Any] | None, error: str = "") -> dict[str, 
 
 
 def checked_changes(changes: object) -> dict[str, int]:
-    """Return what a browser asks for. ValueError for what its sliders cannot have sent."""
+    """Return a browser's changes. Raises ValueError for any that its sliders cannot have sent."""
     if not isinstance(changes, dict) or not all(type(value) is int and value < 10**6 for value in changes.values()):
         raise ValueError("the sliders send whole numbers")
     return changes

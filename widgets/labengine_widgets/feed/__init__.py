@@ -1,1 +1,1 @@
-"""From a lab's recording to its views: what is sent, when, and to which browser halves."""
+"""From a lab's recording to its views: messages, their times, and their browser halves."""

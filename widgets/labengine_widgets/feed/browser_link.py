@@ -38,7 +38,7 @@ class BrowserLink(Viewer):
             future.add_done_callback(lambda done: self._answer(feed, content, _error_of(done)))
 
     def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:
-        """Post a command of the browser half to the lab. Raises an exception for a command that it does not have."""
+        """Post a command of the browser half to the lab. Raises an exception for an unknown command."""
         action, arguments = checked_command(content)
         return feed.view_source.post(action, **arguments)
 
@@ -63,7 +63,7 @@ MAX_PROMPT = 200_000
 """Maximum length, in characters, of a prompt from the form."""
 
 MAX_ANSWERS, MAX_PRIORITY = 16, 1_000
-"""Maximum of answers to a prompt, and of a priority above or below 0, from the form."""
+"""From the form: maximum number of answers to a prompt, and maximum distance of a priority from 0."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "step": (),
@@ -81,7 +81,7 @@ def checked_command(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the action and its arguments. Raises ValueError for an unknown action and for invalid arguments."""
     action = content.get("action")
     if not isinstance(action, str) or action not in COMMANDS:
-        raise ValueError(f"the dashboard knows no action {action!r}; it knows {', '.join(COMMANDS)}")
+        raise ValueError(f"the dashboard has no action {action!r}; it has {', '.join(COMMANDS)}")
     arguments = {name: content.get(name) for name in COMMANDS[action]}
     if action == "add":
         _require_prompt(arguments)
@@ -96,7 +96,9 @@ def _require_prompt(arguments: dict[str, Any]) -> None:
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError("The prompt is empty: type some text first.")
     if len(prompt) > MAX_PROMPT:
-        raise ValueError(f"The prompt has {len(prompt)} characters, and the box takes {MAX_PROMPT}: use lab.add.")
+        raise ValueError(
+            f"The prompt has {len(prompt)} characters, but the box takes at most {MAX_PROMPT}: use lab.add."
+        )
     _require_number("copies", arguments["copies"], 1, 64)
     _require_number("max tokens", arguments["max_tokens"], 1, 1_000_000)
     _require_number("n", arguments["n"], 1, MAX_ANSWERS)

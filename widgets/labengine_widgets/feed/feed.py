@@ -36,7 +36,7 @@ HEARD = (
 """Events that begin or end an operation. Those in between are read from the recording."""
 
 OLDER_EVENTS = 20_000
-"""Approximate number of events sent at once to a view that goes back beyond those it has."""
+"""Approximate number of events sent at once to a view that goes back beyond its oldest."""
 
 Message = dict[str, Any]
 
@@ -57,8 +57,8 @@ class Feed:
     a second. A step taken by hand is sent with captions; a run is sent without, and its last step gets captions when
     the lab pauses. After an error in a view, that view asks for the message again; the engine is not disturbed.
 
-    A recording to which nothing is added any more (the view source's is_live is False) needs no thread: questions are
-    answered on the thread that brings them.
+    A recording that no longer grows (the view source's is_live is False) needs no thread: questions are answered on the
+    thread that asks them.
 
     on_select, on_moment_shown: called when a reader selects something, or goes to a moment, in a browser.
     failures: the newest errors of views, callbacks and answers.
@@ -84,7 +84,7 @@ class Feed:
     def attach(self, viewer: Viewer, side: int = 0, bytes_a_second: int = BYTES_A_SECOND) -> None:
         """Send to this widget, too, until `detach`. side: 0, or 1 if this lab is the right half of a comparison.
 
-        bytes_a_second: what the way to its browser takes, on average.
+        bytes_a_second: average rate that the connection to its browser can take.
         """
         with self._guard:
             self._viewers.admit(viewer, side, bytes_a_second)
@@ -97,7 +97,7 @@ class Feed:
                 self._begin()
 
     def detach(self, viewer: Viewer) -> None:
-        """Send nothing more to this widget. The last one ends the thread; a second time does nothing."""
+        """Send nothing more to this widget. Detaching the last one ends the thread; a second call has no effect."""
         with self._guard:
             self._viewers.dismiss(viewer)
             join = None if self._viewers or self._worker.is_stopped else self._end()
@@ -105,9 +105,9 @@ class Feed:
             join()
 
     def settle(self) -> None:
-        """Send what has not been sent and end the thread: nothing is added to the recording any more.
+        """Send the rest and end the thread, because the recording no longer grows.
 
-        The views stay, and their questions are answered. A second time does nothing.
+        The views stay, and their questions are answered. A second call has no effect.
         """
         with self._guard:
             if self._worker.is_stopped:
@@ -235,7 +235,7 @@ class Feed:
         num_messages, num_bytes, seconds = self.num_messages, self.num_bytes, 0.0
         try:
             self.tick()
-        except Exception as error:  # a view must never stop the lab; it begins anew instead
+        except Exception as error:  # a view must never stop the lab; it starts over instead
             self.report(error)
             self._publisher.begin_anew()
             seconds = IDLE
@@ -314,7 +314,7 @@ class Feed:
                 self.post(lambda: self._reply(viewer, side, message, answers[kind](message)))
 
     def post(self, call: Callable[[], object]) -> None:
-        """Run a call on the feed's thread, or on this thread when nothing is added to the recording any more."""
+        """Run a call on the feed's thread, or on this thread once the recording no longer grows."""
         if self.is_sending:
             self._worker.post(call)
         elif self._viewers and not self.view_source.is_live:
@@ -322,7 +322,7 @@ class Feed:
                 self.guarded(call)
 
     def _send_shown(self, moment: int | None, num_shows: int) -> None:
-        """Send the events of before first: a view takes what comes after the moment for news, and goes on with it."""
+        """Send earlier events first: a view takes events after the moment for new ones, and continues with them."""
         if self.timeline is not None:
             self._publish()
         self._viewers.send({"type": "show", "moment": moment, "num_shows": num_shows})
@@ -355,7 +355,7 @@ class Feed:
         return {"id": message.get("id"), "answer": found}
 
     def _note_moment(self, message: Message) -> None:
-        """Note the moment that a view shows; None: the newest one. One that is outdated or not recorded is ignored."""
+        """Note the moment that a view shows; None: the newest one. An outdated or unrecorded one is ignored."""
         if is_outdated(message.get("num_shows"), self.shown.num_shows):
             return
         moment = message.get("moment")
@@ -364,7 +364,7 @@ class Feed:
             self.on_moment_shown(moment)
 
     def _note_selection(self, message: Message) -> None:
-        """Copy a selection made in one view to all views. One that is outdated or impossible is ignored."""
+        """Copy a selection made in one view to all views. An outdated or impossible one is ignored."""
         is_late = is_outdated(message.get("num_selects"), self.shown.num_selects)
         if is_late or not is_selection(message.get("selection")):
             return
@@ -386,7 +386,7 @@ def is_moment(value: object, timeline: Timeline) -> bool:
 
 
 def is_outdated(num_heard: object, newest: int) -> bool:
-    """True if a view has not heard of the newest time that Python set what the view reports."""
+    """True if a view reports something that Python has set again since, before the view heard of it."""
     return isinstance(num_heard, int) and num_heard < newest
 
 

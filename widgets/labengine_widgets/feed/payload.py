@@ -36,7 +36,7 @@ else:
 
 
 MAX_EARLIER = 200
-"""Violations and failures before the oldest event that is sent, at most: the first ones say where it began."""
+"""Maximum number of violations and failures to send from before the oldest event; the first ones show the origin."""
 
 MAX_NAME = 200
 """Characters of a request's own id that are sent."""
@@ -129,7 +129,7 @@ def texts(source: ViewSource, token_ids: Iterable[int]) -> list[tuple[int, str]]
 
 
 def engine_ids_of(source: ViewSource, request_ids: Iterable[int]) -> list[tuple[int, str]]:
-    """Return what the engine itself calls each request, where it has names for them: untrusted."""
+    """Return the engine's own id of each request, where it has one: untrusted."""
     named = ((request_id, source.engine_id(request_id)) for request_id in sorted(request_ids))
     return [(request_id, name[:MAX_NAME]) for request_id, name in named if name]
 

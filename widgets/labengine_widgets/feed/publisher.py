@@ -46,7 +46,7 @@ class ShownState:
 
     moment: the moment that the views show; None: the newest one, and they follow.
     num_shows, num_selects: how often Python has set the moment, and the selection. Views answer with the counts that
-    they have heard of: what a reader did before the newest one was heard is outdated, however late it arrives.
+    they have heard of: an action from before the newest one was heard is outdated, however late it arrives.
     """
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ class Publisher:
             self._viewers.send({"type": "end", "generation": self._generation, "end": self.end})
 
     def _know_texts(self, payload: Payload) -> None:
-        """A view that begins anew has forgotten all texts but those in its payload."""
+        """Keep only this payload's texts as known: a view that starts over has forgotten all others."""
         self._known_texts = {token_id for token_id, _ in payload["texts"]}
 
     def _new_texts(self, kinds: ByKind) -> list[tuple[int, str]]:

@@ -12,19 +12,19 @@ BYTES_A_SECOND = 500_000
 
 
 class Viewer:
-    """A widget, as its feed sees it."""
+    """A widget's interface to its feed."""
 
     def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         """Send a message to every browser half of the widget."""
         raise NotImplementedError
 
     def update_saved(self) -> None:
-        """Refresh what a saved page keeps; the lab has paused."""
+        """Refresh the state of a saved page; the lab has paused."""
         raise NotImplementedError
 
 
 class Viewing(NamedTuple):
-    """A viewer, its side of a comparison, and the bytes a second that the way to its browser takes."""
+    """A viewer, its side of a comparison, and the bytes a second that the connection to its browser can take."""
 
     viewer: Viewer
     side: int

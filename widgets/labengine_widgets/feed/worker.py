@@ -64,9 +64,9 @@ class Worker:
     """Takes a turn whenever it is woken: on a thread or, in a Python without threads, on the event loop.
 
     Neither keeps it alive: a feed that nobody holds is freed with its lab, and its thread ends.
-    turn: sends new events, and answers questions; returns for how many seconds the way to the browsers is busy with
-    what was sent, or None when no more events will come. awaited_moment: the recording's newest moment while a step
-    taken by hand is open, or None when there is no step to wait for.
+    turn: sends new events, and answers questions; returns the seconds that the connection to the browsers needs for the
+    sent bytes, or None when no more events will come. awaited_moment: the recording's newest moment while a step taken
+    by hand is open, or None when there is no step to wait for.
     """
 
     def __init__(self, turn: Callable[[], float | None], awaited_moment: Callable[[], int | None]) -> None:

@@ -59,7 +59,7 @@ def recording_payload(source: ViewSource, *, has_words: bool = True, is_from_sta
 
 
 def answers(timeline: Timeline, seams: dict[str, Any], engine_ids: EngineIds | None = None) -> list[dict[str, Any]]:
-    """Return answers to the likeliest questions about a recording, in the order of the moments that they hold for.
+    """Return answers to the likeliest questions about a recording, in the order of their moments.
 
     In a long recording only the newest events are searched: an answer whose cause lies earlier says so.
     """

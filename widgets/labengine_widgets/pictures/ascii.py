@@ -121,7 +121,7 @@ def _small_pool(cells: list[str]) -> list[str]:
     """Return a pool with one character per block, 64 in a line; of a very large pool, the first lines."""
     signs = "".join(map(_small_sign, cells))
     lines = [f"{f'#{i}':>6} {signs[i : i + 64]}" for i in range(0, len(signs), 64)]
-    more = [f"       … and {len(cells) - 64 * MAX_LINES} blocks more"] if len(lines) > MAX_LINES else []
+    more = [f"       … and {len(cells) - 64 * MAX_LINES} more blocks"] if len(lines) > MAX_LINES else []
     return lines[:MAX_LINES] + more
 
 
@@ -138,7 +138,7 @@ def _tables(snapshot: Snapshot) -> list[str]:
     num_finished, limit = len(snapshot.requests) - len(open_requests), max(2, MAX_LINES // max(1, len(snapshot.groups)))
     lines = [line for item in open_requests[:limit] for line in _table(*item, snapshot)]
     if len(open_requests) > limit:
-        lines.append(f"      … and {len(open_requests) - limit} requests more")
+        lines.append(f"      … and {len(open_requests) - limit} more requests")
     return lines + ([f"      {num_finished} finished"] if num_finished else [])
 
 

@@ -71,7 +71,7 @@ FITTED = """const labengineFitted = () => {
 };
 export { labengineFitted as default };
 """
-"""Patch of plotly's browser half: it draws before its width is known, and listens to the window's size only."""
+"""Patch of plotly's browser half: it draws before its width is known, and listens only to the window's size."""
 
 
 @cache
@@ -100,7 +100,7 @@ class PlotWidget(go.FigureWidget):  # type: ignore[misc]
         self._config = {"responsive": True, "displaylogo": False}
 
     def open(self) -> None:
-        """Open the way to a front end, if it is not open."""
+        """Open the connection to a front end, if it is not open."""
         super().open()
         keep_by_owner(self)
 

@@ -21,7 +21,7 @@ HUES = ("#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00")
 LOST_HUE = "#d55e00"
 ALARM = "#b00020"
 OTHER = "of other tokens"
-"""In place of a block's tokens, where its KV is not theirs: which they are, only the slots in a live view say."""
+"""Shown instead of a block's tokens where its KV belongs to others; only the slots of a live view show which."""
 
 WIDTH = 900
 MAX_CARDS = 64
@@ -30,7 +30,7 @@ MAX_ROWS = 8
 MAX_CHIPS = 24
 MAX_SHELVES = 60
 _SHELF = 86.0
-"""Width of a content of the external tier, with the gap behind it."""
+"""Width of a content of the external tier, with the gap after it."""
 _CARDS, _SQUARES = (8, 108.5, 64.0), (62, 14.0, 14.0)
 """Columns of the pool, and the width and height of a block's cell."""
 
@@ -74,7 +74,7 @@ def block_map_svg(
 
 
 def _misnamed(snapshot: Snapshot, letters: Mapping[str, str], timeline: Timeline | None) -> dict[int, str]:
-    """Return the blocks whose KV is known not to be what their hash stands for, each with the letter of what it is."""
+    """Return {block: letter of its real content} for blocks whose KV is known not to match their hash."""
     found: dict[int, str] = {}
     for event in () if timeline is None else timeline.of_kind(ViolationFound):
         for block_id, group, block_hash, held in event.misnamed:
@@ -115,7 +115,7 @@ class _Picture:
         letters: dict[str, str],
         misnamed: Mapping[int, str] | None = None,
     ) -> None:
-        """misnamed: per block whose KV is not what its hash stands for, the letter of what it is."""
+        """misnamed: for each block whose KV does not match its hash, the letter of its real content."""
         self.snapshot = snapshot
         self.token_text = token_text
         self.letters = letters
@@ -145,7 +145,7 @@ class _Picture:
         drawn = self._squares(places) if is_small else "".join(self._card(*place) for place in places)
         self.y += -(-len(blocks) // columns) * height + 20
         if len(self.snapshot.blocks) > len(blocks):
-            drawn += self._line(f"… and {len(self.snapshot.blocks) - len(blocks)} blocks more")
+            drawn += self._line(f"… and {len(self.snapshot.blocks) - len(blocks)} more blocks")
         return drawn
 
     def tables(self) -> str:
@@ -153,7 +153,7 @@ class _Picture:
         rows = [item for item in self.snapshot.requests.items() if item[1].status != "finished"]
         limit = max(2, MAX_ROWS // max(1, len(self.snapshot.groups)))
         drawn = "".join(self._line(text) for item in rows[:limit] for text in _row_texts(*item, self.snapshot))
-        return drawn + (self._line(f"… and {len(rows) - limit} requests more") if len(rows) > limit else "")
+        return drawn + (self._line(f"… and {len(rows) - limit} more requests") if len(rows) > limit else "")
 
     def map(self) -> str:
         """Draw the prefix map in a line."""
@@ -169,7 +169,7 @@ class _Picture:
         return self._line(_listed("free queue, head first", [f"#{i}" for i in queue[:MAX_CHIPS]], len(queue)))
 
     def tier(self, tier: KnownTier, numbers: Mapping[Key, int]) -> str:
-        """Draw what the external tier holds as shelves; nothing without a tier."""
+        """Draw the external tier's contents as shelves; empty without a tier."""
         if not len(tier):
             return ""
         drawn = self._line(f"external tier, {counted(len(tier), 'block')}; ● in the pool as well, ○ only there:")
@@ -239,7 +239,7 @@ class _Picture:
         )
 
     def _letter(self, block: BlockState, right: float, y: float, letter: str, color: str = _INK) -> str:
-        """Draw the letter of a block's hash; where its KV is another content, struck through, with what it is."""
+        """Draw the letter of a block's hash; if its KV is another content, struck through, then that one's."""
         held = self.misnamed.get(block.block_id)
         if held is None or not letter:
             return _text(right, y, letter, size=14, bold=True, color=color, anchor="end")

@@ -127,7 +127,7 @@ def heatmap(attention: AttentionByBlock, mass: NDArray[Any], spoken: Sequence[st
 
 
 def head_slider(choices: Sequence[tuple[str, list[list[float | None]]]]) -> dict[str, Any]:
-    """Return a slider with one step per head, which keys move, too."""
+    """Return a slider with one step per head; keys move it, too."""
     steps = [{"label": name, "method": "restyle", "args": [{"z": [mass]}, [1]]} for name, mass in choices]
     look = {"bgcolor": GRID, "bordercolor": INK, "activebgcolor": BLUE, "tickcolor": INK}
     return {"steps": steps, "currentvalue": {"prefix": "heads: "}, "pad": {"t": 46}, "len": 0.9, "x": 0.02, **look}
@@ -154,7 +154,7 @@ def rounded(values: NDArray[Any]) -> list[float]:
 
 
 def column_labels(attention: AttentionByBlock) -> list[str]:
-    """Return block ids, or positions where several groups have blocks or the request holds none any more."""
+    """Return block ids, or positions where several groups have blocks or the request no longer holds any."""
     size, columns = attention.block_size, range(attention.mass.shape[2])
     if len(attention.block_ids) == 1 and min(attention.block_ids[0], default=-1) >= 0:
         return [block_name(block_id) for block_id in attention.block_ids[0]]

@@ -1,4 +1,4 @@
-"""An answer: the question, one or two sentences, and the chain of events that are the causes."""
+"""An answer: the question, one or two sentences, and the chain of events that caused it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 from labengine.record.wording import visible
 
-NO_ENGINE_YET = "at moment {} there is no engine yet, and no block: ask at a later one (lab.moment = None: the newest)"
+NO_ENGINE_YET = (
+    "at moment {} there is no engine yet, and no block; ask at a later one (lab.moment = None is the newest)"
+)
 """Message for a question about blocks at a moment before the engine's start."""
 
 
 class WhyError(ValueError):
-    """A question about a subject that the recording does not have; the message names those that it has."""
+    """A question about a subject that the recording lacks; the message names those that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Link:
     moment: int
     """The moment just after the event."""
     event_number: int | None
-    """The event's number in the recording; None where the recording begins."""
+    """The event's number in the recording; None at the recording's beginning."""
     sentence: str
     seam: str | None = None
     """The method that decided it: "LateMerge.merge_target"."""
@@ -33,7 +35,7 @@ class Link:
     change: int = 0
     """In a chain about a ref count: the change of the count. The changes add up to the count."""
     side: int = 0
-    """0, or 1 for the right-hand one of two recordings."""
+    """0, or 1 for the right one of two recordings."""
     place: str = ""
     """File, line and version of the method in the engine that was recorded; empty for labengine's own."""
 
@@ -50,7 +52,7 @@ class Why:
     answer: str
     links: tuple[Link, ...] = ()
     names: tuple[tuple[str, str], ...] = ()
-    """(letter, the engine's own id) of requests that are named; empty where letters are all that there is."""
+    """(letter, the engine's own id) of the named requests; empty where they have only letters."""
 
     def __repr__(self) -> str:
         lines = [self.question, *wrap(self.answer, 100, initial_indent="  ", subsequent_indent="  ")]
@@ -68,7 +70,7 @@ class Why:
         return visible("\n".join(lines))
 
     def _repr_html_(self) -> str:
-        """Return the answer as HTML for a notebook. All text is escaped, for it may come from a model or a prompt."""
+        """Return the answer as HTML for a notebook; escaped, because text may come from a model or a prompt."""
         seams = [link.seam for link in self.links]
         rows = "".join(
             f"<li style='margin:2px 0'>{_html(link, link.seam not in seams[:i])}</li>"
@@ -80,7 +82,7 @@ class Why:
         return f"<div><b>{escape(self.question)}</b>{answer}{names}{chain}</div>"
 
     def names_line(self) -> str:
-        """Return what the engine calls the requests: "A = cmpl-1f3a, B = cmpl-77b0"."""
+        """Return the engine's names of the requests: "A = cmpl-1f3a, B = cmpl-77b0"."""
         return ", ".join(f"{letter} = {name}" for letter, name in self.names)
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def why_block(past: Past, block_id: int) -> Why:
 
 
 def why_free(past: Past, block_id: int) -> Why:
-    """Explain why a block is free: the request that held it last, and the content that it keeps."""
+    """Explain why a block is free: the last request that held it, and the content that it keeps."""
     state, name = past.state, block_name(block_id)
     question = f"Why is {name} free?"
     if block_id == state.null_block:
@@ -36,7 +36,7 @@ def why_free(past: Past, block_id: int) -> Why:
         return Why(question, f"{_never_held(past)} {_keeps(past, block_id)}", start_of(past, block_id))
     event = past.event(number)
     if isinstance(event, ev.BlockUnpinned):
-        text = f"Its last reference was of no table, and was dropped. {_keeps(past, block_id)}"
+        text = f"Its last reference, which no block table held, was dropped. {_keeps(past, block_id)}"
         return Why(question, text, past.links(number))
     assert isinstance(event, ev.BlockFreed)
     text = f"{request_name(event.request_id)} was the last to hold it, and {_let_go(event)}. {_keeps(past, block_id)}"
@@ -56,7 +56,7 @@ def _never_held(past: Past) -> str:
         return "No request has held it since the engine started."
     if (gap := past.gap) is not None:
         return f"No request has held it since the gap before step {gap.last_step + 1:,}: {gap}."
-    return f"No request has held it since the recording begins (event {past.first}); what was before is not known."
+    return f"No request has held it since the recording began (event {past.first}); earlier events are not known."
 
 
 def start_of(past: Past, block_id: int) -> tuple[Link, ...]:
@@ -71,10 +71,10 @@ def _let_go(event: ev.BlockFreed) -> str:
         "finished": "finished",
         "aborted": "was aborted",
         "preempted": "was preempted because blocks ran out",
-        "merged": "was merged into an equal block, so that this copy was not needed",
-        "pruned": "is a beam that did not go on: it shares the blocks of another one from there on",
+        "merged": "merged it into an equal block, so this copy was no longer needed",
+        "pruned": "its beam was dropped: from then on it shares another beam's blocks",
         "load_failed": "gave it back because its load failed",
-        "state": "goes on from a newer state",
+        "state": "continues from a newer state",
         "window": "has moved on: no later token's window reaches back to it",
     }.get(event.reason, readable(event.reason))
 
@@ -110,7 +110,7 @@ def _freed_links(past: Past, number: int, event: ev.BlockFreed) -> list[Link]:
 
 
 MAX_GONE = 6
-"""Maximum number of links to blocks that were ahead in the queue and have left it; the last ones are kept."""
+"""Maximum number of links to blocks that were ahead and have left the queue; the last ones are kept."""
 
 
 def why_next(past: Past) -> Why:
@@ -130,7 +130,7 @@ def why_in_queue(past: Past, block_id: int) -> Why:
     if block_id not in past.state.free_queue:
         if past.state.ref_counts[block_id] or block_id == past.state.null_block:
             return why_free(past, block_id)
-        raise WhyError(f"{block_name(block_id)} is free, and yet not in the free queue")
+        raise WhyError(f"{block_name(block_id)} is free but not in the free queue")
     place = queue.index(block_id)
     put = last_freed(past, block_id)
     gone = _gone(past, block_id, put)
@@ -192,7 +192,7 @@ def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_go
             f" Since then {counted(num_gone, 'block')} before it {'has' if num_gone == 1 else 'have'} left the queue."
         )
     if ahead:
-        return f"{text} Before it {'is' if len(ahead) == 1 else 'are'} {block_names(ahead)}."
+        return f"{text} {block_names(ahead)} {'is' if len(ahead) == 1 else 'are'} before it."
     chosen = f" {past.taken_by} decides which block is taken." if past.taken_by else ""
     return f"{text} No block is before it.{chosen} {_price(past, block_id)}"
 
@@ -201,12 +201,12 @@ def _how_it_came(past: Past, put: int | None) -> str:
     if put is None and past.is_complete:
         return "It has been free from the start, and the queue began in order of the ids."
     if put is None:
-        begin = f"when the recording begins (event {past.first})"
-        return f"It was in the free queue already {begin}; what was before is not known."
+        begin = f"when the recording began (event {past.first})"
+        return f"It was already in the free queue {begin}; earlier events are not known."
     event = past.event(put)
     assert isinstance(event, ev.BlockFreed)
     if event.queue_end == "head":
-        why = "" if past.at(put).block_keys[event.block_id] else ", for it had no cached content"
+        why = "" if past.at(put).block_keys[event.block_id] else ", because it had no cached content"
         return f"It was put at the head of the queue when it was freed{why}."
     return "It was put at the tail of the queue when it was freed."
 
@@ -218,5 +218,5 @@ def _price(past: Past, block_id: int) -> str:
         return f"Its next allocation evicts {listed(f'hash {hash_name(key[1])}' for key in found)}."
     victim = next((i for i in past.state.free_queue if past.state.block_keys[i]), None)
     if victim is None:
-        return "It has no content to lose, and nor has any other free block."
+        return "It has no content to lose, and neither has any other free block."
     return f"It has no content to lose; the first free block that has some is {block_name(victim)}."

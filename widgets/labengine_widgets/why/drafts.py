@@ -25,7 +25,7 @@ def why_drafts(past: Past, request_id: int) -> Why:
     if found is None:
         drafts = past.state.requests[request_id].drafts
         if not drafts:
-            return Why(f"Why does {name} have no drafts?", "No step has judged drafts of it: none were guessed.")
+            return Why(f"Why does {name} have no drafts?", "None were guessed for it, so no step has judged any.")
         text = f"It has {counted(len(drafts), 'draft')}, which the next step that schedules {name} computes and judges."
         return Why(f"Why are {name}'s drafts not judged?", text)
     event, chain = found.judged[1], [found.guessed, found.scheduled, found.judged, *found.sampled[-1:]]
@@ -66,8 +66,8 @@ def _newest(past: Past, request_id: int) -> Judgement | None:
 def _computes(event: ev.RequestScheduled, judged: ev.DraftsJudged, sampled: list[tuple[int, ev.TokenSampled]]) -> bool:
     """Return True if the step of this event computed the judged drafts.
 
-    With asynchronous scheduling another step is scheduled before they are judged. sampled: the tokens behind the
-    judgement, newest first; the drafts have the positions from the oldest one's on.
+    With asynchronous scheduling another step is scheduled before they are judged. sampled: the tokens after the
+    judgement, newest first; the drafts' positions begin at the oldest one's.
     """
     num_drafts = judged.num_accepted + judged.num_rejected
     return not sampled or event.start + event.num_tokens == sampled[-1][1].position + num_drafts
@@ -79,7 +79,7 @@ def _answer(name: str, found: Judgement) -> str:
     if found.guessed is None or found.scheduled is None:
         if num_judged == 1:
             return "The model samples the same token." if num_accepted else "The model samples another token."
-        return f"{num_accepted or 'None'} of {counted(num_judged, 'draft')} agreed with what the model samples."
+        return f"{num_accepted or 'None'} of {counted(num_judged, 'draft')} agreed with the model's own tokens."
     tokens, first = found.guessed[1].token_ids, found.scheduled[1].start + 1
     text = f"The tokens at positions {first} to {first + len(tokens) - 1} were guessed: {listed(map(str, tokens))}."
     if len(tokens) == 1:
@@ -94,5 +94,5 @@ def _answer(name: str, found: Judgement) -> str:
     text += "" if other is None else f", {other} instead of {tokens[num_accepted]}"
     text += f", after {counted(num_accepted, 'equal token')}." if num_accepted else "."
     if event.num_rejected > 1:
-        text += " The drafts behind it continue a text that is not this one: they are rejected with it."
+        text += " The drafts after it continue a different text, so they are rejected with it."
     return text

@@ -1,4 +1,4 @@
-"""The cause of an event, the cause of that one, and so on back to the request's arrival in the queue."""
+"""The cause of an event, its cause in turn, and so on back to the request's arrival in the queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:
 
 
 def _next_cause(past: Past, chain: list[int]) -> int | None:
-    """Return the cause of the chain's last event; of a hit that shared a block, that block's registration."""
+    """Return the cause of the chain's last event; for a hit that shared a block, that block's registration."""
     if len(chain) > 1 and isinstance(past.event(chain[-1]), ev.PrefixHit):
         shared = past.event(chain[-2])
         if isinstance(shared, ev.BlockTouched):
@@ -54,12 +54,12 @@ def cause_of(past: Past, number: int) -> int | None:
 def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
     if len(chain) == 1:
         begin = "" if past.is_complete else f", which begins with event {past.first},"
-        return ev.entry_of(_UNCAUSED, event) or f"Nothing in the recording{begin} brought it about."
+        return ev.entry_of(_UNCAUSED, event) or f"Nothing in the recording{begin} caused it."
     return f"Because of event {chain[1]}: {past.link(chain[1]).sentence}"
 
 
 _UNCAUSED = {
-    "EngineStarted": "An engine was made, or reset.",
+    "EngineStarted": "An engine was created or reset.",
     "StepStarted": "A step was requested, or the engine runs by itself.",
     "RequestAdded": "A prompt was added.",
     "RequestFinished:abort": "It was aborted.",
@@ -133,8 +133,8 @@ def _touched(past: Past, number: int, event: ev.BlockTouched) -> int | None:
 
 
 def _forked(past: Past, number: int, event: ev.RequestForked) -> int | None:
-    """Return the write by which the parent's last token was computed; of a branch its arrival, of a beam the change of
-    its tokens.
+    """Return the write by which the parent's last token was computed; for a branch its arrival, for a beam the change
+    of its tokens.
     """
     added = _last(past, number, ev.RequestAdded, ev.BeamReplaced, request_id=event.request_id)
     if added == number - 1:
@@ -148,7 +148,7 @@ def _replaced(past: Past, number: int, event: ev.BeamReplaced) -> int | None:
 
 
 def _copied(past: Past, number: int, event: ev.BlockCopied) -> int | None:
-    """Return the newest fork that shared the block; of a vLLM's copy, the hit that ended inside it."""
+    """Return the newest fork that shared the block; for vLLM's copy, the hit that ended inside it."""
     if event.is_pinned:
         return _last(past, number, ev.PrefixHit, request_id=event.request_id)
     return _last(past, number, ev.BlockTouched, block_id=event.block_id, is_fork=True)
@@ -185,7 +185,7 @@ def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
         return _last(past, number, ev.StateCopied, block_id=event.block_id)
     if event.reason == "load_failed":
         return _last(past, number, ev.LoadFailed, request_id=event.request_id)
-    if event.reason in ("finished", "aborted"):  # its end came before, if it held its blocks for a connector
+    if event.reason in ("finished", "aborted"):  # a request that held its blocks for a connector had ended before
         kinds = (ev.TokenSampled, ev.RequestFinished, ev.RequestScheduled, ev.RequestAdded)
         before = _last(past, number, *kinds, request_id=event.request_id)
         is_held = before is not None and isinstance(past.event(before), ev.RequestFinished)
@@ -196,7 +196,7 @@ def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
 
 
 def _preempted(past: Past, number: int, event: Any) -> int | None:
-    """Return the failed load of the request; else the token because of which another request needed a block."""
+    """Return the failed load of the request; else the token for which another request needed a block."""
     for before, other in past.backwards(number):
         if isinstance(other, ev.LoadFailed) and other.request_id == event.request_id:
             return before
@@ -216,7 +216,7 @@ def _finished(past: Past, number: int, event: ev.RequestFinished) -> int | None:
 
 
 def _unpinned(past: Past, number: int, event: ev.BlockUnpinned) -> int | None:
-    """Return the newest event that gave the block a reference of no table."""
+    """Return the newest event that gave the block a reference that no table holds."""
     block_id = event.block_id
     for before, earlier in past.backwards(number):
         match earlier:

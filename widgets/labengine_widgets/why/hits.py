@@ -1,6 +1,6 @@
 """Why a look-up hit or missed: the map's entries for the request's prompt at that time, group by group.
 
-With state-space groups a hit ends where a state is cached: after some numbers of tokens only.
+With state-space groups a hit ends where a state is cached: only after certain numbers of tokens.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def why_hit(past: Past, request_id: int) -> Why:
 
 def _why_not_read(past: Past, lookup: Lookup) -> Why:
     name = request_name(lookup.event.request_id)
-    text = f"{name} was added with skip_reading_prefix_cache: nothing was looked up for it, whatever the cache had. "
-    text += "What it computes is cached for others."
+    text = f"{name} was added with skip_reading_prefix_cache, so nothing was looked up for it. "
+    text += "Its own blocks are still cached for other requests."
     return Why(_question(lookup), text, past.links(_added(past, lookup.event.request_id), lookup.number))
 
 
 def _moved(lookup: Lookup, event: ev.RequestReceived) -> str:
-    """Return what a hit spared where the rest of a request's keys and values came from another lab."""
+    """Return how many of a moved request's tokens the look-up found, and in how many blocks the rest came."""
     num_found, num_blocks = lookup.event.num_tokens, len(event.transfers)
     if not num_blocks:
         return "The prefix cache had all of them: nothing was copied."
@@ -88,7 +88,7 @@ def _forked(past: Past, number: int) -> str:
     assert isinstance(event, ev.RequestForked)
     name, parent = request_name(event.request_id), request_name(event.from_request_id)
     shares = f"it shares the blocks of {counted(event.num_tokens, 'token')} that {parent} had computed"
-    return f"{name} did not look its tokens up: it forked from {parent}, and {shares}."
+    return f"{name} did not look up its tokens: it forked from {parent}, and {shares}."
 
 
 def _no_lookup(past: Past, request_id: int) -> str:
@@ -97,15 +97,15 @@ def _no_lookup(past: Past, request_id: int) -> str:
     added = past.last(ev.RequestAdded, request_id=request_id)
     if request.status == "waiting" and added is not None and added[1].from_request_id is not None:
         parent = request_name(added[1].from_request_id)
-        return f"{name} looks nothing up: it waits for the tokens of {parent}, and shares its blocks then."
+        return f"{name} looks nothing up: it waits until {parent}'s tokens are computed, then shares its blocks."
     has_generated = len(request.token_ids) > request.num_prompt_tokens
     if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
-        return f"{name} looked up its prompt {past.before}: what it found is not known."
+        return f"{name} looked up its prompt {past.before}; the result is not known."
     if request.status == "finished" and (past.is_complete or added is not None):
-        return f"{name} never looked its prompt up: it ended before it was admitted to a step."
+        return f"{name} never looked up its prompt: it ended before it was admitted to a step."
     if request.status == "finished":
-        return f"If {name} looked its prompt up, that was {past.before}."
-    return f"{name} has not looked its prompt up yet: that happens when it is admitted to a step."
+        return f"If {name} looked up its prompt, that was {past.before}."
+    return f"{name} has not looked up its prompt yet: that happens when it is admitted to a step."
 
 
 def _added(past: Past, request_id: int) -> int | None:
@@ -169,7 +169,7 @@ def _miss(past: Past, lookup: Lookup, equals: Equals) -> Miss | None:
     if len(lookup.state.groups) == 1:
         return miss
     where = group_name(lookup.state.groups, limit.group)
-    text = f"All groups have to agree on one length, and the {where} ended it. {miss.sentence}"
+    text = f"All groups must agree on one length, and the {where} ended it. {miss.sentence}"
     return Miss(text, miss.numbers)
 
 
@@ -178,16 +178,18 @@ def _all_found(lookup: Lookup) -> Miss:
     if not lookup.event.num_tokens:
         size = min(group.block_size for group in lookup.state.groups)
         text = "Only full blocks are looked up, and its last token is computed in any case: with "
-        return Miss(f"{text}{counted(lookup.num_tokens, 'token')} and blocks of {size} there was none to look for.", ())
+        return Miss(
+            f"{text}{counted(lookup.num_tokens, 'token')} and blocks of {size} there was no block to look for.", ()
+        )
     if not left:
         return Miss("That is all of it: nothing was left to compute.", ())
     what = "its last token is" if left == 1 else f"its last {left} tokens are"
-    text = f"That is all there was to look for: {what} computed in any case, to give the next token."
+    text = f"That is all there was to look for: {what} computed in any case, to produce the next token."
     return Miss(text, ())
 
 
 def _limit(lookup: Lookup, equals: Equals) -> Limit | None:
-    """Return the block that limits a hit: a full group's first missing one, or one in a window before the end."""
+    """Return the block that limits a hit: the first missing one of a full group, or one in a window before the end."""
     state, hit = lookup.state, lookup.event.num_tokens
     runs = {
         g: _run(state, equals, g, (lookup.num_tokens - 1) // group.block_size)
@@ -202,7 +204,7 @@ def _limit(lookup: Lookup, equals: Equals) -> Limit | None:
 
 
 def _bound(lookup: Lookup, equals: Equals) -> int:
-    """Return how many tokens a hit could have by the groups of full attention; without any, all but the last."""
+    """Return how many tokens the full-attention groups let a hit have; all but the last without such a group."""
     groups = lookup.state.groups
     most = {g: (lookup.num_tokens - 1) // group.block_size for g, group in enumerate(groups) if group.kind == "full"}
     runs = (_run(lookup.state, equals, g, num) * groups[g].block_size for g, num in most.items())
@@ -241,7 +243,7 @@ def _unexplained(lookup: Lookup) -> str:
 def _state_miss(past: Past, lookup: Lookup, equals: Equals, bound: int) -> Miss | None:
     """Explain a hit that a group of states has ended; None without such a group.
 
-    bound: the tokens that a hit could have had by the groups of full attention.
+    bound: the tokens that the full-attention groups let a hit have.
     """
     groups = lookup.state.groups
     group = next((i for i, one in enumerate(groups) if one.kind == "state"), None)
@@ -253,7 +255,7 @@ def _state_miss(past: Past, lookup: Lookup, equals: Equals, bound: int) -> Miss 
     others = others if full else ""
     end = bound // size * size
     if end <= lookup.event.num_tokens:
-        text = f"a state is cached after multiples of {counted(size, 'token')} alone."
+        text = f"a state is cached only after multiples of {counted(size, 'token')}."
         return Miss(f"{others}; {text}" if others else text.capitalize(), ())
     index = end // size - 1
     missing = f"{others}, but the {name} had no state after {end}. " if others else ""
@@ -265,12 +267,12 @@ def _state_miss(past: Past, lookup: Lookup, equals: Equals, bound: int) -> Miss 
         return Miss(f"{missing or f'No state after {end} tokens was cached. '}No request had left one there.", ())
     number, chunk = passed
     text = f"{missing}{request_name(chunk.request_id)} computed positions {chunk.start} to "
-    text += f"{chunk.start + chunk.num_tokens - 1} in one step, and only the state at the end of a step is left."
+    text += f"{chunk.start + chunk.num_tokens - 1} in one step, and only the state at the end of a step is kept."
     return Miss(text, (number,))
 
 
 def _passed(past: Past, lookup: Lookup, end: int) -> tuple[int, ev.RequestScheduled] | None:
-    """Return the newest step's share of another request that went past this number of equal tokens."""
+    """Return the newest scheduling of another request that went past this number of equal tokens."""
     tokens = lookup.token_ids[:end]
     for number, event in past.backwards(lookup.number):
         if not isinstance(event, ev.RequestScheduled) or not event.start < end < event.start + event.num_tokens:

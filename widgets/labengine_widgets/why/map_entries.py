@@ -28,7 +28,7 @@ class EntryChange(NamedTuple):
         return bool(self.before) and not self.after
 
     def takes_from(self, block_id: int) -> bool:
-        """True for a registration that took the entry away from a block which keeps its content."""
+        """True for a registration that took the entry away from a block that keeps its content."""
         return isinstance(self.event, ev.BlockCached) and block_id in self.before and block_id not in self.after
 
 
@@ -52,7 +52,7 @@ def changes_of(past: Past, key: Key, stop: int | None = None) -> list[EntryChang
 
 
 def end_of(changes: Iterable[EntryChange]) -> EntryChange | None:
-    """Return the last eviction that removed the key from the map; None if the key never was in it, or never left."""
+    """Return the last eviction that removed the key from the map; None if the key was never in it, or never left."""
     return next((change for change in reversed(list(changes)) if change.is_end), None)
 
 
@@ -129,8 +129,8 @@ def _gone(past: Past, changes: list[EntryChange]) -> str:
     if (end := end_of(changes)) is not None:
         return f"The last block that it led to, {block_name(end.event.block_id)}, was evicted at event {end.number}."
     if past.is_complete:
-        return "The map never led to it: another block was registered in its place."
-    return f"The map has not led to it since the recording begins; if it ever did, that was {past.before}."
+        return "No registration put it into the map."
+    return f"It has not been in the map since the recording began; if it ever was, that was {past.before}."
 
 
 MAX_STORY_LINKS = 12
@@ -200,4 +200,4 @@ def _taking(change: EntryChange, block_id: int) -> str | None:
     if not isinstance(event, ev.BlockCached) or block_id in change.after or block_id == event.block_id:
         return None
     taker, key = f"{request_name(event.request_id)}'s {block_name(event.block_id)}", hash_name(event.block_hash)
-    return f"{taker} overwrote the map's entry: hash {key} leads to {block_names(change.after)} now."
+    return f"{taker} overwrote the map's entry: hash {key} now leads to {block_names(change.after)}."

@@ -63,7 +63,7 @@ def _evicted(past: Past, lookup: Lookup, changes: list[EntryChange], end: EntryC
 
 
 def _cause(past: Past, lookup: Lookup, end: EntryChange) -> tuple[str, tuple[int, ...]]:
-    """Return the reason of an eviction, and the number of the event that reused the block, if there is one."""
+    """Return the reason for an eviction, and the number of the event that reused the block, if any."""
     reason = getattr(end.event, "reason", "reused")
     if reason != "reused":
         return f"{word('evicted', reason)}.", ()
@@ -110,8 +110,10 @@ _SCHEDULED = (ev.SlotsWritten, ev.StateAdvanced, ev.ForwardRan, ev.StepEnded, ev
 def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) -> Miss:
     """Explain a block that was never registered: another request may have had its tokens."""
     if not lookup.has_tokens:
-        text = f"{where(lookup, index, group)} is not seen to be registered before. The recording leaves token ids out:"
-        return Miss(f"{text} which other requests have the same ones is not known.", ())
+        text = (
+            f"{where(lookup, index, group)} has no earlier registration in the recording, which leaves out token ids:"
+        )
+        return Miss(f"{text} the requests with the same tokens are not known.", ())
     holder = _holder(lookup, group, index)
     if holder is None:
         return _never_computed(past, lookup, group, index)
@@ -120,14 +122,14 @@ def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, ind
     text, is_there = _how_far(past, lookup, holder, share, group, index)
     numbers = () if share is None else (share[0],)
     if after and not is_there:
-        text += f" Its hash came into the map at event {after[0]}, too late."
+        text += f" Its hash entered the map at event {after[0]}, too late."
     return Miss(f"{where(lookup, index, group)} {text}", (*numbers, *after))
 
 
 def _how_far(
     past: Past, lookup: Lookup, holder: int, share: Numbered | None, group: int, index: int
 ) -> tuple[str, bool]:
-    """Return how much of the block its holder had computed, in words, and True if it was all of it."""
+    """Return how much of the block its holder had computed, in words, and True if the block was complete."""
     size, name = lookup.state.groups[group].block_size, request_name(holder)
     request, end = lookup.state.requests[holder], (index + 1) * size
     if is_loading(Past(past.timeline, lookup.number), holder):
@@ -138,10 +140,12 @@ def _how_far(
     event = share[1] if share is not None else None
     last = event.start + event.num_tokens if isinstance(event, ev.RequestScheduled) else request.num_computed_tokens
     if last >= end:
-        text = f"was to be computed by {name} in this very step, but was not yet when {_asker(lookup)} looked."
+        text = f"was to be computed by {name} in this very step, but had not been when {_asker(lookup)} looked."
         return text, False
     have = max(0, size - (end - last))
-    text = f"is {name}'s too, but {name} has not computed all of it yet: {have} of {size} tokens after this step."
+    text = (
+        f"also belongs to {name}, but {name} has not computed all of it yet: {have} of {size} tokens after this step."
+    )
     return text, False
 
 
@@ -150,7 +154,7 @@ def _unregistered(past: Past, lookup: Lookup, holder: int, place: tuple[int, int
     (group, index), name = place, request_name(holder)
     keys = [key for key in lookup.state.block_keys[block_id] if key[0] == group]
     if any(block_id in lookup.state.prefix_map.get(key, ()) for key in keys):
-        text = f"is in {name}'s {block_name(block_id)}, but under another hash than {_asker(lookup)}'s: "
+        text = f"is in {name}'s {block_name(block_id)}, but under a different hash from {_asker(lookup)}'s: "
         return f"{text}{_apart(past, lookup, holder, group, index)}."
     if keys:
         return f"is in {name}'s {block_name(block_id)}, full and hashed, but the map did not lead to it."
@@ -195,9 +199,7 @@ def _never_computed(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
     nearest, shared = _nearest(lookup, end)
     before = "" if past.is_complete else ", as far as the recording goes back"
     if nearest is None:
-        return Miss(
-            f"{place} had never been computed here{before}: no request before it began with the same tokens.", ()
-        )
+        return Miss(f"{place} had never been computed here{before}: no earlier request began with the same tokens.", ())
     joined = past.last(ev.RequestAdded, before=lookup.number, request_id=nearest)
     numbers = () if joined is None else (joined[0],)
     name = request_name(nearest)
@@ -215,12 +217,14 @@ def _how_it_had_none(past: Past, lookup: Lookup, request_id: int, end: int) -> s
     request = lookup.state.requests[request_id]
     if request.status == "finished":
         never = (
-            "never put this block into the map" if past.is_complete else "is not seen to put this block into the map"
+            "never put this block into the map"
+            if past.is_complete
+            else "the recording does not show it putting this block into the map"
         )
         return f"is finished, and {never}"
     if request.num_computed_tokens >= end:
-        return "has moved on, and does not keep this block"
-    return "had not come so far" if any(request.block_tables) else "was still in the waiting queue"
+        return "has moved on and no longer keeps this block"
+    return "had not got that far" if any(request.block_tables) else "was still in the waiting queue"
 
 
 def _nearest(lookup: Lookup, end: int) -> tuple[int | None, int]:
@@ -253,7 +257,7 @@ def miss_of(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) 
 
 
 def _apart(past: Past, lookup: Lookup, other: int, group: int, index: int) -> str:
-    """Return what keeps a block of the look-up apart from that of another request with the same tokens."""
+    """Return what keeps a block of the look-up apart from the same block of another request with the same tokens."""
     end = (index + 1) * lookup.state.groups[group].block_size
     return _kept_apart(past, lookup.event.request_id, other, end)
 
@@ -271,16 +275,14 @@ def _other_name(past: Past, lookup: Lookup, other: Registration, index: int) -> 
 def _present(past: Past, lookup: Lookup, found: Registration, index: int) -> Miss:
     event = found.event
     text = f"{where(lookup, index, event.group)} was in the map ({block_name(event.block_id)}, hash "
-    text += (
-        f"{hash_name(event.block_hash)}), and yet was not used: the hash of {request_name(lookup.event.request_id)} "
-    )
+    text += f"{hash_name(event.block_hash)}), but was not used: {request_name(lookup.event.request_id)}'s hash "
     apart = _apart(past, lookup, event.request_id, event.group, index)
-    text += f"was another ({apart}), or the engine compared the contents and found a difference."
+    text += f"was different ({apart}), or the engine compared the contents and found a difference."
     return Miss(text, (found.number,))
 
 
 def _kept_apart(past: Past, asker: int, other: int, end: int) -> str:
-    """Return why blocks of two requests' first `end` tokens have unlike hashes, as a clause."""
+    """Return why blocks of two requests' first `end` tokens have different hashes, as a clause."""
     ours, theirs = _images_of(past, asker, end), _images_of(past, other, end)
     if ours == theirs:
         return "a cache salt or an adapter keeps them apart"

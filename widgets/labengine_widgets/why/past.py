@@ -38,7 +38,7 @@ class Recording(Protocol):
 
     @property
     def gap_before(self) -> Gap | None:
-        """The gap that it begins after; None for none."""
+        """The gap after which it begins, if any."""
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
         """The events between two moments."""
@@ -85,7 +85,7 @@ class Past:
 
     @property
     def gap(self) -> Gap | None:
-        """The gap that the recording begins after; None for none, and once the events after it were dropped."""
+        """The gap after which the recording begins; None for none, and once the events after it were dropped."""
         return self.timeline.gap_before if self.first == 0 else None
 
     @property
@@ -94,10 +94,10 @@ class Past:
         gap = self.gap
         if gap is not None:
             return f"before step {gap.last_step + 1:,}, in a gap or earlier ({gap})"
-        return f"before the recording begins (event {self.first})"
+        return f"before the recording began (event {self.first})"
 
     def start(self, sentence: str) -> Link:
-        """The recording's beginning, as the first link of a chain. After a gap it says what is not known."""
+        """The recording's beginning, as the first link of a chain. After a gap it names the gap."""
         gap = self.gap
         return Link(self.first, None, sentence if gap is None else f"{sentence} Before that, {gap}.")
 
@@ -170,7 +170,7 @@ class Past:
         return found[::-1]
 
     def link(self, number: int, sentence: str | None = None, change: int = 0) -> Link:
-        """Return an event as one link of a chain. sentence: by default, that of the event by itself."""
+        """Return an event as one link of a chain. sentence: by default, the event's own."""
         event = self.event(number)
         seam, reason = self.seam(event)
         text = self._override_named(event) + (sentence or phrase(event))
@@ -180,8 +180,8 @@ class Past:
     def _override_named(self, event: ev.Event) -> str:
         """Return the override that decided an event, as the beginning of its sentence; "" for a method of labengine.
 
-        The sentence says what labengine's own methods do; the override may do otherwise. Only a method that emits the
-        event reports it.
+        The sentence says what labengine's own methods do; the override may do something else. Only a method that
+        emits the event reports it.
         """
         seam = ev.entry_of(self.seams, event)
         if seam is None or not seam.get("is_custom"):
@@ -192,7 +192,7 @@ class Past:
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
         """Return the method that decided an event, and its reason; (None, "") where no seams are known."""
         if isinstance(event, ev.DecisionDiffered):
-            return event.method, f"It replaces {event.replaces}, which was asked on the same state."
+            return event.method, f"It replaces {event.replaces}, which was also called on the same state."
         seam = ev.entry_of(self.seams, event)
         if seam is None or (self._is_about_states(event) and not seam.get("is_custom")):
             return None, ""
@@ -200,14 +200,14 @@ class Past:
 
     @property
     def taken_by(self) -> str | None:
-        """The override that takes blocks from the free queue, and may take others than the head; None without."""
+        """The override that takes blocks from the free queue, not always from its head; None without one."""
         seam = self.seams.get("BlockAllocated")
         methods = [seam, *seam.get("methods", ())] if seam else []
         taking = [one for one in methods if one["seam"].endswith(".take") and (one.get("base") or one.get("is_custom"))]
         return f"{taking[0]['class']}.take" if taking else None
 
     def _is_about_states(self, event: ev.Event) -> bool:
-        """Return True for null entries in a table of states: the seam of that kind says what leaves a window."""
+        """Return True for null entries in a table of states: that kind's seam describes what leaves a window."""
         return isinstance(event, ev.BlocksSkipped) and self.state.groups[event.group].kind == "state"
 
     def _has_start(self, number: int, step: int) -> bool:

@@ -1,4 +1,4 @@
-"""Blocks that were registered for equal prefixes, whatever their hash."""
+"""Blocks registered for equal prefixes, under any hash."""
 
 from __future__ import annotations
 

@@ -54,14 +54,18 @@ def _with_violations(past: Past, why: Why, found: list[ev.ViolationFound]) -> Wh
 def _sentence(one: ev.ViolationFound) -> str:
     message = readable(one.message, 300)
     if one.rule == SAID:
-        return f"But the core is not what the events say: {message}."
+        return f"But the core's state differs from the events: {message}."
     return f"The rule “{one.rule}” is broken: {message}."
 
 
 def _link(past: Past, number: int, found: list[ev.ViolationFound]) -> Link:
     """Return the link to the event that caused a violation, if it is still recorded."""
     rules = ", ".join(dict.fromkeys(one.rule for one in found if one.first_event == number))
-    return Link(min(max(number + 1, past.first), past.moment), number, f"Here it goes wrong, by the checks ({rules}).")
+    return Link(
+        min(max(number + 1, past.first), past.moment),
+        number,
+        f"This is where it goes wrong, according to the checks ({rules}).",
+    )
 
 
 _ABOUT_BLOCK: dict[str | None, Callable[[Past, int], Why]] = {
@@ -91,7 +95,7 @@ def why(
     seams: Seams | None = None,
     engine_ids: EngineIds | None = None,
 ) -> Why:
-    """Answer why a subject is as it is at a moment (by default the newest).
+    """Explain the state of a subject at a moment (by default the newest).
 
     subject: {"block": 3}, {"request": 2}, {"hash": "1f3a"}, {"event": 17} or {"next_victim": True}, with "about" for
     one question of several; or a selection {"kind", "id"}. seams: what `seams_of` of the
@@ -232,15 +236,15 @@ MAX_IDS = 8
 """Ids that one answer lists."""
 
 MAX_LENGTH = 64
-"""Characters of an id that an answer shows: anybody who sends a request may have chosen them."""
+"""Characters of an id that an answer shows: a client may have chosen them."""
 
 _LETTERS = re.compile(r"\b[A-Z]{1,4}\b")
 _WORDS = {"A", "KV"}
-"""Capitals of the sentences that may be no request: "A block is ...", "keys and values (KV)"."""
+"""Capitals in sentences that are not always requests: "A block is ...", "keys and values (KV)"."""
 
 
 def with_engine_ids(past: Past, asked: Subject, why: Why, engine_ids: EngineIds) -> Why:
-    """Add to an answer what the engine calls its requests; unchanged for an engine that has no ids of its own."""
+    """Add the engine's ids of requests to an answer; an engine without its own ids leaves it unchanged."""
     found = ((request_name(i), readable(engine_ids(i), MAX_LENGTH)) for i in _requests_in(past, asked, why))
     return replace(why, names=tuple((letter, name) for letter, name in found if name)[:MAX_IDS])
 

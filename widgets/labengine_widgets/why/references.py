@@ -24,7 +24,7 @@ class Reference(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """(request id, group, index) of the table entry; -1 each for a reference of no table."""
+        """(request id, group, index) of the table entry; -1 each for a reference that no table holds."""
         return ev.changed_entry(self.event) or (-1, -1, -1)
 
 
@@ -85,12 +85,12 @@ def _link(past: Past, reference: Reference, change: int) -> Link:
         expected += reference.event.is_pinned
     if change != expected:
         found = "a reference that no table holds" if change > expected else "a table entry that is not counted"
-        text += f" That is {expected:+d}, and the count changed by {change or 'nothing'}: {found}."
+        text += f" That is {expected:+d}, but the count changed by {change or 'nothing'}: {found}."
     return past.link(reference.number, text, change)
 
 
 def _shortened(links: list[Link], life: Life) -> tuple[Link, ...]:
-    """Shorten a long chain: leave out references that were dropped again, and sum up the middle."""
+    """Shorten a long chain: leave out references that were dropped again, and summarise the middle."""
     if len(links) <= MAX_LINKS:
         return tuple(links)
     gone = _come_and_gone(life)
@@ -136,12 +136,12 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
     if len(holders) != count:
         return f"{text} The count says {count}: the two should be equal."
     if len({request_id for request_id, _, _ in holders}) < len(holders):
-        return f"{text} One request holds it twice: what it writes by one entry, it reads by the other."
+        return f"{text} One request holds it twice: what it writes through one entry, it reads through the other."
     return text + _how(past, life, count, holders)
 
 
 def _pinned(past: Past, block_id: int, num_pins: int) -> str:
-    """Describe a block's references of no table, by the newest event that added one."""
+    """Describe a block's references that no table holds, by the newest event that added one."""
     for _, event in past.backwards():
         match event:
             case ev.FreeDeferred() if block_id in event.block_ids:
@@ -155,9 +155,9 @@ def _pinned(past: Past, block_id: int, num_pins: int) -> str:
                 continue
         break
     else:
-        what = f"they were there when the recording begins (event {past.first})"
+        what = f"already there when the recording began (event {past.first})"
     are = "reference is" if num_pins == 1 else "references are"
-    return f"{num_pins} {are} of no table: {what}."
+    return f"{num_pins} {are} not held by any block table: {what}."
 
 
 def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:
@@ -178,7 +178,7 @@ def _how(past: Past, life: Life, count: int, holders: list[tuple[int, int, int]]
     forked = sum(event.is_fork for event in touches)
     touched = len(touches) - forked
     if count > 1 and not (life.begins_in_recording or merged or touches):
-        return f" It had ref count {life.base} already when the recording begins (event {past.first})."
+        return f" It already had ref count {life.base} when the recording began (event {past.first})."
     if count == 1:
         return _why_alone(past, holders[0])
     if not (merged or touches):
@@ -187,7 +187,7 @@ def _how(past: Past, life: Life, count: int, holders: list[tuple[int, int, int]]
     ways = [f"{counted(touched, 'request')} found it in the cache"] * bool(touched)
     ways += [f"{counted(forked, 'fork')} shared it"] * bool(forked)
     ways += [f"{copies} merged into it"] * bool(merged)
-    since = "it was allocated" if life.begins_in_recording else f"the recording begins (event {past.first})"
+    since = "it was allocated" if life.begins_in_recording else f"the recording began (event {past.first})"
     return f" Since {since}, {listed(ways)}."
 
 
@@ -198,7 +198,7 @@ def _why_alone(past: Past, place: tuple[int, int, int]) -> str:
     if past.state.block_keys[request.block_tables[group][index]]:
         return ""
     if rule.kind == "state":
-        return " Only it goes on from this state: each step writes over it. Another request would go on from a copy."
+        return " Only one request uses this state: each step overwrites it. Another one would continue from a copy."
     if request.num_computed_tokens >= (index + 1) * rule.block_size:
         return ""
     return " The block is not full, so it has no hash, and no look-up finds it."

@@ -1,4 +1,4 @@
-"""Why a request was preempted, waits, or is finished; why a beam does not go on."""
+"""Why a request was preempted, waits, or is finished; why a beam was dropped."""
 
 from __future__ import annotations
 
@@ -61,13 +61,14 @@ def _no_end(past: Past, request_id: int) -> str:
 
 
 def _held(past: Past, request_id: int, end: ev.RequestFinished) -> str:
-    """Return what became of the blocks of a request that held them after its end."""
+    """Return what happened to the blocks that a request held after its end."""
     if not end.holds_blocks or end.reason == "moved":
         return ""
     if request_id not in past.state.holding:
         return " It held its blocks until the connector was done with them."
     held = {i for table in past.state.requests[request_id].block_tables for i in table} - {past.state.null_block}
-    return f" It still holds {counted(len(held), 'block')}: a connector sends them, or a load into them has not ended."
+    why = "a connector is sending them, or a load into them has not ended"
+    return f" It still holds {counted(len(held), 'block')}: {why}."
 
 
 def _how_finished(
@@ -93,7 +94,7 @@ def _how_finished(
 
 
 def _where_to(past: Past, request_id: int) -> str:
-    """Return to which lab a request has moved; the end of its stay here comes just before that is known."""
+    """Return the lab that a request has moved to. Its end here is recorded just before that lab is known."""
     name, found = request_name(request_id), past.last(ev.RequestHandedOver, request_id=request_id)
     if found is None:
         return f"{name} is moving to another lab. It holds its blocks until that lab has them all."
@@ -124,7 +125,7 @@ def why_preempted(past: Past, request_id: int) -> Why:
         return Why(f"Why was {name} preempted?", _no_preemption(past, request_id))
     question = f"Why was {name} preempted?"
     if found.before is not None and isinstance(found.before[1], ev.LoadFailed):
-        text = f"The external tier could not deliver what {name} waited for: it starts over, and computes it itself."
+        text = f"The external tier could not deliver {name}'s tokens: {name} starts over and computes them."
         return Why(question, text, _links(past, found, [found.before[0]], []))
     if _is_after_rollback(past, found.number):
         text = f"A step was rolled back after it had allocated {name}'s blocks to another request and written into them"
@@ -141,7 +142,7 @@ def _no_preemption(past: Past, request_id: int) -> str:
         return f"{name} was preempted {past.before}."
     if past.is_complete or _is_added(past, request_id):
         return f"It was not preempted: it is {status}."
-    return f"It was not preempted since the recording begins (event {past.first}): it is {status}."
+    return f"It has not been preempted since the recording began (event {past.first}): it is {status}."
 
 
 def _is_added(past: Past, request_id: int) -> bool:
@@ -207,7 +208,7 @@ def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
     running = [i for i, request in state.requests.items() if request.status == "running" and any(request.block_tables)]
     name = request_name(victim)
     if state.requests[victim].status != "running":
-        return f"{name} held blocks and did not run yet: such a request is preempted before a running one."
+        return f"{name} held blocks but was not running yet: such a request is preempted before a running one."
     if len(running) == 1:
         return f"No other request was running: {name} had to preempt itself."
     if (by_priority := why_least_urgent(state, victim, running)) is not None:
@@ -274,14 +275,16 @@ def _links(past: Past, found: Preemption, before: list[int], after: list[int]) -
 
 
 def why_beam(past: Past, request_id: int) -> Why:
-    """Explain the newest decision of a search by which a request gave its tokens up."""
+    """Explain a search's newest decision by which a request gave up its tokens."""
     name, first = request_name(request_id), past.state.requests[request_id].first_beam
-    question = f"Why did {name} not go on as a beam?"
+    question = f"Why was {name}'s beam dropped?"
     if first is None:
-        return Why(question, f"{name} is no beam: it was added without beams=.")
+        return Why(question, f"{name} is not a beam: it was added without beams=.")
     found = past.last(ev.BeamReplaced, request_id=request_id)
     if found is None:
-        return Why(question, f"It does: at each decision so far a continuation of {name} was among the best.")
+        return Why(
+            question, f"It was not dropped: at each decision so far a continuation of {name} was among the best."
+        )
     number, event = found
     parent = event.from_request_id
     num_beams = sum(request.first_beam == first for request in past.state.requests.values())
@@ -291,8 +294,8 @@ def why_beam(past: Past, request_id: int) -> Why:
         )
         return Why(f"Why did {name} get another text?", text, past.links(number))
     text = f"When all beams were computed, the search kept the {num_beams} likeliest continuations of all of them. "
-    text += f"None went on from {name}, and {request_name(parent)} had more than one: {name} took the tokens of "
-    text += f"{request_name(parent)}, to go on with the other."
+    text += f"None continued {name}, and {request_name(parent)} had more than one: {name} took the tokens of "
+    text += f"{request_name(parent)}, to continue with another."
     chosen = _chosen(past, number, (parent, request_id))
     if len(chosen) > 1:
         text += f" The next tokens are {listed(f'{token} for {request_name(i)}' for _, i, token in chosen)}."

@@ -1,4 +1,4 @@
-"""The newest step of a recording: what it has scheduled, whether it was computed, and how it failed."""
+"""The newest step of a recording: its schedule, whether it was computed, and its failure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Step:
     def spent(self) -> str:
         """Return what it computed, as the beginning of a sentence."""
         if not self.scheduled:
-            return f"In step {self.number}, no request was scheduled"
+            return f"No request was scheduled in step {self.number}"
         computed = sum(event.num_tokens for _, event in self.scheduled)
         return f"Step {self.number} computed {counted(computed, 'token')} of {self.names()}"
 
@@ -66,8 +66,8 @@ class Step:
         _, failed = self.failed
         name = request_name(request_id)
         error = f"{failed.error} in {readable(failed.method)}: {readable(failed.message, 300)}"
-        reached = f"{name} was being scheduled in it" if self.concerns(request_id) else f"it had not come to {name}"
-        return f"Step {self.number} failed, and is rolled back: nothing that it did counts, and {reached} ({error})."
+        reached = f"{name} was being scheduled in it" if self.concerns(request_id) else f"it had not reached {name}"
+        return f"Step {self.number} failed and is rolled back: nothing that it did counts, and {reached} ({error})."
 
     def names(self) -> str:
         """Return the names of the requests that it schedules, as a list."""
@@ -75,7 +75,7 @@ class Step:
 
 
 def newest_step(past: Past) -> Step | None:
-    """Return the newest step that was not rolled back by the moment; None for none that the recording has."""
+    """Return the newest step that was not rolled back by the moment; None if the recording has none."""
     found: list[Numbered] = []
     for number, event in past.backwards():
         found.append((number, event))

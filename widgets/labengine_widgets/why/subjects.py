@@ -34,7 +34,7 @@ class Subject(NamedTuple):
 
 
 def parsed(subject: Mapping[str, Any] | Selection) -> Subject:
-    """From keywords ({"block": 3, "about": "free"}) or a selection ({"kind": "block", "id": 3})."""
+    """Parse keywords ({"block": 3, "about": "free"}) or a selection ({"kind": "block", "id": 3})."""
     if isinstance(subject, Selection):
         subject = subject.to_dict()
     if not isinstance(subject, Mapping):
@@ -48,16 +48,16 @@ def parsed(subject: Mapping[str, Any] | Selection) -> Subject:
     else:
         raise WhyError(f"a question is about one thing: {EXAMPLES}; got {sorted(map(str, named)) or 'nothing'}")
     if not isinstance(kind, str) or kind not in ABOUT:
-        raise WhyError(f"nothing is known about a {kind!r}: {EXAMPLES}")
+        raise WhyError(f"there are no questions about a {kind!r}; ask {EXAMPLES}")
     if about is not None and about not in ABOUT[kind]:
-        what = f"about is one of {', '.join(map(repr, ABOUT[kind]))}" if ABOUT[kind] else "there is but one question"
+        what = f"about is one of {', '.join(map(repr, ABOUT[kind]))}" if ABOUT[kind] else "there is only one question"
         raise WhyError(f"for {'an' if kind == 'event' else 'a'} {kind}, {what}; got {about!r}")
     if kind == "next_victim" and asked is not True and "kind" not in named:
         raise WhyError(f"next_victim=True asks which block is evicted next; got {asked!r}: block=3 asks about a block")
     return Subject(kind, asked, about)
 
 
-FORGOTTEN = "had finished, and is kept no longer: see Lab(keep_finished=...); at an earlier moment it may be there"
+FORGOTTEN = "has finished and is no longer kept (see Lab(keep_finished=...)); it may be there at an earlier moment"
 
 MAX_NAMED = 8
 """Maximum number of requests to list; of more, the first two and the last are named."""
@@ -72,7 +72,7 @@ def number(kind: str, asked: Any) -> int:
 
 
 def known_block(past: Past, asked: Any) -> int:
-    """Return the id of a block of the pool. Raises WhyError for another one."""
+    """Return the id of a block of the pool. Raises WhyError for any other id."""
     block_id, total = number("block", asked), len(past.state.ref_counts)
     if not total:
         raise WhyError(NO_ENGINE_YET.format(past.moment))
@@ -82,7 +82,7 @@ def known_block(past: Past, asked: Any) -> int:
 
 
 def known_request(past: Past, asked: Any) -> int:
-    """Return the id of a request that was added by the moment. Raises WhyError for another one."""
+    """Return the id of a request added by the moment. Raises WhyError for any other id."""
     request_id, known = as_int(asked), past.state.requests
     if request_id in known and request_id is not None:
         return request_id
@@ -96,7 +96,7 @@ def known_request(past: Past, asked: Any) -> int:
 
 
 def known_event(past: Past, asked: Any) -> int:
-    """Return the number of a recorded event. Raises WhyError for another one."""
+    """Return the number of a recorded event. Raises WhyError for any other number."""
     wanted, first, last = number("event", asked), past.first, past.timeline.end - 1
     if first <= wanted <= last:
         return wanted
@@ -105,7 +105,7 @@ def known_event(past: Past, asked: Any) -> int:
 
 
 def known_requests_text(ids: Iterable[int]) -> str:
-    """'there are requests 0 (A) and 1 (B)'."""
+    """List requests, as 'there are requests 0 (A) and 1 (B)'."""
     named = [f"{request_id} ({request_name(request_id)})" for request_id in ids]
     if len(named) < 2:
         return f"there is only request {named[0]}" if named else "no request has been added yet"

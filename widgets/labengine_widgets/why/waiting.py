@@ -32,10 +32,10 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if is_loading(past, request_id):
         return _loading(past, request_id, question)
     if (landed := _landed(past, request_id)) is not None:
-        text = f"Its load has ended, and it holds its blocks: the next step that has room for {name} takes it up."
+        text = f"Its load has ended, and it holds its blocks: the next step with room for {name} schedules it."
         return Why(question, text, past.links(landed))
     if (moved := received(past, request_id)) is not None and _last_scheduled(past, request_id) is None:
-        text = f"{came_from(moved[1])} It holds their blocks: the next step that has room for {name} takes it up."
+        text = f"{came_from(moved[1])} It holds their blocks: the next step with room for {name} schedules it."
         return Why(question, text, past.links(moved[0]))
     if any(request.block_tables) and (last := _last_scheduled(past, request_id)) is not None:
         text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
@@ -57,8 +57,10 @@ def _leader(past: Past, joined: int | None) -> int | None:
 
 def _beside(past: Past, name: str, leader: int) -> str:
     computed, tokens = past.state.requests[leader].num_computed_tokens, len(past.state.requests[leader].token_ids)
-    text = f"It has the tokens of {request_name(leader)}, which computes them for both: {computed} of {tokens} so far."
-    return f"{text} {name} forks from it then, and shares its blocks."
+    text = (
+        f"It has the same tokens as {request_name(leader)}, which has computed {computed} of {tokens} for both so far."
+    )
+    return f"{text} Then {name} forks from it and shares its blocks."
 
 
 def _is_before(past: Past, step: Step, joined: int | None) -> bool:
@@ -68,7 +70,7 @@ def _is_before(past: Past, step: Step, joined: int | None) -> bool:
 
 def _no_step(past: Past, status: str, joined: int | None) -> str:
     if joined is None and not past.is_complete:
-        return f"It is {status} since a time {past.before}; no step has begun after that."
+        return f"It has been {status} since {past.before}; no step has begun since."
     since = f"since it {'joined the waiting queue' if status == 'waiting' else 'was preempted'}"
     rolled_back = next(rolled_back_since(past, past.first if joined is None else joined), None)
     if rolled_back is not None:
@@ -103,7 +105,7 @@ def received(past: Past, request_id: int) -> tuple[int, ev.RequestReceived] | No
 
 
 def came_from(event: ev.RequestReceived) -> str:
-    """Return from where a request came, and with what."""
+    """Return a sentence on a moved request's origin and its computed tokens."""
     name, other, num = request_name(event.request_id), request_name(event.other_request_id), event.num_tokens
     return f"{name} came from {readable(event.lab)}, where it was {other}, with {counted(num, 'computed token')}."
 
@@ -121,7 +123,7 @@ def _loading(past: Past, request_id: int, question: str) -> Why:
     found = past.last(ev.ExternalHit, request_id=request_id)
     if found is None:
         return Why(question, "It waits for the external tier.")
-    text = f"The external tier is bringing {counted(found[1].num_tokens, 'token')} of it into its blocks."
+    text = f"The external tier is loading {counted(found[1].num_tokens, 'token')} of it into its blocks."
     return Why(question, text, past.links(found[0]))
 
 
@@ -142,7 +144,9 @@ def _cause(request_id: int, state: Fold, step: Step, ahead: Sequence[int]) -> st
     needed = sum(-(-len(state.requests[request_id].token_ids) // group.block_size) for group in state.groups)
     preempted = step.preempted
     if preempted:
-        return f"{spent}, and {_names(preempted)} had to be preempted for blocks: no new request is admitted then."
+        return (
+            f"{spent}, and {_names(preempted)} had to be preempted to free blocks: such a step admits no new request."
+        )
     if ahead:
         first = ahead[0]
         names, are = names_of(state, ahead), "is" if len(ahead) == 1 else "are"
@@ -167,7 +171,7 @@ def _lacks(state: Fold, first: int) -> str:
 
 
 def _siblings(past: Past, state: Fold) -> set[int]:
-    """Return the requests that are in no queue: they wait for another one's tokens."""
+    """Return the requests that are in no queue because they wait for another one's tokens."""
     added = [event for _, event in past.backwards() if isinstance(event, ev.RequestAdded)]
     return {event.request_id for event in added if _is_open(state, event.from_request_id)}
 
@@ -179,7 +183,7 @@ def _is_open(state: Fold, request_id: int | None) -> bool:
 def _ahead(state: Fold, request_id: int, siblings: Collection[int]) -> list[int]:
     """Return the ids of the requests ahead in the queue: preempted ones first, then the others by id.
 
-    Where priorities are in use the most urgent come first, preempted ones too.
+    Where priorities are in use, the most urgent come first, whether preempted or not.
     """
     waiting = [i for i, r in state.requests.items() if r.status in ("waiting", "preempted")]
     line = [i for i in waiting if not any(state.requests[i].block_tables)]
@@ -234,7 +238,7 @@ def _answer_for_token(past: Past, request_id: int, step: Step) -> str:
 
 
 def _what_kept_out(state: Fold, request_id: int, step: Step) -> str:
-    """Return what kept the request out, as far as events show it: the step's budget is in none of them."""
+    """Return what kept the request out, as far as events show it; they do not have the step's budget."""
     request, name, free = state.requests[request_id], request_name(request_id), len(state.free_queue)
     end = request.num_computed_tokens + 1
     groups = zip(state.groups, request.block_tables, strict=True)
@@ -246,8 +250,8 @@ def _what_kept_out(state: Fold, request_id: int, step: Step) -> str:
         return f"The step ended when {victim} lacked a block and gave way itself: {name} came after it."
     room = "fits into its blocks" if not needed else f"needs {counted(needed, 'block')}, and {free} were free"
     if step.scheduled and all(event.is_prefill for _, event in step.scheduled):
-        return f"Its next token {room}; this step computed prompts alone."
-    return f"Its next token {room}: the step took all the tokens or requests that it may, or passed {name} over."
+        return f"Its next token {room}; this step computed only prompts."
+    return f"Its next token {room}: the step took as many tokens or requests as it may, or passed {name} over."
 
 
 def _last_decision(step: Step) -> ev.Event | None:
@@ -259,7 +263,7 @@ def _last_decision(step: Step) -> ev.Event | None:
 
 
 def are_in_use(state: Fold) -> bool:
-    """Return True if some request has a priority: where the waiting queue takes no notice of them, all have 0."""
+    """Return True if some request has a priority. Where the waiting queue ignores priorities, all have 0."""
     return any(request.priority for request in state.requests.values())
 
 
@@ -277,7 +281,9 @@ def less_urgent_running(state: Fold, request_id: int) -> str:
     if not found:
         return ""
     are = "is less urgent, and goes" if len(found) == 1 else "are less urgent, and go"
-    return f" {names_of(state, found)} {are} on: a running request gives way to one that runs, not to one that waits."
+    return (
+        f" {names_of(state, found)} {are} on: a running request gives way to another running one, not to a waiting one."
+    )
 
 
 def why_least_urgent(state: Fold, victim: int, running: Sequence[int]) -> str | None:
@@ -292,4 +298,4 @@ def why_least_urgent(state: Fold, victim: int, running: Sequence[int]) -> str | 
         return f"{name} was the least urgent {among}."
     if victim < max(i for i in running if state.requests[i].priority == own):
         return None
-    return f"{name} was one of the least urgent {among}; of equal ones the last to arrive gives way."
+    return f"{name} was one of the least urgent {among}; among equals, the last to arrive gives way."

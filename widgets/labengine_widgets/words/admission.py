@@ -23,8 +23,8 @@ def request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
         search = Sentence(names, f" {are} of ", the_request(leader), "'s search: ")
         return Sentence(search, f"{they} until the prompt is computed, to fork from ", the_request(leader), ".")
     if leader is not None:
-        tail = ", and wait until they are computed, to fork from it."
-        return Sentence(names, " have the tokens of ", the_request(leader), tail)
+        tail = " and wait until they are computed, to fork from it."
+        return Sentence(names, " have the same tokens as ", the_request(leader), tail)
     urgency = f" and priority {run[0].priority}" if _has_priorities(scene) else ""
     sizes = sorted({len(event.token_ids) for event in run})
     tokens = counted(sizes[0], "prompt token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} prompt tokens"
@@ -39,7 +39,7 @@ def _has_priorities(scene: Scene) -> bool:
 
 
 def _place(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
-    """Return behind whom requests have joined the waiting queue, and ahead of whom; they have one priority."""
+    """Return the place of requests of one priority in the waiting queue: behind which others, and ahead of which."""
     requests, place = scene.fold.requests.items(), (run[0].priority, run[0].request_id)
     waiting = [(request.priority, i) for i, request in requests if request.status in ("waiting", "preempted")]
     behind = [i for priority, i in waiting if (priority, i) < place]
@@ -49,7 +49,7 @@ def _place(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
 
 
 def prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> Sentence:
-    """Describe a look-up, and whom a request overtakes that is admitted now."""
+    """Describe a look-up, and the requests that the newly admitted request overtakes."""
     if overtaken := _overtaken(run[0], scene):
         first, *others = phrase(run[0]).parts
         told = Sentence(first, " is more urgent than ", the_requests(overtaken), ", and is next: it", *others)
@@ -62,7 +62,7 @@ def prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> Sentence:
 
 
 def _overtaken(event: ev.PrefixHit, scene: Scene) -> list[int]:
-    """Return the requests that came before this one and wait still, because their priority is less urgent."""
+    """Return the requests that arrived before this one and still wait, because they are less urgent."""
     own, requests = scene.fold.requests[event.request_id], scene.fold.requests.items()
     return [
         i
@@ -104,7 +104,7 @@ def token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
 
 
 def _with_guessed(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
-    """Describe the tokens that a request gets in one step: accepted guesses, and the one behind them."""
+    """Describe the tokens that a request gets in one step: accepted guesses, and the one after them."""
     num_accepted = sum(scene.filling.was_guessed(event.request_id, event.position) for event in run)
     gets = Sentence(the_request(run[0].request_id), " gets ", listing(_next_token(event, scene) for event in run))
     if len(run) == num_accepted:
@@ -125,7 +125,7 @@ def tokens_drafted(run: Sequence[ev.TokensDrafted], scene: Scene) -> Sentence:
 
 
 def drafts_judged(run: Sequence[ev.DraftsJudged], scene: Scene) -> Sentence:
-    """Describe how many of a request's guesses are accepted, and which blocks hold what is left of the others."""
+    """Describe how many of a request's guesses are accepted, and the blocks that rejected ones were written to."""
     event = run[0]
     if not event.num_rejected or not (garbage := scene.filling.garbage(event.request_id)):
         return phrase(event)

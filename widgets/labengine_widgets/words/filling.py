@@ -1,4 +1,4 @@
-"""What each block holds, whose it is, and the letter of its content: for sentences and pictures."""
+"""The content of each block, its owners, and its content's letter, for sentences and pictures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Filling:
                 contents.of_hash(key, self._prefix(home) if home else None)
 
     def note(self, event: ev.Event) -> None:
-        """Follow an event that the fold has applied. Raises LookupError for one that cannot have happened."""
+        """Follow an event that the fold has applied. Raises LookupError for an impossible event."""
         note = self._NOTES.get(type(event))
         if note is not None:
             note(self, event)
@@ -50,7 +50,7 @@ class Filling:
     def content(self, block_id: int) -> int:
         """Return the number of a block's content; -1 while it is not full, and for an id that no block has.
 
-        -1 also while its tokens are not known: with asynchronous scheduling KV is written before its token is sampled.
+        Also -1 while its tokens are unknown: with asynchronous scheduling KV is written before its token is sampled.
         """
         if not 0 <= block_id < len(self._fold.ref_counts):
             return -1
@@ -68,7 +68,7 @@ class Filling:
         return self.contents.of_prefix(self._prefix(home))
 
     def twins(self, block_ids: Iterable[int]) -> dict[int, int]:
-        """Return which of these blocks have a live block of equal content: {block: the other one of lowest id}."""
+        """Return {block: lowest id of another live block of equal content}, for blocks that have one."""
         asked = {block_id: content for block_id in block_ids if (content := self.content(block_id)) >= 0}
         others: dict[int, int] = {}
         for block_id in sorted(self._home, reverse=True):
@@ -92,7 +92,7 @@ class Filling:
         return found
 
     def home_of(self, block_id: int) -> Place | None:
-        """Return the table entry whose tokens a block holds; None for a pinned block that is in no table any more."""
+        """Return the table entry whose tokens a block holds; None for a pinned block that is no longer in a table."""
         is_adrift = block_id in self._fold.pins and not self._owners.of(block_id)
         return None if is_adrift else self._home.get(block_id)
 
@@ -136,7 +136,7 @@ class Filling:
         self._written[event.request_id, event.group] = event.end
 
     def _note_judged(self, event: ev.DraftsJudged) -> None:
-        """Note which guesses are accepted. Behind the newest token, which no step had computed, come the guesses."""
+        """Note which guesses are accepted. They follow the newest token, which no step had computed."""
         accepted_end = len(self._fold.requests[event.request_id].token_ids) + event.num_accepted
         self._judged[event.request_id] = Judged(accepted_end, accepted_end + event.num_rejected)
         for group in range(len(self._fold.groups)) if event.num_rejected else ():
@@ -183,7 +183,7 @@ class Filling:
         self._home[event.into_block_id] = (event.request_id, event.group, event.index)
 
     def _note_loss(self, event: ev.BlockCopied | ev.BlockFreed) -> None:
-        """Have a block whose place this was take its tokens from another table that has it."""
+        """Give a block that had its home in this entry another table's entry as its home."""
         if self._home.get(event.block_id) == (event.request_id, event.group, event.index):
             tables = ((i, g, t) for i, r in self._fold.requests.items() for g, t in enumerate(r.block_tables))
             others = ((i, g, t.index(event.block_id)) for i, g, t in tables if event.block_id in t)

@@ -30,7 +30,7 @@ class Mention(NamedTuple):
 
 
 class Sentence(str):
-    """Text with mentions in it. What is cut from it or formatted with it is plain text."""
+    """Text with mentions. Slices of it, and strings formatted with it, are plain text."""
 
     parts: tuple[str | Mention, ...]
 

@@ -90,25 +90,29 @@ def _positions(first: int, num_tokens: int) -> str:
 
 
 def _mapping(mapped: tuple[int, ...], block_id: int) -> str:
-    """Return which blocks the map lists under a hash: none, only others, this one and others, or this one alone."""
+    """Return which blocks the map lists under a hash: none, only others, this one and others, or only this one."""
     if block_id not in mapped:
         return "others" if mapped else "none"
     return "shared" if len(mapped) > 1 else "alone"
 
 
 def _tier_change(field: Field) -> str:
-    """Return what the tier did of its own accord, in clauses."""
+    """Return what the tier did by itself, in clauses."""
     added, dropped, pinned = len(field("added")), len(field("dropped")), len(field("pinned"))
     num_unpinned = sum(not pins for _, _, pins in field("pinned"))
     clauses = (
         (dropped, "leaves the external tier", "leave the external tier"),
-        (added, "of another engine is put into the external tier", "of another engine are put into the external tier"),
+        (
+            added,
+            "is stored in the external tier by another engine",
+            "are stored in the external tier by another engine",
+        ),
         (
             pinned - num_unpinned,
             "of the external tier is pinned by transfers",
             "of the external tier are pinned by transfers",
         ),
-        (num_unpinned, "of the external tier is pinned no more", "of the external tier are pinned no more"),
+        (num_unpinned, "of the external tier is no longer pinned", "of the external tier are no longer pinned"),
     )
     return "; ".join(f"{counted(n, 'block')} {one if n == 1 else many}" for n, one, many in clauses if n)
 

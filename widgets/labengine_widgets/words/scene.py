@@ -78,7 +78,7 @@ class Scene:
         return Score(self.num_used, self.peak, len(self.fold.prefix_map), len(self.lost))
 
     def apply(self, event: ev.Event) -> None:
-        """Apply one event. EngineStarted begins anew; for a StepRolledBack the caller loads the state."""
+        """Apply one event. EngineStarted starts over; for a StepRolledBack the caller loads the state."""
         if isinstance(event, ev.BlockAllocated):
             self.taken_from[event.block_id] = self._place_of(event.block_id)
         self.fold.apply(event)
@@ -91,7 +91,7 @@ class Scene:
                 case ev.BlocksSaved() | ev.BlocksLoaded() | ev.TierChanged():
                     self.tier.note(event)
             self.filling.note(event)
-        except LookupError:  # of an impossible event, as faulty parts emit, the possible changes are noted
+        except LookupError:  # an impossible event, from a faulty part: its possible changes are noted
             if not self.fold.num_impossible:
                 raise
         self.peak = max(self.peak, self.num_used)

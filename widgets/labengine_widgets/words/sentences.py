@@ -31,14 +31,14 @@ _WORDINGS: dict[type[ev.Event], Wording] = {
 }
 
 MAX_BLOCKS_WITH_TWINS = 2048
-"""In a larger pool no sentence says that a content was computed twice: to see it, all blocks in use are read."""
+"""Maximum pool size, in blocks, for saying that a content was computed twice: it takes a look at all used blocks."""
 
 
 def sentence(run: Sequence[ev.Event], scene: Scene) -> Sentence:
     """Return the sentence for one event, or for a run of events (words.runs).
 
     scene: the state just after the run. For impossible events, as faulty parts emit, the state may lack the subject of
-    the sentence: then the sentence describes the first event alone.
+    the sentence; the sentence then describes only the first event.
     """
     if (wording := _WORDINGS.get(type(run[0]))) is None:
         return phrase(run[0])
@@ -109,7 +109,7 @@ def _request_forgotten(run: Sequence[ev.RequestForgotten], scene: Scene) -> Sent
     if len(run) == 1:
         return phrase(run[0])
     names = the_requests(event.request_id for event in run)
-    return Sentence(names, " are finished, and no longer kept: newer requests have taken their place.")
+    return Sentence(names, " are finished and no longer kept: newer requests have taken their place.")
 
 
 @_words(ev.BlockEvicted)
@@ -142,7 +142,7 @@ def _blocks_skipped(run: Sequence[ev.BlocksSkipped], scene: Scene) -> Sentence:
     else:
         why = ", outside the window: no token reads there."
     is_start = len(scene.fold.requests[event.request_id].block_tables[event.group]) == event.num_blocks
-    verb = "begins" if is_start else "goes on"
+    verb = "begins" if is_start else "continues"
     return Sentence(the_request(event.request_id), f"'s table of the {group} {verb} with {null}{why}")
 
 
@@ -185,7 +185,7 @@ def _for_group(event: ev.BlockAllocated, scene: Scene) -> str:
 def _block_pinned(run: Sequence[ev.BlockPinned], scene: Scene) -> Sentence:
     if len(run) == 1:
         return phrase(run[0])
-    return Sentence(_blocks(run), " are pinned: each gets a reference that is of no table.")
+    return Sentence(_blocks(run), " are pinned: each gets a reference that no block table holds.")
 
 
 @_words(ev.BlockUnpinned)
@@ -193,7 +193,7 @@ def _block_unpinned(run: Sequence[ev.BlockUnpinned], scene: Scene) -> Sentence:
     if len(run) == 1:
         return phrase(run[0])
     end = "others keep them in use" if run[0].queue_end is None else "they join the free queue"
-    return Sentence(_blocks(run), f" lose a reference each that is of no table; {end}.")
+    return Sentence(_blocks(run), f" each lose a reference that no block table held; {end}.")
 
 
 @_words(ev.BlocksLoaded)
@@ -228,7 +228,7 @@ def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> Sentence:
 
 
 def _written(event: ev.SlotsWritten, scene: Scene) -> Sentence:
-    """Return where the tokens go; for a single one the slot, right or wrong: the reader compares it with the table."""
+    """Return where the tokens go; for a single token its slot, right or wrong, to be compared with the table."""
     if [length for _, _, length in event.runs] != [1]:
         return phrase(event)
     [(block_id, offset, _)] = event.runs
@@ -291,7 +291,7 @@ def _request_forked(run: Sequence[ev.RequestForked], scene: Scene) -> Sentence:
     size, group = scene.fold.groups[0].block_size, event.block_ids[0]
     num_filled = event.num_tokens % size
     tail = Sentence(", ", the_block(group[-1]), f" with {num_filled} of {size} slots filled") if num_filled else ""
-    return Sentence(phrase(event).without_stop(), tail, ". Nothing is copied: who writes to a shared block copies it.")
+    return Sentence(phrase(event).without_stop(), tail, ". Nothing is copied until one writes to a shared block.")
 
 
 @_words(ev.BlockCopied)
@@ -321,7 +321,7 @@ def _block_freed(freed: Sequence[ev.BlockFreed | ev.BlockMerged], scene: Scene) 
 
 
 def _queue_ends(free: Sequence[ev.BlockFreed], full: Sequence[ev.BlockFreed]) -> str:
-    """Describe where freed blocks queue; full: those of them that have content."""
+    """Describe where freed blocks queue; full: those with content."""
     join, at_head = "joins" if len(free) == 1 else "join", [event for event in free if event.queue_end == "head"]
     if len(at_head) == len(free):
         return f"{join} the free queue at the head, to be reused next"

@@ -1,4 +1,4 @@
-"""What a recording tells about the external tier: which contents it holds, and which of them are pinned."""
+"""The external tier's contents as a recording shows them, and which of them are pinned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KnownTier:
         return len(self._held)
 
     def note(self, event: TierEvent) -> None:
-        """Follow an event. A load shows what the tier had, unless it is known to have left before the copy ran."""
+        """Follow an event. A load shows contents of the tier, unless they had left it before the copy ran."""
         match event:
             case ev.BlocksSaved():
                 self._add((group, block_hash) for group, _, _, block_hash in event.transfers if block_hash)
@@ -58,7 +58,7 @@ class KnownTier:
 
 
 def known_tier(timeline: Timeline | None, until: int | None = None) -> KnownTier:
-    """Return what was known of the external tier before a moment."""
+    """Return the known contents of the external tier before a moment."""
     tier = KnownTier()
     for event in () if timeline is None else timeline.of_kind(_KINDS, stop=until):
         tier.note(event)

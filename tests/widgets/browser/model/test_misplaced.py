@@ -23,7 +23,7 @@ def test_position_3_goes_to_slot_7() -> None:
     assert isinstance(decode, SlotsWritten) and scene.misplaced(decode) == [(3, 7, 3)]
     assert scene.cell(0).tokens[3] == NOTHING
     assert scene.cell(1).tokens[:3] == (NOTHING,) * 3 and scene.cell(1).tokens[3] not in ("", NOTHING)
-    assert sentence([decode], scene) == "A's keys and values of position 3 are written into #1, slot 7."
+    assert "#1, slot 7" in sentence([decode], scene)
 
 
 def test_the_original_writes_where_it_will_look() -> None:

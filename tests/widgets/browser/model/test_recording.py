@@ -1,4 +1,4 @@
-"""The browser's recording: events in pieces, late or older ones, too many of them, and engines that start anew."""
+"""The browser's recording: events in pieces, late or older ones, too many of them, and engines that restart."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ CUT = """() => {
   }
   return cut;
 }"""
-"""A request's text is no sentence: a long one begins or ends with an ellipsis."""
+"""A request's text is not a sentence: a long one begins or ends with an ellipsis."""
 
 CUT_IN_VIEW = f"""async ([recordings, arrangement, widths]) => {{
   const cell = document.getElementById("cell"), found = new Set(), cutNow = {CUT};

@@ -53,7 +53,7 @@ class GuessPage(ExercisePage):
         return self.page.locator(".le-asked").get_by_role("button", name=name, exact=True)
 
     def say(self, prediction: Any) -> None:  # type: ignore[override]
-        """Click on what is predicted, or write the number."""
+        """Click on the prediction, or write the number."""
         about = self.exercise.about
         if about == "number":
             self.page.locator(".le-asked input").fill(str(prediction))
@@ -148,7 +148,7 @@ def test_what_is_no_number_is_said_in_the_picture() -> None:
             page.button("Predict").click()
             page.painted()
             assert page.text(REFUSAL) == "Write a number first."
-            for number, said in (("-3", "below zero"), ("2.5", "a whole number")):
+            for number, said in (("-3", "negative"), ("2.5", "whole")):
                 page.say(number)
                 assert said in page.text(REFUSAL)
             assert exercise.question.prediction is None

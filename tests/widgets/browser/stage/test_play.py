@@ -99,7 +99,7 @@ def test_a_moment_stands_as_long_as_its_sentence_takes_to_read() -> None:
         first, *others = [pace for kind, _, pace in readings if kind.startswith("BlockMerged")]
         assert len(others) == 2 and all(first > 2 * other for other in others)
         assert 30_000 < sum(pace for _, _, pace in readings) < 70_000
-        view.page.get_by_label("how fast a play goes").select_option("2")
+        view.page.get_by_label("playback speed").select_option("2")
         assert view.page.evaluate("() => document.querySelector('.labengine').stage.player.speed") == 2
 
     show_dashboard(check, merging_step())

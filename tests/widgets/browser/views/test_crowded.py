@@ -62,7 +62,7 @@ def test_of_a_large_pool_the_blocks_that_were_used_fill_the_bands() -> None:
 
 def test_a_row_of_many_blocks_says_what_its_darkness_means() -> None:
     def check(mounted: MountedView) -> None:
-        assert "blocks a row: the darker, the more of them are in use" in mounted.text(".le-time-density")
+        assert "blocks per row" in mounted.text(".le-time-density")
         shown = mounted.page.locator(".le-time-swatch").all()
         assert [one.is_visible() for one in shown] == [True] * 4 + [False] * 5, "of requests alone"
 

@@ -263,7 +263,7 @@ def test_the_tier_says_what_it_holds_and_what_moved() -> None:
         )
         assert mounted.texts(".le-tier-entry") == ["p●", "q●", "r○", "s○", "t↓", "u↓", "v↓", "w↓"]
         loaded, saved = mounted.texts(".le-tier-line")
-        assert loaded.startswith("↓ loaded forBt → #5 full") and saved.startswith("↑ saved ofAp ← #1 full")
+        assert loaded.startswith("↓ loaded forBt → #5 full") and saved.startswith("↑ saved fromAp ← #1 full")
         for theme in ("light", "dark"):
             mounted.picture("44409", theme)
         mounted.at(16)

@@ -248,7 +248,7 @@ def blocks() -> list[dict[str, Any] | None]:
 
 @pytest.mark.parametrize(("width", "height"), [(120, 84), (70, 44), (34, 30)], ids=["card", "small card", "tile"])
 def test_no_block_wears_the_look_of_another(page: ModelPage, width: int, height: int) -> None:
-    """Each painted with the sprites of all before it is as it would be painted alone, under a theme of its own."""
+    """Each painted with the sprites of all before it is as it would be painted alone, under a separate theme."""
     counts = page.evaluate(CARDS, [blocks(), {"cellWidth": width, "cellHeight": height}])
     assert counts["unlike"] == [] and counts["isSeen"]
     assert counts["numLooks"] >= len(blocks()) - 2, "but few of them look alike, so that a look taken over is seen"

@@ -11,7 +11,7 @@ export class CaptionPanel {
   });
   words = element("p", "le-guide-words", { ariaLive: "polite" });
   count = element("span", "le-count");
-  back = button("‹", "the guided sentence before (b)", () => previousStop(this.stage));
+  back = button("‹", "the previous guided sentence (b)", () => previousStop(this.stage));
   next = button("Next ›", "play on to the next guided sentence (n)", () => nextStop(this.stage), "le-next-stop");
   guide = element("div", "le-guide", {}, this.sign, this.words, this.count, this.back, this.next);
   both = element("p", "le-caption-both");

@@ -32,7 +32,7 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
     drawer = new CompareDrawer(stage),
     presentation = new Presentation(stage, head.controls.step, keys);
   root.classList.add("le-compare");
-  keys.add("n b", "on to the next guided sentence, back to the one before");
+  keys.add("n b", "to the next guided sentence, to the previous one");
   root.append(
     head.element,
     story.element,
@@ -123,7 +123,7 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
     "p",
     "same letter: same content",
     "the content of a full block: its tokens and all before them. Outlined with dots until its hash is in " +
-      "the map; bars or dots on the block tell contents apart that share a colour",
+      "the map; bars or dots on the block tell apart contents that share a colour",
   ],
   ["count", "••", "ref count", meaning("ref count")],
   ["part", "", "not full yet", "the grey part is written"],
@@ -136,21 +136,21 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
     "≠",
     "differs from the other side",
     "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an " +
-      "equal block with another id is no difference: which free block was allocated does not matter",
+      "equal block with another id does not count: it does not matter which free block was allocated",
   ],
   [
     "misnamed",
     "p",
     "KV of another content",
-    "the block's hash stands for the letter that is struck through; the letter beside it is what the checks know its " +
-      "keys and values to be, ? where that is no known content",
+    "the block's hash stands for the letter that is struck through; the letter beside it is the content that the " +
+      "checks found its keys and values to be, or ? if that is unknown",
   ],
   ["current", "", "current event", "the blocks that the current sentence is about"],
   [
     "tier",
     "○ ⇣ ↓ ↑",
     "external tier",
-    "○ in the tier alone, ● in the pool as well; ⇣ being loaded, ↓ loaded and ↑ saved in this step; pin: kept from " +
+    "○ only in the tier, ● also in the pool; ⇣ being loaded, ↓ loaded and ↑ saved in this step; pin: kept from " +
       "eviction by a transfer",
   ],
 ];

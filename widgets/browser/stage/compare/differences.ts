@@ -1,6 +1,6 @@
 // Marks the differences between the two sides in both columns: table entries, map entries, numbers. (The pools mark
-// differences from their reference, the other side's scene.) Equal blocks under other ids are no difference, except in
-// the queue, because it does not matter which free block a request got.
+// differences from their reference, the other side's scene.) Equal blocks under other ids do not differ, because any
+// free block will do for a request; in the queue they do.
 
 import type { Scene } from "../../model/scene.ts";
 import type { Side } from "../../model/side.ts";

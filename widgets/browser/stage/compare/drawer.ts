@@ -15,7 +15,7 @@ export class CompareDrawer {
     made.addEventListener("click", () => this.show(side));
     return made;
   });
-  choice = element("div", "le-drawer-side le-row", { role: "radiogroup", ariaLabel: "of which side" }, ...this.buttons);
+  choice = element("div", "le-drawer-side le-row", { role: "radiogroup", ariaLabel: "side" }, ...this.buttons);
   element = element("section", "le-drawers", {}, this.choice, ...this.drawers.map((drawer) => drawer.element));
 
   constructor(readonly stage: PairStage) {

@@ -40,7 +40,7 @@ class Transport {
   first = button("|‹", "before this step (home)", () => this.stage.first());
   back = button("‹", "one moment back (←)", () => this.stage.back());
   play = button("Play", "play on from here (r)", () => this.toggle(), "le-play");
-  forth = button("›", "one moment on (→)", () => this.stage.forward());
+  forth = button("›", "one moment forward (→)", () => this.stage.forward());
   last = button("›|", "the newest moment (end)", () => this.stage.last());
   speed = speedChoice(this.stage);
   element = element("div", "le-transport", { role: "group", ariaLabel: "time" });
@@ -75,7 +75,7 @@ class PairControls {
   message = element("span", "le-message le-clip", { role: "status" });
   followUp = this.button("Follow-up", "both engines run the next requests of the story", "follow_up", "le-follow-up");
   caption = element("span", "le-quiet le-caption le-fine", "control both");
-  step = this.button("Step both", "one step of either engine (s)", "step");
+  step = this.button("Step both", "one step of each engine (s)", "step");
   phase = this.button("Phase", "one phase of a step (p)", "phase");
   run = button("Run", "run or pause both (space)", () =>
     this.stage.command(this.stage.status.running ? "pause" : "start"),
@@ -88,7 +88,7 @@ class PairControls {
     this.element.append(this.message, this.followUp, this.caption, this.step, this.phase, this.run);
     stage.on("answer", ({ error }) => this.say(error || ""));
     stage.on("failure", (message) => this.say(message));
-    stage.on("gone", () => this.hear(true, "No kernel: this is what was saved."));
+    stage.on("gone", () => this.hear(true, "No kernel: this is the saved state."));
     stage.on("silence", () => this.say("The kernel is busy, or there is none."));
     stage.on("present", () => this.hear(false, ""));
   }

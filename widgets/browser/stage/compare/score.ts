@@ -9,7 +9,7 @@ import type { Side } from "../../model/side.ts";
 
 type FactName = "peak" | "findable" | "lost" | "computed";
 
-// Words in i, then those in em, are left out where there is no room for them.
+// Words in i, then those in em, are left out where they do not fit.
 const left = (tag: "i" | "em", text: string) => element(tag, "", text);
 const FACTS: [name: FactName, words: () => (string | HTMLElement)[], title: string][] = [
   ["peak", () => ["peak", left("i", " of this step")], meaning("peak")],
@@ -35,7 +35,7 @@ export class PairScore {
   work: Work | null = null;
   number = element("b", "", "0");
   total = element("span");
-  used = element("span", "le-pair-used", { title: "blocks that some request holds now" }, this.number, this.total);
+  used = element("span", "le-pair-used", { title: "blocks held by a request now" }, this.number, this.total);
   numbers = FACTS.map(() => element("b", "", "0"));
   facts = FACTS.map(([name, words, title], i) =>
     element("span", `le-pair-fact le-pair-${name}`, { title }, this.numbers[i], element("span", "", {}, ...words())),

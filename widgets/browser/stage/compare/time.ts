@@ -19,7 +19,7 @@ const TOP = 20,
   STOP_GAP = 2 * STOP_RADIUS + 7; // where there is room
 const MEANING = "pale: on both sides, strong: on one";
 const EXPLAINED =
-  "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right " +
+  "Pale: an event on both sides. Strong: on one side only, or different; the left side's above, the right " +
   "side's below.";
 
 export class PairTime {
@@ -163,7 +163,7 @@ export class PairTime {
     this.paintMeaning(ink, (this.stepNames.at(-1)?.[1] ?? 0) + 12);
   }
 
-  // In full, or the number alone, or not at all: a name stays within its step, and behind the name before it.
+  // In full, or the number alone, or not at all: a name stays within its step, and after the name before it.
   paintStepName(ink: Ink, { step, x, right }: { step: number | null; x: number; right: number }) {
     const from = x + 7,
       free = (this.stepNames.at(-1)?.[1] ?? 0) + 5;

@@ -7,7 +7,7 @@ const MAX_LANES = 5;
 const POOL = "pool",
   OTHERS = "others";
 
-// A lane: a request, the pool, or all requests that have no lane of their own.
+// A lane: a request, the pool, or all requests without a separate lane.
 type Lane = number | typeof POOL | typeof OTHERS;
 
 export class CaptionLanes {

@@ -31,7 +31,7 @@ function field(ariaLabel: string, placeholder: string, className: string) {
 }
 
 const NOT_RECORDED =
-  "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., " +
+  "Recording is off: this lab keeps no events, and the log begins with its first view. Lab(..., " +
   "record=True) keeps them all.";
 
 // The log's interface for the filter.

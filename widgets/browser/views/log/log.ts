@@ -1,4 +1,4 @@
-// Every event in a line, as many as there are: only the lines in sight exist. Filters, and each line leads to its
+// A line for every event, of any number of them: only the lines in sight exist. Filters, and each line leads to its
 // moment.
 
 import { element, takeKey, targetOf } from "../../look/element.ts";
@@ -69,7 +69,7 @@ class Log {
     this.list.addEventListener("keydown", (event) => this.onKey(event));
   }
 
-  // -- what is there
+  // -- the listed events
 
   get length() {
     return this.found ? this.found.length : this.side.recording.end - this.side.recording.start;
@@ -112,7 +112,7 @@ class Log {
       : `${all} events`;
   }
 
-  // The event's sentence, and what the engine itself calls its request.
+  // The event's sentence, and the engine's own id of its request.
   words(i: number) {
     const { side } = this,
       request = side.recording.field(i, "request_id");

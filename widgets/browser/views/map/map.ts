@@ -51,7 +51,7 @@ class HashMap extends MarkedView {
   digits?: number;
 
   constructor(stage: ViewHost, side: Side) {
-    super(stage, side, "le-map-view", "Prefix map: which block is found under which hash");
+    super(stage, side, "le-map-view", "Prefix map: the blocks found under each hash");
     this.element.append(legend(), this.summary, this.list);
     this.visible = new VisibleRows(this.element, this.list, () => this.markLate());
     this.forget();
@@ -207,7 +207,7 @@ class HashMap extends MarkedView {
       head = row.keys.findIndex(isSeen);
     const first = last + 1 - head > this.limit ? 8 * Math.ceil((last + 1 - this.limit) / 8) : head;
     const items = row.keys.slice(first, last + 1).map((key, i) => this.item(row, key, first + i));
-    // Only when it has happened: room that is kept for it tells the end of the story.
+    // Only when it has happened: room kept for it would give away the story's end.
     for (const item of items) item.isWide = item.numBlocks + item.lost.length > 1;
     say(child.group, scene.groups.length > 1 && row.after === null ? groupName(scene.groups, row.group) : "");
     const isCut = first > head;

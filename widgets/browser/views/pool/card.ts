@@ -42,7 +42,7 @@ function drawHeadWord(ink: Ink, { x, y, w }: Rect, id: number, word: string) {
     ink.text(word, x + w - 7, y + 14, { color: ink.theme.soft, align: "right" });
 }
 
-// besideId: pixels behind the id that are taken.
+// besideId: pixels after the id that are taken.
 function drawRefCount(ink: Ink, rect: Rect, id: number, { refCount, isLost }: Block, besideId: number) {
   const { context } = ink,
     { x, y, w } = rect;
@@ -59,7 +59,7 @@ function drawRefCount(ink: Ink, rect: Rect, id: number, { refCount, isLost }: Bl
   }
 }
 
-// Every slot has a box of its own.
+// Every slot has its own box.
 function showsSlots({ w, h }: Rect, { keepsStates, size }: Block) {
   return !keepsStates && size <= 4 && w >= ROOMY && h >= 78;
 }

@@ -160,7 +160,7 @@ export function isDoubled(block: Block) {
   return block.groups.length > 1;
 }
 
-// A slot that was passed over holds nothing, though one behind it does. A state is complete after any number of tokens.
+// A slot that was passed over holds nothing, though a later one does. A state is complete after any number of tokens.
 export function numWritten(block: Block) {
   if (block.keepsStates) return block.state === null ? 0 : block.size;
   const holes = block.tokens ? block.tokens.filter((token) => token === null).length : 0;

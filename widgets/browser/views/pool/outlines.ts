@@ -27,7 +27,7 @@ export class Outlines {
   focus = new Set<number>(); // where to look
   different = new Set<number>(); // not as at the marked moment, or not as on the other side
   violated = new Map<number, Violation>(); // the first violation that names each block
-  misnamed = new Map<number, Misnamed>(); // blocks whose KV is not what their hash stands for
+  misnamed = new Map<number, Misnamed>(); // blocks whose KV does not match their hash
   ids = new Set<number>(); // all of these together
 
   constructor(

@@ -1,4 +1,4 @@
-// A block for somebody who sees blocks for the first time: its number, its words in large type, and who uses it.
+// A block for a reader who sees blocks for the first time: its number, its words in large type, and who uses it.
 
 import { counted } from "../../model/names.ts";
 import { plainWord } from "../../model/plain_words.ts";
@@ -40,7 +40,7 @@ export function drawPlain(ink: Ink, rect: Rect, id: number, block: Block | null,
   drawUsers(ink, rect, block, size, isRoomy ? foot : middle - 0.35 * size);
 }
 
-// In a line of their own, or behind the number.
+// On a separate line, or after the number.
 function drawUsers(ink: Ink, { x, w, h }: Rect, { owners, refCount }: Block, size: number, line: number) {
   const isRoomy = h >= ROOMY,
     first = isRoomy ? x + 9 + size / 2 : x + 9 + 3 * size;

@@ -191,9 +191,8 @@ class Pool {
     this.say(scene);
   }
 
-  // The lists follow a frame later. To draw words on a canvas is to ask for the page's style, which they have just
-  // changed:
-  // what is drawn already is not drawn again with them.
+  // The lists follow a frame later. Drawing words on a canvas reads the page's style, which they have just
+  // changed, so words that are drawn already are not drawn again with them.
   isPainted(
     isNew: boolean,
     changes: Pick<Changes, "blocks">,

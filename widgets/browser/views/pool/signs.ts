@@ -24,7 +24,7 @@ export function violatedBox({ x, y, w, h }: Rect, { isSaid }: { isSaid: boolean 
     : { x: x + Math.min(w - wide, 2 * (w - wide - LETTERS)) / 2, y: y + h - 20, w: wide, h: 16 };
 }
 
-// A rule is broken about the block: said/is where the core is not what its events say.
+// The sign of a broken rule about the block; said/is where the core's state differs from its events.
 export function drawViolated(ink: Ink, rect: Rect, violation: Violation) {
   const box = violatedBox(rect, violation),
     { x, y, w, h } = box;
@@ -50,7 +50,7 @@ export function sign(ink: Ink, text: string, x: number, y: number) {
   ink.text(text, x, y, { weight: 700, align: "center" });
 }
 
-// ≠ beside the letter, or where there is room: not as on the other side. Returns the width that it takes behind the id.
+// ≠ beside the letter, or where there is room: not as on the other side. Returns the width that it takes after the id.
 export function drawUnlike(ink: Ink, { x, y, w, h }: Rect, id: number, block: Block | null) {
   const right = block ? contentWidth(ink, block, w) : 0,
     draw = (at: number, top: number, align: CanvasTextAlign = "left") =>

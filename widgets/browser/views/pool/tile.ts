@@ -32,7 +32,7 @@ export function drawTile(ink: Ink, rect: Rect, id: number, block: Block | null) 
   if (block.isLost) cross(ink, rect);
 }
 
-// Equal letters are equal contents; of a block that is not full yet, whose it is.
+// The letter of its content; of a block that is not full yet, its owner's.
 function nameOf(block: Block | null) {
   if (!block) return "";
   return block.content >= 0 ? contentName(block.content) : block.owners.length ? requestName(block.owners[0]) : "";

@@ -69,7 +69,7 @@ class Queue extends MarkedView {
   next?: HTMLElement;
 
   constructor(stage: ViewHost, side: Side) {
-    super(stage, side, "le-queue-view", "Free queue, the next to be used first");
+    super(stage, side, "le-queue-view", "Free queue, the next block to be used first");
     this.element.append(this.summary, this.list);
     this.visible = new VisibleRows(this.element, this.list, () => this.markLate());
   }
@@ -132,7 +132,7 @@ class Queue extends MarkedView {
   }
 
   // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line
-  // behind it.
+  // after it.
   reveal(isStepEnd: boolean) {
     const { element, next, summary, place } = this,
       revealed = `${place} ${isStepEnd}`;
@@ -152,7 +152,7 @@ class Queue extends MarkedView {
     this.element.classList.toggle("le-queue-is-empty", next === undefined);
     const isOther = this.violations.some(({ fact: [about] }) => about === "queue" || about === "order");
     const differs = isOther ? " · the core's queue differs" : "";
-    const none = "No block is free: a request that needs one must wait, or preempt another.";
+    const none = "No block is free: a request that needs one must wait or preempt another.";
     if (next === undefined) return say(this.summary, none + differs);
     const free = `${scene.queue.size.toLocaleString("en")} free`;
     if (this.side.isNextHidden) return say(this.summary, `${free}, in order${differs}`);

@@ -33,7 +33,7 @@ interface ReadState {
   first: number;
   query: number;
   fresh: number;
-  tokens: number[]; // the guesses behind them included
+  tokens: number[]; // including the guesses after them
   isAbsent: boolean;
   strays: Map<number, number | null> | null | undefined;
   offset: number;

@@ -55,11 +55,7 @@ export function paintHead(head: HeadElement, view: TablesView, id: number) {
     now = facts.scheduled.get(id),
     written = numWritten(request, facts, id);
   say(head.beam, firstBeam === null ? "" : `beam ${beamName(id, firstBeam)}`);
-  put(
-    head.beam,
-    "title",
-    firstBeam === null ? "" : `beam ${id - firstBeam + 1} of the search that ${requestName(firstBeam)} begins`,
-  );
+  put(head.beam, "title", firstBeam === null ? "" : `beam ${id - firstBeam + 1} of ${requestName(firstBeam)}'s search`);
   const status = facts.preempted.has(id) ? "preempted" : request.status;
   say(head.status, `${SIGNS[status] || ""} ${status}${request.isHolding ? ", holds its blocks" : ""}`);
   head.status.title =

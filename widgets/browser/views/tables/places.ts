@@ -182,7 +182,7 @@ function paintCell(
   else delete cell.dataset.block;
 }
 
-// After how many tokens the state of an entry is, in place of its tokens; the bar of one that saw a rejected guess.
+// The number of tokens of an entry's state, instead of its tokens; the bar of a state that saw a rejected guess.
 function stateLine({ look, size }: TablePlace) {
   const state = look?.block.state ?? null,
     made = make("span", "le-tables-state", state === null ? "" : `after ${state.toLocaleString("en")}`);
@@ -239,7 +239,7 @@ export function arrange(
 ) {
   const isLong = isFolded && numShown > FEW,
     digits = String(numBlocks).length,
-    stateRoom = keepsStates && !isLong ? 44 : 0, // "after 12" behind the block
+    stateRoom = keepsStates && !isLong ? 44 : 0, // "after 12" beside the block
     arranged = [kind, size, isLong, hasNumbers, digits, hasSaid, stateRoom].join(),
     columns = size > 8 ? 4 : size > 1 ? 2 : 1;
   if (cells.arranged === arranged) return;

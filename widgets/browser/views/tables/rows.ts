@@ -110,7 +110,7 @@ export class Folding {
 
 // Is this a story about slots? It says so, or a token's keys and values went to another slot than the tables say.
 
-const known = new WeakSet<Recording>(); // once is enough: what is drawn must not come and go with every moment
+const known = new WeakSet<Recording>(); // once is enough: slots must not come and go with every moment
 
 export function isAboutSlots({ sides, track }: ViewHost) {
   if (track.isAboutSlots) return true;

@@ -1,5 +1,5 @@
-// What a request says, in one line: a long text is cut at its beginning, between two words, so that what is said last
-// stays in sight. This step's token is set apart.
+// A request's text in one line: a long one is cut at its beginning, between two words, so that its end stays in
+// sight. This step's token is set apart.
 
 import { element, put, write } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
@@ -21,7 +21,7 @@ export function makeSaid() {
   });
 }
 
-// Writes the lines. Their width is heard of when it changes and never asked for, which would lay out the page.
+// Writes the lines. Their width is observed and never queried, because a query forces a layout.
 export class SaidLines {
   rooms = new Map<Element, number>(); // pixels of the words, by their elements
   sizes = new ResizeObserver((entries) => this.hear(entries));
@@ -52,7 +52,7 @@ export class SaidLines {
     this.rooms.delete(words);
   }
 
-  // fresh: what the newest tokens say.
+  // fresh: the newest tokens' text.
   paint(line: SaidElement, said: string, fresh: string) {
     const tail = endOf(said, fresh);
     Object.assign(line, { said, tail: said.endsWith(tail) ? tail : "" });
@@ -100,7 +100,7 @@ function cutBefore(text: string, most: number) {
   return `…${text.slice(space < 0 ? from : space)}`;
 }
 
-// The end of a text that newest tokens have made. Bytes that complete a character make this character new.
+// The end of a text, written by the newest tokens. Bytes that complete a character make this character new.
 function endOf(said: string, tail: string) {
   if (said.endsWith(tail)) return tail;
   const whole = tail.replace(PARTS, ""),

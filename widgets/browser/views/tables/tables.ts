@@ -186,7 +186,7 @@ class Tables extends MarkedView {
     };
   }
 
-  // A line is all that is said of it.
+  // It gets a single line.
   isEnded(id: number) {
     return hasEnded(this, id);
   }

@@ -24,9 +24,9 @@ export const STATES = [
   ["done", "computed", "computed in an earlier step"],
   ["plan", "scheduled", "will be computed in this step"],
   ["now", "this step", "computed in this step"],
-  ["todo", "not yet", "its KV is nowhere yet"],
+  ["todo", "not yet", "no KV yet"],
   ["draft", "guessed", "a guess: the step computes it, and keeps it if the model samples the same token"],
-  ["garbage", "rejected", "KV of a rejected guess: written over before anything reads it"],
+  ["garbage", "rejected", "KV of a rejected guess: overwritten before anything reads it"],
 ];
 const OF_DRAFTS = ["draft", "garbage"];
 const FAULTS: Record<string, string> = { hole: "never written, though it will be read", wrong: "another token's KV" };

@@ -1,5 +1,5 @@
-// The external tier: what it is known to hold, what of it the pool has as well, what is being loaded or is pinned, and
-// what went back and forth.
+// The external tier: its known contents, which of them are in the pool as well, pinned or being loaded, and all loads
+// and saves.
 
 import { element as make, write as say } from "../../look/element.ts";
 import { hueOf } from "../../look/palette.ts";
@@ -61,20 +61,15 @@ class TierView extends MarkedView {
   start!: number;
 
   constructor(stage: ViewHost, side: Side) {
-    super(
-      stage,
-      side,
-      "le-tier-view",
-      "External tier: what it holds, what is being loaded, and what was loaded and saved",
-    );
+    super(stage, side, "le-tier-view", "External tier: its contents, loads and saves");
     const key =
-      "● in the pool as well  ○ only here  ⇣ being loaded  ↓ loaded, ↑ saved in this step  pin: kept from eviction";
+      "● also in the pool  ○ only here  ⇣ being loaded  ↓ loaded, ↑ saved in this step  pin: kept from eviction";
     this.element.append(
       this.summary,
       make("p", "le-tier-legend le-fine", key),
       this.held,
       this.loading,
-      make("h4", "le-tier-heading", "Back and forth, the newest first"),
+      make("h4", "le-tier-heading", "Loads and saves, newest first"),
       this.events,
     );
   }
@@ -172,7 +167,7 @@ class TierView extends MarkedView {
     cell.ariaLabel =
       `${content >= 0 ? "content" : "hash"} ${name}` +
       `${scene.groups.length > 1 ? ` of the ${groupName(scene.groups, group)} group` : ""}, ` +
-      `${isInPool ? "in the pool as well" : "nowhere else"}` +
+      `${isInPool ? "also in the pool" : "nowhere else"}` +
       `${way ? `, ${WAYS[way]}` : ""}${pins ? `, pinned by ${counted(pins, "transfer")}` : ""}`;
   }
 
@@ -200,7 +195,7 @@ class TierView extends MarkedView {
       `le-tier-line le-row le-fine${event >= this.facts.start && this.facts.isStep ? " le-tier-now" : ""}` +
       `${isFailed ? " le-tier-failed" : ""}`;
     line.dataset.event = String(event);
-    const words = isFailed ? "✗ load failed: it will be recomputed" : isLoad ? "↓ loaded for" : "↑ saved of";
+    const words = isFailed ? "✗ load failed: it will be recomputed" : isLoad ? "↓ loaded for" : "↑ saved from";
     line.replaceChildren(make("span", "le-tier-way", words), badge(request));
     const targets = transfers.map(([group, , block, hex]) => {
       return { group, block, content: scene.contentOf(`${group}:${hex}`) };

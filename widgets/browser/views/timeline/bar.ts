@@ -23,14 +23,14 @@ export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () =>
     swatches = patterns.map((pattern) => swatch(pattern)),
     key = element("span", "le-time-key le-wrap", {}, ...swatches.map(({ item }) => item));
   const zoomBy = (direction: number) => board.zoom(direction, moment()),
-    earlier = small("‹ earlier", "fetch what happened before", () => stage.askOlder()),
+    earlier = small("‹ earlier", "fetch earlier events", () => stage.askOlder()),
     zoom = element(
       "span",
       "le-time-zoom",
       {},
       earlier,
       small("−", "zoom out (-)", () => zoomBy(-1)),
-      small("+", "zoom in (+), or Ctrl and the wheel; Shift pans", () => zoomBy(1)),
+      small("+", "zoom in (+), or Ctrl and the wheel; Shift and the wheel pan", () => zoomBy(1)),
       small("all", "the whole run (0)", () => zoomBy(0)),
     );
   const ended = new AbortController();

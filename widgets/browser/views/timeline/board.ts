@@ -31,7 +31,7 @@ export class Board extends Picture {
   ) {
     super();
     Object.assign(this.canvas, { className: "le-timeline-canvas", tabIndex: 0, role: "slider" });
-    this.canvas.ariaLabel = "Timeline: the moment that is shown, in events";
+    this.canvas.ariaLabel = "Timeline: the shown moment, in events";
     this.listen();
   }
 

@@ -144,7 +144,7 @@ function nameLane(ink: Ink, lane: StoryLane, i: number, { x, y, w, h }: Rect) {
   return ink.label(requestName(lane.id), x + 3, y + h / 2 + 0.5, { weight: 700, room: w - 4 });
 }
 
-// Pale hues, for a state is no alarm; and a pattern each, so that none is known by its hue alone: waiting is hollow,
+// Pale hues, because a state is not an alarm, and a pattern each, so that none depends on its hue: waiting is hollow,
 // prefill striped, decode solid, preempted crossed out, loading dotted, finished a short bar.
 const STATE_HUES: Record<number, string> = {
   [STATE.prefill]: "#8f7fc4",

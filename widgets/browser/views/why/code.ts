@@ -10,7 +10,7 @@ import { mentions } from "../about.ts";
 import type { PythonPiece } from "./text.ts";
 import { lineDiff, pieces } from "./text.ts";
 
-const FAR = 20_000; // events back, in which a decision about what is chosen is looked for
+const FAR = 20_000; // events back in which to look for a decision about the selection
 
 // The seam of an event: of its variant ("BlockFreed:merged"), else of its kind; null where the recording has none.
 function seamOf(recording: Recording, i: number): Seam | null {
@@ -34,7 +34,7 @@ export class Code {
   head = element("p", "le-code-head");
   fullText = button("whole text", "", () => this.toggleFullText(), "le-code-full");
   reason = element("p", "le-code-reason");
-  methods = element("div", "le-code-methods", { role: "tablist", ariaLabel: "Methods that had a say" });
+  methods = element("div", "le-code-methods", { role: "tablist", ariaLabel: "Methods that took part" });
   sheet = element("pre", "le-code-sheet", { tabIndex: 0, role: "tabpanel" });
   element = element(
     "section",
@@ -64,10 +64,10 @@ export class Code {
     this.show();
   }
 
-  // The chosen event; else the last decision about what is chosen; else the event that has just happened.
+  // The chosen event; else the last decision about the selection; else the event that has just happened.
   get event(): number | null {
     const { recording, selection } = this,
-      last = Math.min(this.moment ?? 0, recording.end) - 1; // a recording begun anew may be shorter
+      last = Math.min(this.moment ?? 0, recording.end) - 1; // a restarted recording may be shorter
     const selected = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
     return selected >= recording.start && selected < recording.end ? selected : null;
   }

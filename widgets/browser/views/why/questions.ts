@@ -86,7 +86,7 @@ function ofRequest(subjectId: number | string, { scene }: Side) {
   questions.push(question(`Why did ${name} hit or miss?`, "request", id, "hit"));
   if (request.numJudged)
     questions.push(question(`Why were ${name}'s drafts accepted or rejected?`, "request", id, "drafts"));
-  if (request.numReplaced) questions.push(question(`Why did ${name} not go on as a beam?`, "request", id, "beam"));
+  if (request.numReplaced) questions.push(question(`Why was ${name}'s beam dropped?`, "request", id, "beam"));
   if (request.numPreempted && request.status !== "preempted")
     questions.push(question(`Why was ${name} preempted?`, "request", id, "preempted"));
   return questions;

@@ -14,7 +14,7 @@ import { questionsFor } from "./questions.ts";
 export const title = "Why?";
 
 const BUSY_MS = 1500;
-const NOTHING_SELECTED = "Choose a block, a request, a hash or an event in any view, and ask why it is as it is.";
+const NOTHING_SELECTED = "Choose a block, a request, a hash or an event in any view to ask about it.";
 
 export function create(stage: ViewHost, side: Side) {
   return new WhyDrawer(stage, side);
@@ -27,7 +27,7 @@ class WhyDrawer {
   heading = element("h4", "le-why-question");
   again = button("", "", () => this.question && void this.ask(this.question), "le-why-again");
   answer = element("p", "le-why-answer", { role: "status" });
-  names = element("p", "le-why-names"); // what the engine itself calls the requests
+  names = element("p", "le-why-names"); // the engine's own ids of the requests
   chain = element("ol", "le-why-chain");
   sheet = element("div", "le-why-sheet", {}, this.heading, this.again, this.answer, this.names, this.chain);
   code = new Code(this.side);
@@ -78,7 +78,7 @@ class WhyDrawer {
   // An answer is about the moment at which it was asked for; after a move the question can be asked again.
   paintAge() {
     const { isAboutThis } = this,
-      when = isAboutThis ? `at event ${this.askedAt}` : "before the recording began anew";
+      when = isAboutThis ? `at event ${this.askedAt}` : "before the recording restarted";
     this.again.hidden = !this.question || (isAboutThis && this.askedAt === this.moment);
     write(this.again, this.again.hidden ? "" : `Asked ${when}. Ask again here`);
     for (const button of this.chain.querySelectorAll<HTMLButtonElement>(".le-why-link")) button.disabled = !isAboutThis;
