@@ -14,20 +14,12 @@ from typing import ClassVar, Protocol
 from labengine.config import ConfigError, Drafter, checked_int, checked_token_ids
 
 
-class Guesser(Protocol):
+class Proposer(Protocol):
     """Guesses tokens. It is asked at a step's end, for each request that goes on to decode.
 
     Its answer has to depend on its arguments alone: a step that was rolled back, or a session that is repeated, asks
     again. A wrong guess costs time and changes no token.
     """
-
-    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
-        """Return up to num_tokens tokens that may follow token_ids, the likeliest continuation; empty for no idea."""
-        ...
-
-
-class Proposer(Guesser, Protocol):
-    """A guesser as Lab takes it."""
 
     @property
     def num_drafts(self) -> int:
@@ -37,6 +29,10 @@ class Proposer(Guesser, Protocol):
     @property
     def drafter(self) -> Drafter:
         """What edition vllm takes it for: whether it keeps KV in the pool, or reads the model's hidden states."""
+        ...
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
+        """Return up to num_tokens tokens that may follow token_ids, the likeliest continuation; empty for no idea."""
         ...
 
 
