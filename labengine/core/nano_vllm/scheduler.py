@@ -36,9 +36,8 @@ class PrefillFirstScheduler(Scheduler):
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for windows, states, an external tier and settings that nano-vLLM does not have."""
-        for kind, words in (("sliding_window", "sliding-window"), ("state", "state")):
-            if any(group.kind == kind for group in config.groups):
-                raise ConfigError(f"this edition has no {words} groups; use edition 'labengine' or 'vllm'")
+        if kind := next((group.kind for group in config.groups if group.kind != "full"), None):
+            raise ConfigError(f"this edition has no {kind.replace('_', '-')} groups; use edition 'labengine' or 'vllm'")
         if connector is not None:
             raise ConfigError("this edition has no external tier; use edition 'labengine' or 'vllm', or external=None")
         for setting in fields(config):
