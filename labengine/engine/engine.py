@@ -6,11 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 
-from labengine.config import (
-    EngineConfig,
-    SamplingParams,
-    checked_token_ids,
-)
+from labengine.config import EngineConfig, SamplingParams, checked_token_ids
 from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
