@@ -1,7 +1,7 @@
 """LMCache pull request 5095 (issue 5090): retrieval gives back a pin that the look-up gives back again.
 
 A look-up pins the chunks that it finds. The retrieval unpinned them, and then so did the end of the look-up. The count
-was clamped at 0, with a warning for every chunk of every hit. Where one request uses a chunk, no other harm is reported.
+was clamped at 0, with a warning for every chunk of every hit. Where one request uses a chunk, no other harm is known.
 A chunk that two requests load loses the pin of the other one.
 """
 
