@@ -14,20 +14,12 @@ from typing import ClassVar, Protocol
 from labengine.config import ConfigError, Drafter, checked_int, checked_token_ids
 
 
-class Guesser(Protocol):
+class Proposer(Protocol):
     """Guesses tokens. It is asked at a step's end, for each request that continues to decode.
 
     Its answer must depend only on its arguments, because a rolled-back step or a repeated session asks again. A wrong
     guess costs time but changes no token.
     """
-
-    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
-        """Return up to num_tokens tokens that are the likeliest to follow token_ids; empty for no guess."""
-        ...
-
-
-class Proposer(Guesser, Protocol):
-    """A guesser with the properties that Lab needs."""
 
     @property
     def num_drafts(self) -> int:
@@ -37,6 +29,10 @@ class Proposer(Guesser, Protocol):
     @property
     def drafter(self) -> Drafter:
         """Kind of drafter for edition vllm: whether it keeps KV in the pool, or reads the model's hidden states."""
+        ...
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
+        """Return up to num_tokens tokens that are the likeliest to follow token_ids; empty for no guess."""
         ...
 
 

@@ -77,6 +77,8 @@ QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
 
 FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "state", "load_failed"]
+ENTRY_REPLACED: tuple[FreeReason, ...] = ("merged", "copied")
+"""Reasons before which the table entry had come to name another block."""
 
 EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
 """Why a block's content was forgotten: it is given away; a longer prefix replaced it; the cache was reset; it may hold

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
-from labengine.core.proposer import FixedDrafts
+from labengine.core.proposer import FixedDrafts, Proposer
 from labengine.engine.draft_model import DraftModel
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.sources import model_path
@@ -181,17 +181,15 @@ def _is_newest(report: StepReport, lab: Lab) -> bool:
     return newest is report or (not newest and newest.step == report.step)
 
 
-def _rehearse(model: str = "smollm2", **settings: Any) -> None:
+def _rehearse(model: str = "smollm2", speculation: Proposer | None = None, **settings: Any) -> None:
     """Raise ConfigError for wrong settings before any weights are loaded."""
-    drafting = settings.get("speculation")
-    if model == "simulated":
-        Lab(**settings, model=model).close()
-        return
-    # The simulated model has no attention, no layers, and no KV whose blocks have to fit into memory.
-    settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
-    if isinstance(drafting, DraftModel):
-        settings["speculation"] = FixedDrafts((), drafting.num_drafts, drafting.drafter)
-    Lab("simulated", **settings).close()
-    for name in (getattr(drafting, "model", None), model):
-        if name is not None and not is_provided(name):
+    models = [model]
+    if model != "simulated":  # which has no attention, no layers, and no KV whose blocks have to fit into memory
+        settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
+        if isinstance(speculation, DraftModel):
+            models.insert(0, speculation.model or model)
+            speculation = FixedDrafts((), speculation.num_drafts, speculation.drafter)
+    Lab("simulated", speculation=speculation, **settings).close()
+    for name in models:
+        if name != "simulated" and not is_provided(name):
             model_path(name)

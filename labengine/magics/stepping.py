@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Unpack
 
 from labengine.commands import argument, command
@@ -77,27 +78,20 @@ def start(current: CurrentLab, **settings: Any) -> Lab:
     return current.start(settings)
 
 
-class RequestKeywords(SamplingKeywords, total=False):
-    """The options of %lab add that Lab.add takes."""
-
-    n: int
-    priority: int
-
-
 @command(argument("text", nargs="+", metavar="TEXT", help="the prompt"), *SAMPLING)
 def add(
-    current: CurrentLab, text: list[str], copies: int = 1, chat: bool = False, **options: Unpack[RequestKeywords]
+    current: CurrentLab,
+    text: list[str],
+    copies: int = 1,
+    chat: bool = False,
+    n: int | None = None,
+    priority: int = 0,
+    **sampling: Unpack[SamplingKeywords],
 ) -> None:
     """Add a request, copies of it, several answers (-n) or a beam search; put longer texts into a %%prompt cell."""
-    add_text(current, " ".join(text), copies, chat, **options)
-
-
-def add_text(
-    current: CurrentLab, text: str, copies: int = 1, chat: bool = False, **options: Unpack[RequestKeywords]
-) -> None:
-    """Queue copies of a prompt (with chat: of a conversation it begins), and print the waiting requests."""
-    target, messages = current.target, [{"role": "user", "content": text}]
-    added = [target.chat(messages, **options) if chat else target.add(text, **options) for _ in range(copies)]
+    target, prompt = current.target, " ".join(text)
+    ask = partial(target.chat, [{"role": "user", "content": prompt}]) if chat else partial(target.add, prompt)
+    added = [ask(n=n, priority=priority, **sampling) for _ in range(copies)]
     ids = [request_id for one in added for request_id in (one if isinstance(one, list) else [one])]
     print(added_line(ids, current.lab.snapshot().requests[ids[0]].num_prompt_tokens))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
@@ -14,6 +15,11 @@ from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 
 _CHECKS = ("can_admit", "admit")
+_SETTINGS = (
+    *("num_blocks", "groups", "hash_block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),
+    *("seed", "eos_token_ids", "keep_finished"),
+)
+"""The settings that it takes; any other one is refused."""
 
 
 class PrefillFirstScheduler(Scheduler):
@@ -30,16 +36,14 @@ class PrefillFirstScheduler(Scheduler):
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for windows, states, an external tier and settings that nano-vLLM does not have."""
-        for kind, words in (("sliding_window", "sliding-window"), ("state", "state")):
-            if any(group.kind == kind for group in config.groups):
-                raise ConfigError(f"this edition has no {words} groups; use edition 'labengine' or 'vllm'")
+        if kind := next((group.kind for group in config.groups if group.kind != "full"), None):
+            raise ConfigError(f"this edition has no {kind.replace('_', '-')} groups; use edition 'labengine' or 'vllm'")
         if connector is not None:
             raise ConfigError("this edition has no external tier; use edition 'labengine' or 'vllm', or external=None")
-        for setting in ("watermark", "long_prefill_token_threshold"):
-            if getattr(config, setting):
-                raise ConfigError(f"this edition has no {setting}; use edition 'labengine' or 'vllm', or leave it out")
-        if config.num_drafts:
-            raise ConfigError("this edition has no speculation; use edition 'labengine', or leave speculation out")
+        for setting in fields(config):
+            if setting.name not in _SETTINGS and getattr(config, setting.name) != setting.default:
+                name = "speculation" if setting.name == "num_drafts" else setting.name
+                raise ConfigError(f"this edition has no {name}; use edition 'labengine' or 'vllm', or leave it out")
 
     def schedule(self) -> StepPlan:
         """Plan a prefill step while a waiting request fits, else a decode step."""
