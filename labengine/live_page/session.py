@@ -158,7 +158,8 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
     if isinstance(one, AbortInput) or (isinstance(one, BrokenStep) and one.reached is None):
         return None
     if type(one) is not AddInput:
-        raise ConfigError(f"a link cannot hold {type(one).__name__}: save the lab, or use to_code()")
+        kind = type(one).__name__.removesuffix("Input")
+        raise ConfigError(f"a link cannot hold an input of kind {kind!r}: save the lab, or use to_code()")
     tokenizer, beams = lab.session.model.tokenizer, one.options.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
