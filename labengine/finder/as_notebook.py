@@ -19,9 +19,9 @@ Cell = tuple[str, str]
 
 
 def checked_name(path: object) -> str | PathLike[str]:
-    """Return a notebook's path. Raises ConfigError for another ending."""
+    """Return a notebook's path. Raises ConfigError unless it ends in .ipynb."""
     if not isinstance(path, (str, PathLike)) or not str(path).endswith(".ipynb"):
-        raise ConfigError(f"a notebook's name ends in .ipynb, got {shown(path)}")
+        raise ConfigError(f"a notebook's name must end in .ipynb, got {shown(path)}")
     return path
 
 
@@ -46,20 +46,20 @@ def _cell(kind: str, text: str, number: int) -> dict[str, Any]:
 
 
 def told(headline: str, message: str, operations: Sequence[str], found: str) -> Cell:
-    """Return the cell that says what goes wrong on which operations. found: how long it took to find."""
+    """Return the cell that states the finding and its operations. found: a sentence on the search."""
     lines = indent("\n".join(operations), "    ")
     return "markdown", f"# {plain(headline)}\n\n{plain(message)}\n\n{lines}\n\n{plain(found)}"
 
 
 def playing(acts: Sequence[str]) -> Cell:
-    """Return the cell that defines `play`: acts on a lab; the last one may have several lines, and raises nothing."""
+    """Return the cell that defines `play`: acts on a lab, whose last one may have several lines and raises nothing."""
     *before, last = acts
     lines = [f"    lambda lab: {act}," for act in before]
     return _code(["def last(lab):", indent(last, "    "), "", "", "play = [", *lines, "    last,", "]"])
 
 
 def side_by_side(claim: str, edition: str, reference: str, settings: Sequence[str]) -> Cell:
-    """Return the cell that plays PARTS, laid over an edition, beside the reference. settings: Lab's arguments."""
+    """Return the cell that plays PARTS, overriding an edition, beside the reference. settings: Lab's arguments."""
     return _code(
         [
             "from labengine.core.editions import edition",
@@ -82,13 +82,13 @@ def alone(edition: str, settings: Sequence[str]) -> Cell:
 
 
 def rescued(point: str, lines: Sequence[str], edition: str, settings: Sequence[str]) -> list[Cell]:
-    """Return the cells on the point of no return. lines: they lead to an end that is good."""
+    """Return the cells on the point of no return. lines: Python that leads to a good end."""
     body = [f"with {_lab(edition, settings)} as lab:", *(f"    {line}" for line in lines)]
     return [("markdown", f"## The point of no return\n\n{plain(point)}"), _code(body)]
 
 
 def tested(test: str, *, is_green_without: bool) -> list[Cell]:
-    """Return the cells with the test for pytest, and a run of it, also with PARTS = None if it is green then."""
+    """Return the cells with the pytest test and a run of it, also with PARTS = None if it is green then."""
     name = "".join(re.findall(r"^def (test_\w+)\(", test, re.MULTILINE))
     lines = ["try:", f"    {name}()", "except BaseException as error:"]
     lines += ["    print(f'red: {type(error).__name__}: {error}')"]
@@ -107,5 +107,5 @@ def _code(lines: Sequence[str]) -> Cell:
 
 
 def plain(text: str) -> str:
-    """Return text of any kind for a Markdown cell: nothing in it is markup."""
+    """Return any text for a Markdown cell, with its markup escaped."""
     return re.sub(r"([\\`*_\[\]#|$~])", r"\\\1", escape(visible(" ".join(text.split())), quote=False))

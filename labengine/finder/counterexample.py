@@ -1,4 +1,4 @@
-"""A counterexample: a workload on which parts go wrong, to be opened, told, and taken home as a test."""
+"""A counterexample: a workload on which parts go wrong, as a dashboard, a text and a test."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from labengine.session.saved.tier import base_connector, maker_text
 
 _ELSEWHERE = "repeats that lead elsewhere"
 _ENDINGS = "ends of the process"
-"""Figures of its scenario."""
+"""Figures of the counterexample's scenario."""
 
 
 class Counterexample(FoundWorkload):
     """The smallest workload found on which parts go wrong; truthy.
 
-    Made by find(). Nothing in it is kept running: each lab that it returns plays the workload anew.
+    Made by find(). It keeps nothing running: each returned lab plays the workload from the beginning.
     """
 
     def __bool__(self) -> bool:
@@ -55,10 +55,10 @@ class Counterexample(FoundWorkload):
         """Return a comparison of the parts with the reference, played."""
         return self.scenario().compare()
 
-    # -- taking it home ------------------------------------------------------------------------------------------------
+    # -- exports -------------------------------------------------------------------------------------------------------
 
     def scenario(self) -> HandMadeScenario:
-        """Return it as a scenario whose broken column has the parts and whose fixed one the reference."""
+        """Return a scenario with the parts in the broken column and the reference in the fixed one."""
         name = self.reference.name
         columns = (
             Column(LABENGINE.name, self.parts, name="yours", says="The parts that go wrong."),
@@ -67,10 +67,10 @@ class Counterexample(FoundWorkload):
                 self.reference,
                 tier=self.reference_tier,
                 name=name,
-                says="The edition that they are held against.",
+                says="The edition that they are compared with.",
             ),
         )
-        roles = ("what you gave", "what it is held against")
+        roles = ("your parts", "the reference")
         scenario = hand_made("found", self.headline.rstrip("."), self.message, columns, roles)
         scenario.acts, scenario.lab_settings = self.acts, self.lab_settings
         if self.ends_process:
@@ -88,7 +88,7 @@ class Counterexample(FoundWorkload):
         return scenario
 
     def to_code(self) -> str:
-        """Return a script that plays it."""
+        """Return a script that plays the workload."""
         with self.lab() as lab:
             external = None
             with suppress(ConfigError):  # a comment then says what the script cannot make
@@ -96,10 +96,10 @@ class Counterexample(FoundWorkload):
             return to_code(facts_of(lab.session), body=self._body(), external=external)
 
     def to_test(self, asserting: Asserting | None = None) -> str:
-        """Return a file for pytest, with the overrides: it was seen red with them, and green with production's classes.
+        """Return a pytest file with the overrides, after seeing it red with them and green with production's classes.
 
-        asserting: what it asserts in place of what was found; see Lab.to_test. Raises ConfigError for what a test
-        cannot carry, and where it would not catch what was found.
+        asserting: replaces the assertion of the finding; see Lab.to_test. Raises ConfigError if a test cannot contain
+        all that it uses, or would not catch the finding.
         """
         self._refuse_what_no_test_carries()
         right, right_name = self._right
@@ -117,13 +117,13 @@ class Counterexample(FoundWorkload):
 
     @property
     def _right(self) -> tuple[dict[str, Any] | None, str]:
-        """Return what the test is green with, None where nothing is known to be right, and its name."""
+        """Return the names that make the test green (None if unknown), and a description."""
         suspects, maker = self._judgement.suspects, self._judgement.suspects.make_connector
         if maker is not None:
             tier = base_connector(maker if isinstance(maker, type) else type(maker()))
             return (None, "") if tier is None else ({name_of(maker): tier}, tier.__name__)
         if suspects.module is not None:
-            return None, f"{suspects.module.__name__} as it should be"
+            return None, f"a correct {suspects.module.__name__}"
         is_held_against = self._runs_to_the_end or suspects.base is None
         if is_held_against and suspects.reference is not suspects.base:
             is_itself = suspects.reference is suspects.parts
@@ -133,8 +133,8 @@ class Counterexample(FoundWorkload):
     def to_notebook(self, path: str | PathLike[str]) -> Path:
         """Write a notebook of the counterexample: the parts' source, both engines, the point of no return, the test.
 
-        It runs from its first cell to its last. Returns the path. Raises ConfigError for another ending than .ipynb,
-        and for parts that have no text; TraceError where nothing can be written.
+        It runs from its first cell to its last. Returns the path. Raises ConfigError for a path without .ipynb, and for
+        parts without a source; TraceError if the file cannot be written.
         """
         replace_file(checked_name(path), notebook(self._cells()))
         return Path(path)
@@ -155,7 +155,7 @@ class Counterexample(FoundWorkload):
         suspects, edition = self._judgement.suspects, str(facts["settings"].get("edition", "labengine"))
         settings = [one for one in arguments[1:] if not one.startswith("edition=")]
         yield as_notebook.told(self.headline, self.message, self.operations, self._how_found)
-        yield "markdown", "## The parts\n\nThe next cell defines them, and runs nothing."
+        yield "markdown", "## The parts\n\nThe next cell only defines them."
         yield "code", definitions
         yield "markdown", "## The run\n\nA broken rule is red, with its event and its method; ask *Why?* at any event."
         yield as_notebook.playing(acts)
@@ -175,12 +175,12 @@ class Counterexample(FoundWorkload):
         except ConfigError as error:
             yield "markdown", title + as_notebook.plain(f"There is none: {error}.")
             return
-        yield "markdown", f"{title}Save it for pytest, as it is."
+        yield "markdown", f"{title}Save it for pytest unchanged."
         is_green_without = suspects.make_connector is None and suspects.module is None
         yield from as_notebook.tested(test, is_green_without=is_green_without)
 
     def _act_lines(self) -> list[str]:
-        """Return the acts as Python; what the last one raises is kept out."""
+        """Return the acts as Python; exceptions of the last one are suppressed."""
         if not self.operations:
             return []
         *before, last = self.operations
@@ -197,7 +197,7 @@ class Counterexample(FoundWorkload):
 
     @property
     def _external(self) -> External | None:
-        """Python that makes the tier. Raises ConfigError for a maker that has no text."""
+        """Python that makes the tier. Raises ConfigError for a maker without a source."""
         maker, tier = self._judgement.suspects.make_connector, self._case.scope.tier
         if maker is None:
             imports = () if tier is None else (f"from labengine.finder.scopes import {', '.join(_names(tier.code))}",)
@@ -207,13 +207,13 @@ class Counterexample(FoundWorkload):
 
     def _refuse_what_no_test_carries(self) -> None:
         if self.rule == LOST:
-            raise ConfigError("what ends the process is not the last workload alone, and a test would be green")
+            raise ConfigError("the last workload alone does not end the process, so a test would be green")
         module = self._judgement.suspects.module
         changed = () if module is None else changed_in_place(module)
         if module is not None and changed:
             raise ConfigError(
-                f"{listed([*changed])} is not as in {module.__name__}'s file, and a test cannot carry that: write the "
-                f"change into the file, or make it a method of a subclass and search with that"
+                f"{listed([*changed])} differs from {module.__name__}'s file, and a test cannot contain the change: "
+                f"write it into the file, or make it a method of a subclass and search with that"
             )
 
     @property
@@ -222,7 +222,7 @@ class Counterexample(FoundWorkload):
         return self.kind == "raises" or self.rule in ("endless", EXIT, LOST)
 
     def _body(self, *, is_asserted: bool = False) -> list[str] | None:
-        """Return the workload as lines; None where the lab's inputs are enough: no forks and rewinds, no run."""
+        """Return the workload as lines; None if the lab's inputs are enough: no forks and rewinds, no run."""
         workload = self._case.workload[:-1] if is_asserted else self._case.workload
         has_repeats = any(isinstance(operation, Repeat) for operation in self._case.workload)
         is_of_inputs = not has_repeats and not self._runs_to_the_end
@@ -231,7 +231,7 @@ class Counterexample(FoundWorkload):
         return [*map(str, workload), *(["lab.run()"] if self._runs_to_the_end else [])]
 
     def _recorded(self) -> Lab:
-        """Return a lab with the session that a test repeats; an operation that does not return is left to the test."""
+        """Return a lab with the session for a test to repeat, without an operation that does not return."""
         if not self._is_left_to_the_test:
             return self.lab()
         lab = self._empty_lab(self.parts)
@@ -240,7 +240,7 @@ class Counterexample(FoundWorkload):
         return lab
 
     def _assertion(self, asserting: Asserting | None) -> Assertion:
-        """Return what the test asserts: what its user says, or what goes wrong."""
+        """Return the user's assertion, or one that fails because of the finding."""
         lines = self._last_operation
         if asserting is not None:
             asserted = assertion_of(asserting)
@@ -251,7 +251,7 @@ class Counterexample(FoundWorkload):
 
     @property
     def _last_operation(self) -> tuple[str, ...]:
-        """The last operation as lines, where it is left to the test."""
+        """The last operation as lines, if it is among the assertions."""
         if self.ends_process:
             act = self.operations[-1] if self.operations else "None"
             return (f'assert ending_of(lambda: {act}) == ""',)
@@ -261,7 +261,7 @@ class Counterexample(FoundWorkload):
 
     @property
     def _expected(self) -> tuple[str, ...]:
-        """What is asserted of the lab in the end."""
+        """The assertions on the lab's final state."""
         if self.kind == "liveness" and self.rule != "endless":
             return ('assert all(request.status == "finished" for request in lab.snapshot().requests.values())',)
         if not self._runs_to_the_end:

@@ -21,15 +21,15 @@ class Progress:
     """Counts of one complete search."""
 
     generated: int = 0
-    """States reached, by every operation tried."""
+    """States reached, one per operation tried."""
     distinct: int = 0
     queue_left: int = 0
     depth: int = 0
     exhausted: bool = False
     operations: set[str] = field(default_factory=set)
-    """Kinds of operations that were tried."""
+    """Kinds of operations tried."""
     is_full: bool = False
-    """True if the states fill the memory: the search has ended before its scope did."""
+    """True if the states filled the memory, so that the search ended before its scope did."""
 
 
 _KEY_BYTES = 48
@@ -39,12 +39,12 @@ _QUEUED_BYTES = 40
 class ExhaustiveSearch:
     """Breadth first through the states of a scope: the first finding is one of the shortest workloads.
 
-    A state is kept as the operation that led to it and the number of the state before; to expand it, the sandbox walks
+    A state is stored as the operation that led to it and the number of its predecessor. To expand it, the sandbox walks
     there from the state expanded last, undoing operations up to their common ancestor.
     """
 
     def __init__(self, scope: Scope, judgement: Judgement, *, drains: bool = True) -> None:
-        """drains: from each new state, also take steps to the end; what goes wrong there is no shortest workload."""
+        """drains: also take steps to the end from each new state; a finding there may not be the shortest."""
         self.scope = scope
         self.progress = Progress(distinct=1)
         self._judgement = judgement
@@ -77,7 +77,7 @@ class ExhaustiveSearch:
 
     @property
     def _num_bytes(self) -> int:
-        """Memory of the states known and of those to expand."""
+        """Memory of the known states and of those yet to expand."""
         tables = sum(map(getsizeof, (self._seen, self._ending, self._parents, self._operations)))
         num_keys = len(self._seen) + len(self._ending)
         return tables + num_keys * _KEY_BYTES + self.progress.queue_left * _QUEUED_BYTES
@@ -115,12 +115,12 @@ class ExhaustiveSearch:
                 mark = self._sandbox.mark()
 
     def _drained(self) -> Finding | None:
-        """Take steps up to the end, or to a state from which the end is known to come."""
+        """Take steps to the end, or to a state that is known to reach the end."""
         finding, _ = drain(self._sandbox, self._ending)
         return finding
 
     def _empty_sandbox(self) -> Sandbox:
-        """Return a sandbox that counts no costs: those are of whole runs."""
+        """Return a sandbox that does not count costs, which are for whole runs."""
         sandbox = self._judgement.sandbox(self.scope)
         sandbox.tally.close()
         return sandbox
@@ -140,7 +140,7 @@ class ExhaustiveSearch:
         return chain[::-1]
 
     def _walk_to(self, state: int) -> None:
-        """Bring the sandbox to a state: undo up to the common ancestor, and do the rest."""
+        """Move the sandbox to a state: undo up to the common ancestor, and do the rest."""
         chain = self._chain(state)
         common = 0
         while common < min(len(chain), len(self._path)) and chain[common] == self._path[common][0]:
@@ -159,7 +159,7 @@ class ExhaustiveSearch:
             self._sandbox.do(by_number[self._operations[number]])
 
     def _rebuild(self, state: int) -> None:
-        """Make a new sandbox, and do everything again: undoing would not lead back."""
+        """Make a new sandbox and repeat everything, because undoing would not lead back."""
         self._sandbox = self._empty_sandbox()
         self._path = []
         self._go_on(self._chain(state))

@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, checked_call, checked_int, shown
+from labengine.config import TUNING, ConfigError, EngineConfig, checked_call, checked_int, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
@@ -29,9 +29,9 @@ from labengine.isolation.endings import interrupts_named
 from labengine.isolation.limits import SearchEndedError, can_fork
 
 LONGER_S = 20.0
-"""Seconds that a search goes on after a finding that is not grave: there may be a graver one."""
+"""Seconds that a search continues after a finding that is not grave, to look for a graver one."""
 SMALLER_S = 1.5
-"""Seconds that it goes on after any other: there may be a smaller one."""
+"""Seconds that it continues after any other finding, to look for a smaller one."""
 
 INTERRUPTED = "The search was interrupted (Ctrl-C) before its end."
 
@@ -55,21 +55,21 @@ def find(
     """Search for the shortest workload on which parts go wrong.
 
     parts: Parts, an edition's name, one class that replaces a part, a Connector's class (or a function that makes a
-    connector), or a module of labengine's that was patched. Classes that Parts leave out are those of `against`.
-    against: the edition that costs and decisions are held against.
-    external: makes the external tier of every workload; without it there are tiers of several kinds, and none.
-    kinds: what counts, the gravest first: "rule" (an invariant, the oracle or the events are contradicted), "raises",
-    "liveness" (a step or a run without an end), "worse" (fewer hits, a higher peak or more tokens computed than the
-    reference, by `margin` tokens or blocks), "differs" (another decision than the reference).
-    seconds: of the clock, for the whole search, shrinking included; it takes AFTER_S (limits.py) longer at most. A
-    grave finding ends it. seed: of the random workloads; max_workloads: their number for each searcher, so that a
-    search is the same on a slow machine.
-    workers: processes, by default one per core; 0: in this process, in slices; an Executor of concurrent.futures'
-    interface. scopes: bounds of the workloads, in place of the usual ones; extra_keys: what requests may have, each
-    alone; settings: of EngineConfig, as in retention_interval=0.
+    connector), or a patched module of labengine. Classes that Parts leave out are those of `against`.
+    against: the edition with which costs and decisions are compared.
+    external: makes the external tier of every workload; by default workloads have tiers of several kinds, or none.
+    kinds: the errors that count, the gravest first: "rule" (contradicts an invariant, the oracle or the events),
+    "raises", "liveness" (a step or a run without an end), "worse" (fewer hits, a higher peak or more tokens computed
+    than the reference, by `margin` tokens or blocks), "differs" (a decision unlike the reference's).
+    seconds: wall-clock time for the whole search, shrinking included; at most AFTER_S (limits.py) are added. A grave
+    finding ends the search. seed: of the random workloads; max_workloads: their number per searcher, which makes a
+    search the same on a slow machine.
+    workers: processes, by default one per core; 0: in this process, in slices; or an Executor with the interface of
+    concurrent.futures. scopes: bounds of the workloads, instead of the default ones; extra_keys: the keys that requests
+    may have, one at a time; settings: of EngineConfig, such as retention_interval=0.
 
-    Returns a Counterexample, or a SearchReport, which is falsy. Ctrl-C ends the search, and returns what was found.
-    What also goes wrong with the edition that the parts are made from does not count. Raises ConfigError for what
+    Returns a Counterexample, or a SearchReport, which is falsy. Ctrl-C ends the search and returns its findings so far.
+    Errors that the parts share with the edition that they derive from do not count. Raises ConfigError for parts that
     cannot be searched.
     """
     wanted = _checked_kinds(kinds)
@@ -94,7 +94,7 @@ def find(
     else:
         small = large = _checked_scopes(scopes)
     if not set(judgement.kinds) & set(GRAVE):
-        small = ()  # costs and decisions are compared at a run's end
+        small = ()  # costs and decisions are compared at the end of a run
     tasks = [
         Task(judgement, () if number else small, large, seed + number, max_workloads)
         for number in range(_num_searchers(workers))
@@ -124,7 +124,7 @@ def find(
 
 
 def _is_enough(gravest: Found, wanted: Collection[Kind], seconds: float) -> bool:
-    """Return whether to end the search, `seconds` after this finding: another searcher may find a smaller one."""
+    """Return whether to end the search `seconds` after this finding, though another searcher may find a smaller one."""
     graver = [kind for kind in wanted if KINDS.index(kind) < KINDS.index(gravest.finding.kind)]
     is_final = gravest.finding.kind in GRAVE or not graver
     return seconds > (SMALLER_S if is_final else LONGER_S)
@@ -133,7 +133,7 @@ def _is_enough(gravest: Found, wanted: Collection[Kind], seconds: float) -> bool
 def _messages(tasks: Sequence[Task], seconds: float, workers: int | Executor | None) -> Iterator[Message]:
     if isinstance(workers, Executor):
         if tasks[0].judgement.suspects.module is not None and not isinstance(workers, ThreadPoolExecutor):
-            raise ConfigError("a patched module is patched in this process alone: leave workers out, or use threads")
+            raise ConfigError("a module is patched only in this process: leave out workers, or use threads")
         return in_executor(workers, tasks, seconds)
     if workers == 0 or not can_fork():
         return in_this_process(tasks, seconds)
@@ -152,7 +152,7 @@ def _checked_kinds(kinds: Collection[Kind]) -> tuple[Kind, ...]:
     asked = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     unknown = [kind for kind in asked if kind not in KINDS]
     if unknown or not asked:
-        raise ConfigError(f"kinds are {', '.join(KINDS)}; got {shown(kinds)}")
+        raise ConfigError(f"kinds must be among {', '.join(KINDS)}; got {shown(kinds)}")
     return tuple(kind for kind in KINDS if kind in asked)
 
 
@@ -171,10 +171,10 @@ def _checked_keys(extra_keys: Sequence[Mapping[str, str]] | None) -> tuple[Extra
 
 
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    known = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size", "max_num_seqs")
+    known = (*TUNING, "max_num_seqs")
     for name in settings:
         if name not in known:
-            raise ConfigError(f"find() has no setting {name!r}; there are {', '.join(known)}")
+            raise ConfigError(f"find() has no setting {name!r}; the settings are {', '.join(known)}")
     EngineConfig(**settings)
     return settings
 
@@ -195,7 +195,7 @@ def _progress(seconds: float, is_shown: bool) -> Iterator[Any]:
         try:
             yield show
         finally:
-            bar.total = bar.n  # in a notebook tqdm keeps a bar that has not come to its end, in red
+            bar.total = bar.n  # in a notebook tqdm keeps an incomplete bar, in red
 
 
 def _line(now: float, counts: Sequence[SearchCounts]) -> str:

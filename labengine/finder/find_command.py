@@ -1,4 +1,4 @@
-"""Searches from the command line: a class from a file, or another engine, and what is found in files."""
+"""Searches from the command line: for a class in a file, or another engine; findings are written to files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ VARIABLE = "LABENGINE_VLLM_PYTHON"
 def find_from_file(
     parts: str, against: str, seconds: float, seed: int, test_file: str | None = None, notebook: str | None = None
 ) -> Counterexample | SearchReport:
-    """Search with the object that "file.py:Name" names, or with an edition; write what is found as asked for.
+    """Search with the object named by "file.py:Name", or with an edition; write a finding to the requested files.
 
-    The file is executed. Raises ConfigError for what is not there.
+    The file is executed. Raises ConfigError for a missing file or name.
     """
     if notebook is not None:
         checked_name(notebook)
@@ -41,10 +41,10 @@ def find_from_file(
 
 
 def find_in_engine_command(options: Namespace) -> EngineSearch:
-    """Search as the options say; write scripts of what is found. Raises ConfigError for options that do not fit."""
+    """Search with the options; write a script per finding. Raises ConfigError for invalid options."""
     python = options.python or (os.environ.get(VARIABLE) if options.engine == "vllm" else sys.executable)
     if not python:
-        raise ConfigError(f"name the engine's interpreter: --python vllm/bin/python, or {VARIABLE}")
+        raise ConfigError(f"give the engine's interpreter with --python vllm/bin/python, or in {VARIABLE}")
     found = find_in_engine(
         options.engine,
         python,
@@ -69,36 +69,36 @@ def _write_scripts(found: EngineSearch, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
+        raise ConfigError(f"{folder} cannot be created: {error.strerror}") from None
     for number, finding in enumerate(found.findings, 1):
         finding.save_script(folder / f"finding_{number}.py")
 
 
 def exit_code_of(found: Counterexample | SearchReport | EngineSearch) -> int:
-    """Return the exit code of a search: 0 nothing found, 1 something found, 2 nothing found in a search cut short."""
+    """Return the exit code of a search: 0 without a finding, 1 with one, 2 for a search cut short without one."""
     if isinstance(found, Counterexample) or found:
         return 1
     return 2 if found.is_cut else 0
 
 
 def object_named(parts: str) -> object:
-    """Return an edition's name as it is, else the object that "FILE.py:NAME" names; the file is executed.
+    """Return an edition's name unchanged, else the object named by "FILE.py:NAME"; the file is executed.
 
-    Raises ConfigError for what is not there.
+    Raises ConfigError for a missing file or name.
     """
     if parts in EDITIONS:
         return parts
     file, separator, name = parts.rpartition(":")
     if not separator or not name.isidentifier():
-        raise ConfigError(f"{parts!r} names no class: write FILE.py:CLASS, or one of {', '.join(EDITIONS)}")
+        raise ConfigError(f"{parts!r} does not name a class: write FILE.py:CLASS, or one of {', '.join(EDITIONS)}")
     path = Path(file)
     if not path.is_file():
         raise ConfigError(f"there is no file {file}")
     spec = spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{file} is no Python file")
+        raise ConfigError(f"{file} is not a Python file")
     module = module_from_spec(spec)
-    sys.modules[path.stem] = module  # its classes say that they are from there, and their source is looked up by it
+    sys.modules[path.stem] = module  # its classes name it as their module, and their source is found through it
     try:
         with interrupts_named():
             spec.loader.exec_module(module)
@@ -106,7 +106,7 @@ def object_named(parts: str) -> object:
         raise
     except BaseException as error:
         raise ConfigError(f"{file} ends the process when it is executed: {named(error)}") from error
-    module.__spec__ = None  # nobody else can import it: a made test carries the class's source
+    module.__spec__ = None  # other processes cannot import it, so a generated test contains the class's source
     if not hasattr(module, name):
-        raise ConfigError(f"{file} defines no {name}")
+        raise ConfigError(f"{file} does not define {name}")
     return getattr(module, name)

@@ -1,4 +1,4 @@
-"""What was found: a workload on which parts go wrong, played and told."""
+"""A finding: a workload on which parts go wrong, to play and to describe."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from labengine.record.wording import counted
 from labengine.session.saved.tier import base_connector
 
 _DERIVED = ("hash_block_size", "num_drafts", "drafter")
-"""Settings of an engine that a lab takes from others."""
+"""Settings of an engine that a lab derives from others."""
 MORE_STEPS = 20
-"""Steps that show a run without an end."""
+"""Number of steps that show a run without an end."""
 
 
 class FoundWorkload:
-    """The smallest workload found on which parts go wrong; each lab that it returns plays it anew."""
+    """The smallest workload found on which parts go wrong; each returned lab plays it from the beginning."""
 
     def __init__(self, found: Found, judgement: Judgement, report: SearchReport) -> None:
         self.report = report
         self.is_shortest = found.is_shortest
-        """True if all shorter workloads in its scope were tried, and none goes wrong in this way."""
+        """True if all shorter workloads in its scope were tried, and none has this error."""
         self._case = found.case
         self._finding = found.finding
         self._judgement = judgement
@@ -51,22 +51,22 @@ class FoundWorkload:
 
     @property
     def kind(self) -> Kind:
-        """What goes wrong: rule, raises, liveness, worse or differs."""
+        """The kind of error: rule, raises, liveness, worse or differs."""
         return self._finding.kind
 
     @property
     def rule(self) -> str:
-        """The broken rule, or the name of the exception; empty for another kind."""
+        """The broken rule, or the name of the exception; empty for other kinds."""
         return self._finding.rule
 
     @property
     def message(self) -> str:
-        """What goes wrong, in a sentence."""
+        """The error in a sentence."""
         return self._finding.message
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The workload, a line of Python each."""
+        """The workload, one line of Python per operation."""
         lines = map(str, self._case.workload)
         return (*lines, "lab.run()") if self._runs_to_the_end else tuple(lines)
 
@@ -86,7 +86,7 @@ class FoundWorkload:
 
     @property
     def reference(self) -> Parts:
-        """The edition to compare with: the one that the parts replace decisions of, else the one held against."""
+        """The edition to compare with: the parts' own edition, else the one given as `against`."""
         return self._judgement.suspects.base or self._judgement.suspects.reference
 
     def point_of_no_return(self) -> PointOfNoReturn:
@@ -97,7 +97,7 @@ class FoundWorkload:
         if self.kind not in GRAVE:
             raise ConfigError(f"a run that {self._HEADLINES[self.kind]} ends well: it has no point of no return")
         if self.rule in (EXIT, LOST):
-            raise ConfigError("the workload ends its process: other continuations of it are not tried in this one")
+            raise ConfigError("the workload ends its process: other continuations are not tried in this one")
         return point_of_no_return(self._case, self._judgement)
 
     # -- playing it ----------------------------------------------------------------------------------------------------
@@ -109,16 +109,16 @@ class FoundWorkload:
         return lab
 
     def play(self, lab: Lab) -> None:
-        """Do the workload in an empty lab. An exception of the last operation is kept out: it is what was found.
+        """Do the workload in an empty lab. An exception of the last operation, which is the finding, is suppressed.
 
-        So is an operation without an end: it is ended after a second. One that ends its process is left out.
+        An endless operation is ended after a second. An operation that ends its process is left out.
         """
         for act in self.acts:
             act(lab)
 
     @property
     def acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """The operations as functions of a lab. The last one, and steps that show a run without end, raise nothing."""
+        """The operations as functions of a lab. The last one, and steps that show an endless run, do not raise."""
         plays = [operation.play for operation in self._case.workload]
         if self._runs_to_the_end:
             return (*plays, Lab.run)
@@ -128,12 +128,12 @@ class FoundWorkload:
         return (*plays[:-1], *map(self._without_raising, (*plays[-1:], *more)))
 
     def num_elsewhere(self, lab: Lab) -> int:
-        """Return 1 if the last fork or rewind of a played lab led elsewhere, else 0."""
+        """Return 1 if the last fork or rewind of a played lab ended in a different state, else 0."""
         return int(lab in self._elsewhere)
 
     @property
     def ends_process(self) -> bool:
-        """True if the last operation ends the process that does it."""
+        """True if the last operation ends its process."""
         return self._finding.ends_process
 
     def num_endings(self, lab: Lab) -> int:
@@ -160,7 +160,7 @@ class FoundWorkload:
 
     @property
     def reference_tier(self) -> Callable[[], Connector] | None:
-        """Return what makes the reference's external tier; None if it is the same as that of the parts."""
+        """Return the maker of the reference's external tier; None if it is the same as the parts' tier."""
         return base_connector(self._judgement.suspects.make_connector)
 
     def _empty_lab(self, parts: Parts) -> Lab:
@@ -184,19 +184,19 @@ class FoundWorkload:
         maker = self._judgement.suspects.make_connector or (None if scope.tier is None else scope.tier.make)
         return changed if maker is None else {**changed, "external": maker()}
 
-    # -- telling it ----------------------------------------------------------------------------------------------------
+    # -- its text ------------------------------------------------------------------------------------------------------
 
     _HEADLINES: ClassVar[Mapping[Kind, str]] = {
         "rule": "breaks a rule",
         "raises": "raises",
         "liveness": "never ends",
         "worse": "is worse",
-        "differs": "decides otherwise",
+        "differs": "decides differently",
     }
 
     @property
     def headline(self) -> str:
-        """One line: the parts, and what they do."""
+        """One line: the parts and their error."""
         rule = f" ({self.rule})" if self.kind == "rule" else ""
         length = counted(len(self.operations), "operation")
         shortest = ", the fewest in its scope" if self.is_shortest else ""
@@ -242,7 +242,7 @@ class _Code(str):
 
 
 def name_of(maker: Callable[[], Connector]) -> str:
-    """Return what a maker of connectors is called."""
+    """Return the name of a maker of connectors."""
     return str(getattr(maker, "__name__", shown(maker)))
 
 

@@ -1,4 +1,4 @@
-"""A workload alone in a fresh process: whether it goes wrong by itself, or only a searcher's process did."""
+"""A workload alone in a fresh process, to tell an error of the workload from a lost searcher."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from labengine.isolation.board import Board, NoAnswer
 from labengine.isolation.limits import operations_end
 
 EXIT = "exit"
-"""The rule of a finding whose last operation ends the process, and raises nothing."""
+"""The rule of a finding whose last operation ends the process without raising."""
 LOST = "lost"
-"""The rule of one whose process has ended, though not by the last workload alone."""
+"""The rule of a finding whose process has ended, but not because of the last workload alone."""
 
 
 def judged_alone(case: Case, judgement: Judgement, deadline: float) -> tuple[Finding, Case] | None:
-    """Play a workload in a forked process of its own; return what goes wrong, as Judgement.of.
+    """Play a workload in a forked process; return its finding, as Judgement.of.
 
-    None where nothing does, where the system killed the process, and where it was not done at the deadline (monotonic).
+    None without one, if the system killed the process, or if it was not done at the deadline (monotonic).
     """
 
     def play(board: Board) -> tuple[Finding, Case] | None:
@@ -35,7 +35,7 @@ def judged_alone(case: Case, judgement: Judgement, deadline: float) -> tuple[Fin
 
 
 def lost_finding(case: Case, answer: NoAnswer) -> tuple[Finding, Case]:
-    """Return the finding of a workload that does not come back, and the case up to the operation that does not."""
+    """Return the finding of a workload that does not return, and the case up to the operation that does not."""
     begun = answer.begun or len(case.workload)
     workload = (*case.workload, *[TakeStep()] * (begun - len(case.workload)))
     operation = str(workload[begun - 1]) if workload else "to make the engine"

@@ -1,4 +1,4 @@
-"""The judgement on one workload: what goes wrong with the suspects, and not without them."""
+"""The judgement on one workload: errors that occur with the suspects, and not without them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ KINDS: tuple[Kind, ...] = ("rule", "raises", "liveness", "worse", "differs")
 
 
 GRAVE = KINDS[:3]
-"""Kinds that end a search: what goes wrong by itself, and not beside a reference."""
+"""Kinds that end a search: errors in themselves, not only in comparison with a reference."""
 
 
 HITS_LOST = ("longest", "registered")
-"""Rules whose violation costs hits, and makes nothing wrong: a search for other kinds alone counts what they cost."""
+"""Rules whose violation only costs hits: a search without the kind "rule" passes them over and counts the cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Judges workloads. kinds: those that count; margin: tokens or blocks by which a run has to be worse."""
+    """Judges workloads. kinds: those that count; margin: tokens or blocks by which a run must be worse."""
 
     suspects: Suspects
     kinds: Collection[Kind] = KINDS
     margin: int = 1
     notes: list[Callable[[Case], object]] = field(default_factory=list, compare=False)
-    """Called with each case before it is run: a process that is lost in one leaves it behind."""
+    """Called with each case before it is run, so that a lost process leaves its last case behind."""
     overrides: dict[str, bool | None] = field(default_factory=dict, compare=False)
-    """What the suspects' overrides have come to so far, as Watch.overrides."""
+    """The effect of the suspects' overrides so far, as Watch.overrides."""
 
     def sandbox(self, scope: Scope, parts: Parts | None = None) -> Sandbox:
         """Return an empty sandbox of the suspects, or of other parts."""
@@ -85,10 +85,10 @@ class Judgement:
         return self._held_against(sandbox, _without_last_steps(case))
 
     def guarded(self, case: Case, on_begin: Callable[[int], object]) -> tuple[Finding, Case] | None:
-        """Do the same in a new sandbox; what a part raises outside of an operation is a finding too.
+        """Judge as `of` in a new sandbox; an exception of a part outside of an operation is a finding, too.
 
-        on_begin: called with the number of each operation before it is done, counted from 1; the steps to the end
-        follow those of the workload.
+        on_begin: called with the number (from 1) of each operation before it is done; the steps to the end follow
+        those of the workload.
         """
         try:
             sandbox = self.sandbox(case.scope)
@@ -100,18 +100,18 @@ class Judgement:
             return raised(error), case
 
     def _is_of_the_base(self, finding: Finding, case: Case) -> bool:
-        """Return True if what excuses the parts goes wrong in the same way: their edition, or a user's reference."""
+        """Return True if the parts' edition, or a user's reference, has the same error."""
         return any(self._goes_wrong(finding, case, parts) for parts in self.suspects.excusing)
 
     def _goes_wrong(self, finding: Finding, case: Case, parts: Parts) -> bool:
         try:
             found = _run(self.sandbox(case.scope, parts), case)
-        except ConfigError:  # a scope that these parts do not support
+        except ConfigError:  # these parts do not support the scope
             return False
         return found is not None and found[0] is not None and found[0].kind == finding.kind
 
     def _held_against(self, sandbox: Sandbox, case: Case) -> tuple[Finding, Case] | None:
-        """Compare a run to its end with the reference's: the steps to the end are no part of the workload."""
+        """Compare a run to its end with the reference's; the steps to the end do not belong to the workload."""
         if not {"worse", "differs"} & set(self.kinds) or self.suspects.parts == self.suspects.reference:
             return None
         other = self.sandbox(case.scope, self.suspects.reference)
@@ -151,6 +151,6 @@ def _run(sandbox: Sandbox, case: Case) -> tuple[Finding | None, Case] | None:
     if finding is not None:
         return finding, Case(case.scope, case.workload[:length])
     finding, steps = drain(sandbox, num_before=len(case.workload))
-    if finding is not None and finding.rule == "liveness":  # the steps of a drain are no part of the workload
+    if finding is not None and finding.rule == "liveness":  # the steps to the end do not belong to the workload
         return finding, case
     return finding, Case(case.scope, (*case.workload, *steps))

@@ -1,4 +1,4 @@
-"""Scopes with forks, beams, drafts, states and pictures, which not every search for a fault of the cache needs."""
+"""Scopes with forks, beams, drafts, states and pictures, which only some searches need."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from labengine.finder.operations import Add
 from labengine.finder.scopes import OTHER, Scope, Tier, config
 
 Scopes = tuple[tuple[Scope, ...], tuple[Scope, ...]]
-"""Scopes to be searched completely, and scopes of a random search."""
+"""Scopes to search completely, and scopes for random searches."""
 
 NUM_DRAFTS = 2
 DRAFTS = FixedDrafts(
     tuple(OTHER if position % 3 == 2 else default_next_token(0, position) for position in range(20)), NUM_DRAFTS
 )
-"""Two guesses of three are right: a step accepts both, the first one, or none."""
+"""Two of three guesses are right: a step accepts both, the first one, or neither."""
 
 
 def _prompt(length: int) -> tuple[int, ...]:
-    """Return a prompt that continues as its own answer does."""
+    """Return a prompt that continues like its own answer."""
     return tuple(default_next_token(0, position) for position in range(length))
 
 
@@ -39,7 +39,7 @@ SHOWING = frozenset({"keyed"})
 
 
 def kind_scopes(overridden: Collection[str] = (), **settings: Any) -> tuple[Scopes, Scopes]:
-    """Return the scopes of the kinds in which overridden methods decide, which are searched first, and of the others.
+    """Return the scopes of the kinds that overridden methods decide, to be searched first, and the other scopes.
 
     overridden: names of methods. settings: of EngineConfig, for all scopes.
     """
@@ -60,7 +60,7 @@ def _together(found: Sequence[Scopes]) -> Scopes:
 
 
 def fork_scopes(**settings: Any) -> Scopes:
-    """Return scopes with several answers to a prompt, and with beam searches."""
+    """Return scopes with several answers to a prompt, and scopes with beam searches."""
     answers = tuple(Add(_prompt(length), 3, n=n) for n in (1, 2) for length in (2, 3))
     searches = tuple(Add(_prompt(length), 4, beams=beams) for beams in (1, 3) for length in (2, 3))
     few: dict[str, Any] = {"max_requests": 3, "broken": ()}
@@ -118,7 +118,7 @@ def state_scopes(**settings: Any) -> Scopes:
 
 
 def picture_scopes(**settings: Any) -> Scopes:
-    """Return scopes with pictures, which are keys of the blocks that they cover."""
+    """Return scopes with pictures, which are extra keys of the blocks that they cover."""
 
     def showing(start: int, name: str, length: int = 5) -> Add:
         return Add((OTHER,) * length, 1, images=(Image(start, 2, name),))
@@ -134,7 +134,7 @@ def picture_scopes(**settings: Any) -> Scopes:
 
 
 def priority_scopes(**settings: Any) -> Scopes:
-    """Return scopes to be searched completely, and scopes of a random search, for parts that know priorities."""
+    """Return scopes to search completely, and scopes for random searches, for parts that know priorities."""
     some: dict[str, Any] = {"priorities": (0, 1, -1)}
     few: dict[str, Any] = {"max_requests": 2, "num_prompt_blocks": 1, "broken": (), "max_tokens": (1, 3), **some}
     small = (

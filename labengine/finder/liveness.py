@@ -1,4 +1,4 @@
-"""Liveness: whether an engine that gets nothing but steps comes to an end."""
+"""Liveness: whether an engine that only takes steps finishes its work."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from labengine.finder.sandbox import Finding, Sandbox
 
 
 def drain(sandbox: Sandbox, ending: set[int] | None = None, num_before: int = 0) -> tuple[Finding | None, Workload]:
-    """Take steps until the engine is idle; return what went wrong, and the steps taken.
+    """Take steps until the engine is idle; return the finding, if any, and the steps taken.
 
-    An engine decides by its state alone. A state that comes back after some steps comes back for ever: a cycle of one
-    step is a deadlock, a longer one a livelock. So is a request in no queue, once nothing is left to do.
-    ending: states that are known to come to an end; those met are added. num_before: operations before the first step,
-    by which the sandbox's `on_begin` numbers the steps.
+    An engine's decisions depend on its state alone, so a state that recurs once recurs forever: a cycle of one step is
+    a deadlock, a longer one a livelock. A request in no queue when no work is left is a finding, too.
+    ending: states that are known to reach the end; the states met are added. num_before: operations before the first
+    step, from which the sandbox's `on_begin` numbers the steps.
     """
     known: set[int] = set() if ending is None else ending
     steps: list[TakeStep] = []
@@ -33,17 +33,17 @@ def drain(sandbox: Sandbox, ending: set[int] | None = None, num_before: int = 0)
         if finding is not None:
             return finding, tuple(steps)
     if sandbox.engine.scheduler.is_idle and (left := _unfinished(sandbox.engine)):
-        return Finding("liveness", f"nothing waits and nothing runs, and {left} for ever", "liveness"), tuple(steps)
+        return Finding("liveness", f"no request waits or runs, and {left} forever", "liveness"), tuple(steps)
     known.update(seen)
     return None, tuple(steps)
 
 
 def _cycle(sandbox: Sandbox, length: int) -> str:
-    """Return the cycle in words: which requests get on, and which never do."""
+    """Describe the cycle: the requests that never finish, and the free blocks."""
     engine = sandbox.engine
     if length == 1:
-        return f"nothing changes in a step, and in none after it: {_waiting(engine)}"
-    return f"the state comes back after {length} steps, and so for ever: {_waiting(engine)}"
+        return f"a step changes nothing, so no later step can: {_waiting(engine)}"
+    return f"the state recurs every {length} steps, forever: {_waiting(engine)}"
 
 
 def _waiting(engine: Engine) -> str:
@@ -51,7 +51,7 @@ def _waiting(engine: Engine) -> str:
 
 
 def _unfinished(engine: Engine) -> str:
-    """Return the requests that have not finished, and what they hold; empty for none."""
+    """Return the unfinished requests and their blocks as text; empty without any."""
     lines = []
     for request_id, request in engine.requests.items():
         if request.status is not RequestStatus.FINISHED:

@@ -10,17 +10,17 @@ from labengine.finder.liveness import drain
 from labengine.finder.operations import Abort, Operation, Reset, TakeStep, Workload, is_possible
 
 MAX_MORE = 5
-"""Operations that are tried before steps alone take the run to its end."""
+"""Most operations in a continuation before the steps to the end."""
 MAX_TRIED = 2000
-"""Continuations tried from one moment."""
+"""Most continuations tried from one moment."""
 
 
 @dataclass(frozen=True)
 class PointOfNoReturn:
-    """The first num_operations of a workload, and how a run can go on from there and end well.
+    """The first num_operations of a workload, and a continuation from there that ends well.
 
-    After the next operation of the workload every continuation that was tried goes wrong; num_operations is the
-    workload's length if even its end can still turn out well.
+    After the workload's next operation every tried continuation goes wrong; num_operations is the workload's length if
+    a continuation from its end still ends well.
     """
 
     num_operations: int
@@ -28,7 +28,7 @@ class PointOfNoReturn:
 
     def __str__(self) -> str:
         if not self.num_operations:
-            return "It goes wrong whatever follows the first operation."
+            return "The run goes wrong whatever follows the first operation."
         more = "; ".join(map(str, self.continuation))
         rescue = f"with {more} the run ends well" if more else "with steps alone the run ends well"
         return f"The point of no return is after operation {self.num_operations}: from there, {rescue}."
@@ -37,7 +37,7 @@ class PointOfNoReturn:
 def point_of_no_return(case: Case, judgement: Judgement) -> PointOfNoReturn:
     """Return the last moment of a workload that goes wrong from which some continuation ends well.
 
-    A continuation is up to five steps, aborts and resets of the cache, and then steps to the end; no request is added.
+    A continuation has up to five steps, aborts and cache resets, and then steps to the end; no request is added.
     """
     for length in range(len(case.workload) - 1, 0, -1):
         before = case.workload[:length]
@@ -48,7 +48,7 @@ def point_of_no_return(case: Case, judgement: Judgement) -> PointOfNoReturn:
 
 
 def _continuations(case: Case, before: Workload, judgement: Judgement) -> Iterator[Workload]:
-    """Yield continuations, the shortest first, leaving out operations that are impossible."""
+    """Yield continuations, the shortest first, without impossible operations."""
     shorter: list[Workload] = [()]
     num_tried = 0
     for _ in range(MAX_MORE + 1):

@@ -1,4 +1,4 @@
-"""What was played on a sandbox's engine: its operations, and the states in which its steps began."""
+"""The log of a sandbox's engine: its operations, and the states before its steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Past = tuple[Sequence[EngineOperation], Snapshot]
 
 
 class OperationLog:
-    """Notes an engine's operations. keeps_states: also the state before each step, which a rewind leads back to."""
+    """Records an engine's operations. keeps_states: also the state before each step, to which a rewind must return."""
 
     def __init__(self, engine: Engine, *, keeps_states: bool) -> None:
         self._engine = engine
         self._keeps_states = keeps_states
         self._done: list[tuple[int, EngineOperation]] = []
-        """Each with the number of steps that were finished after it."""
+        """Each operation with the number of steps finished after it."""
         self._starts: dict[int, Snapshot] = {}
 
     @property
     def operations(self) -> list[EngineOperation]:
-        """Everything that was done."""
+        """All operations done."""
         return [operation for _, operation in self._done]
 
     def __len__(self) -> int:
@@ -33,7 +33,7 @@ class OperationLog:
 
     @contextmanager
     def noting(self, operation: EngineOperation) -> Iterator[None]:
-        """Do an operation inside the block; it is noted unless the block raises."""
+        """Record the operation done inside the block, unless the block raises."""
         engine = self._engine
         if self._keeps_states and isinstance(operation, (TakeStep, BreakOff, BreakOffAt)):
             self._starts[engine.num_finished_steps] = engine.snapshot()

@@ -1,4 +1,4 @@
-"""Operations: everything that a workload does to an engine. A workload is a tuple of them."""
+"""Operations: the calls by which a workload changes an engine. A workload is a tuple of them."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ BrokenPhase = Literal["schedule", "forward", "sample"]
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A request is queued. Its tokens are sampled by position alone, so that equal prompts go on alike."""
+    """A request is queued. Its tokens depend on their positions alone, so that equal prompts get equal answers."""
 
     token_ids: tuple[int, ...]
     max_tokens: int = 1
     salt: str | None = None
     keys: ExtraKeys = ()
-    """Extra keys, as an adapter's name."""
+    """Extra keys, such as an adapter's name."""
     priority: int = 0
     n: int = 1
-    """Answers to the prompt. Each has a seed of its own, and so other tokens."""
+    """Number of answers to the prompt, with different seeds and so different tokens."""
     beams: int = 1
     images: tuple[Image, ...] = ()
 
     @property
     def what(self) -> str:
-        """What is queued, in words of the report."""
+        """The queued requests' name in the report."""
         return "beam searches" if self.beams > 1 else "several answers" if self.n > 1 else "requests"
 
     @property
     def num_requests(self) -> int:
-        """Requests that it takes: one per answer, or per beam."""
+        """Number of requests: one per answer, or per beam."""
         return max(self.n, self.beams)
 
     def do(self, engine: Engine) -> None:
-        """Queue the requests. Raises ConfigError for what never fits, or what these parts do not know."""
+        """Queue the requests. Raises ConfigError for requests that never fit, or that these parts do not support."""
         if self.n > 1:
             engine.scheduler.refuse_forks(self.n)
         leader, keys = None, salted(self.keys, self.salt)
         for number in range(self.num_requests):
-            seed = None if self.beams > 1 else number  # a search draws nothing
+            seed = None if self.beams > 1 else number  # a beam search draws no tokens
             sampling = SamplingParams(max_tokens=self.max_tokens, ignore_eos=True, seed=seed, beams=self.beams)
             options = RequestOptions(sampling, keys, self.priority, self.images)
             added = engine.add(self.token_ids, options, leader)
@@ -95,7 +95,7 @@ class TakeStep:
 
 @dataclass(frozen=True, slots=True)
 class BreakOff:
-    """A step is begun, and an interrupt ends it in a phase: it is rolled back. See labengine.scripts.break_off."""
+    """A step is interrupted in a phase and rolled back. See labengine.scripts.break_off."""
 
     what: ClassVar[str] = "steps interrupted between phases"
     reached: BrokenPhase
@@ -114,7 +114,7 @@ class BreakOff:
 
 @dataclass(frozen=True, slots=True)
 class BreakOffAt:
-    """A step is begun, and ends at an event inside it: interrupted there, or because a part raises; it is rolled back.
+    """A step ends at an event inside it, because of an interrupt or a part that raises, and is rolled back.
 
     See labengine.scripts.break_off_at.
     """
@@ -144,7 +144,7 @@ class Rewind:
     step: int
 
     def play(self, lab: Lab) -> None:
-        """Rewind a lab. Raises RepeatError if that leads elsewhere."""
+        """Rewind a lab. Raises RepeatError if it reaches a different state."""
         rewind(lab, self.step)
 
     def __str__(self) -> str:
@@ -153,12 +153,12 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A second engine repeats all inputs, and then runs to its end. See labengine.scripts.fork."""
+    """A second engine repeats all inputs, then runs to the end. See labengine.scripts.fork."""
 
     what: ClassVar[str] = "forks"
 
     def play(self, lab: Lab) -> None:
-        """Fork a lab, and run the fork. Raises RepeatError if one of them is not as it was."""
+        """Fork a lab, and run the fork. Raises RepeatError if the lab or the fork reaches a different state."""
         fork(lab)
 
     def __str__(self) -> str:
@@ -184,16 +184,16 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A request continues where another one stands: it waits for the other's tokens, or shares its blocks.
+    """A request continues another one from its present state: it waits for the other's tokens, or shares its blocks.
 
-    A seed of its own gives it other tokens from there on.
+    A different seed gives it different tokens from there on.
     """
 
     what: ClassVar[str] = "branches"
     request_id: int
 
     def do(self, engine: Engine | Lab) -> None:
-        """Queue the branch. Raises ConfigError where there are no forks."""
+        """Queue the branch. Raises ConfigError if the parts do not support forks."""
         engine.branch(self.request_id, seed=1)
 
     play = do
@@ -204,7 +204,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The prefix cache is reset; while a request holds blocks nothing happens."""
+    """The prefix cache is reset, unless a request holds blocks."""
 
     what: ClassVar[str] = "resets of the prefix cache"
 
@@ -226,11 +226,11 @@ Workload = tuple[Operation, ...]
 
 _OTHERS = (TakeStep, BreakOff, BreakOffAt, Abort, Branch, Reset, Rewind, Fork)
 WHAT = ("requests", "several answers", "beam searches", *(kind.what for kind in _OTHERS))
-"""What operations are called in a report, in its order."""
+"""Names of operations in a report, in its order."""
 
 
 def num_requests(operation: Operation) -> int:
-    """Return how many requests an operation queues."""
+    """Return the number of requests that an operation queues."""
     match operation:
         case Add():
             return operation.num_requests
@@ -241,7 +241,7 @@ def num_requests(operation: Operation) -> int:
 
 
 def is_possible(operation: Operation, engine: Engine) -> bool:
-    """Return False for an operation that would change nothing, or that names no open request."""
+    """Return False for an operation that would change nothing, or that names a request that is not open."""
     match operation:
         case Abort(request_id) | Branch(request_id):
             request = engine.requests.get(request_id)

@@ -1,4 +1,4 @@
-"""Random search: long workloads in larger scopes; those that reach something new are varied again."""
+"""Random search: long workloads in larger scopes, varying those with new sequences of events."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from labengine.finder.sandbox import Finding
 from labengine.finder.scopes import Scope
 
 MAX_KEPT = 400
-"""Workloads kept to be varied."""
+"""Most workloads kept for variation."""
 
 
 DISTURBED_EVERY = 8
-"""Of so many workloads one has steps that end inside, forks and rewinds: most faults need none, and find no place."""
+"""One of this many workloads has steps that end inside, forks and rewinds, which most faults do not need."""
 
 
 class RandomSearch:
-    """Random workloads in several scopes, by a seed.
+    """Random workloads in several scopes, from a seed.
 
-    A workload that brings a new pair of consecutive kinds of events is kept, and later ones vary it.
+    A workload with a new pair of consecutive kinds of events is kept, and later workloads vary it.
     """
 
     def __init__(self, scopes: Sequence[Scope], judgement: Judgement, seed: int) -> None:
         self.num_workloads = 0
         self.num_operations = 0
         self.operations: set[str] = set()
-        """Kinds of operations that were tried."""
+        """Kinds of operations tried."""
         self._judgement = judgement
         disturbed = [scope for scope in scopes if scope.ends]
         plain = [scope for scope in scopes if not scope.ends]
         self._families = [RandomWorkloads(family, seed) for family in (plain, disturbed) if family]
 
     def findings(self) -> Iterator[tuple[Finding, Case] | None]:
-        """Yield each finding with its case, and None after each workload without; endless."""
+        """Yield each finding with its case, and None for each workload without one, endlessly."""
         while True:
             self.num_workloads += 1
             workloads = self._families[-1 if self.num_workloads % DISTURBED_EVERY == 0 else 0]
@@ -63,7 +63,7 @@ class RandomSearch:
 
 
 class RandomWorkloads:
-    """Random workloads in some scopes, with numbers of their own: other scopes do not change them."""
+    """Random workloads in some scopes, with a separate random generator, so that other scopes do not change them."""
 
     def __init__(self, scopes: Sequence[Scope], seed: int) -> None:
         self._scopes = scopes
@@ -72,7 +72,7 @@ class RandomWorkloads:
         self._kept: list[Case] = []
 
     def note(self, case: Case, pairs: set[tuple[object, object]]) -> None:
-        """Keep a case that brought new pairs of events."""
+        """Keep a case with new pairs of events."""
         if not pairs <= self._pairs:
             self._pairs |= pairs
             self._kept.append(case)
@@ -137,7 +137,7 @@ class EventPairs:
         self._before: object = None
 
     def note(self, event: Event) -> None:
-        if isinstance(event, DecisionDiffered):  # it says nothing of the state
+        if isinstance(event, DecisionDiffered):  # it does not describe the state
             return
         now = (type(event), getattr(event, "reason", None))
         self.seen.add((self._before, now))

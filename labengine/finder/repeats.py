@@ -1,4 +1,4 @@
-"""A lab's run repeated by a rewind or a fork: an engine decides by its inputs alone, so it comes to the same state."""
+"""A lab's run repeated by a rewind or a fork, which must reach the same state, as it depends on its inputs alone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from labengine.record.snapshot import Snapshot
 
 
 class RepeatError(AssertionError):
-    """A repeated run went elsewhere: the parts keep something outside of the engine."""
+    """Raised if a repeated run reaches a different state, because the parts keep state outside of the engine."""
 
 
 def rewind(lab: Lab, step: int) -> None:
-    """Rewind a recorded lab. Raises RepeatError if it is not in the state in which it took step `step + 1`."""
-    assert lab.timeline is not None, "states are read from the recording: Lab(record=True)"
+    """Rewind a recorded lab. Raises RepeatError if its state is not the one before step `step + 1`."""
+    assert lab.timeline is not None, "rewind() needs a recording: Lab(record=True)"
     before = lab.timeline.state(lab.timeline.step_moments(step + 1)[0]).snapshot()
     lab.rewind(step)
     refuse_difference(before, lab.snapshot(), f"a rewind to step {step}")
@@ -25,7 +25,7 @@ def rewind(lab: Lab, step: int) -> None:
 def fork(lab: Lab) -> None:
     """Fork a lab, take the fork's steps to its end, and close it.
 
-    Raises RepeatError if the fork begins in another state than the lab's, breaks a rule, or has changed the lab.
+    Raises RepeatError if the fork begins in a different state, breaks a rule, or has changed the lab.
     """
     before = lab.snapshot()
     with lab.fork() as twin:
@@ -39,7 +39,7 @@ def fork(lab: Lab) -> None:
 
 
 def refuse_difference(before: Snapshot, after: Snapshot, what: str) -> None:
-    """Raise RepeatError, naming the first difference, if two states are not the same."""
+    """Raise RepeatError, naming the first difference, if two states differ."""
     if before == after:
         return
     one, other = before.to_dict(), after.to_dict()
@@ -47,7 +47,7 @@ def refuse_difference(before: Snapshot, after: Snapshot, what: str) -> None:
     place = name.replace("_", " ")
     if name in ("requests", "blocks"):
         place = _first_place(one[name], other[name], place.removesuffix("s"))
-    raise RepeatError(f"{what} leads elsewhere: {place} differs; the parts keep something outside of the engine")
+    raise RepeatError(f"{what} reaches a different state: {place} differs; the parts keep state outside of the engine")
 
 
 def _first_place(one: Sequence[object] | Mapping[str, object], other: Any, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""The report of a search: what was tried."""
+"""The report of a search without a finding."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from labengine.session.overrides_in_use import override_notes
 
 @dataclass(frozen=True)
 class SearchReport:
-    """What a search has tried; falsy, for nothing was found."""
+    """The extent of a search without a finding; falsy."""
 
     name: str
     """Name of the parts."""
     against: str
     kinds: tuple[Kind, ...]
     num_states: int
-    """States reached, over all searchers."""
+    """States reached by all searchers together."""
     num_distinct: int
     """Distinct states of the complete searches, up to the names of requests and blocks."""
     num_workloads: int
     """Random workloads."""
     exhausted: tuple[str, ...]
-    """Scopes of which every workload was tried."""
+    """Scopes in which every workload was tried."""
     seconds: float
     seed: int
     unfinished: tuple[Unfinished, ...] = ()
-    """Scopes whose states fill a process's memory; random workloads went on in them."""
+    """Scopes whose states fill a process's memory, and which random workloads continued."""
     operations: tuple[str, ...] = ()
-    """Kinds of operations that were tried."""
+    """Kinds of operations tried."""
     overrides: tuple[str, ...] = ()
-    """Sentences on overrides that were never called, or have decided otherwise than production."""
+    """Sentences on overrides that were never called, or that have decided differently from production."""
     remarks: tuple[str, ...] = ()
-    """Processes that were lost, a sentence each."""
+    """A sentence per lost process."""
     is_cut: bool = False
-    """True if the search was interrupted, or a searcher was lost or has not come to its end: less was searched."""
+    """True if less was searched, because of an interrupt or a lost or unfinished searcher."""
 
     @classmethod
     def of(
         cls, suspects: Suspects, kinds: tuple[Kind, ...], counts: Sequence[SearchCounts], seconds: float, seed: int
     ) -> SearchReport:
-        """Return the report of searchers that counted this."""
+        """Return the report of searchers with these counts."""
         all_ = reduce(SearchCounts.plus, counts)
         return cls(
             suspects.parts.name,
@@ -72,7 +72,7 @@ class SearchReport:
 
     @property
     def states_per_second(self) -> float:
-        """States reached in a second, by all searchers together."""
+        """States per second, reached by all searchers together."""
         return self.num_states / self.seconds
 
     def __repr__(self) -> str:
@@ -82,15 +82,15 @@ class SearchReport:
         )
         names = listed(self.exhausted, len(self.exhausted) + 1)
         complete = f"Exhausted: {names}." if self.exhausted else "No scope was exhausted."
-        name = f"{self.name}, as far as the search has come" if self.is_cut else self.name
+        name = f"{self.name} in a search cut short" if self.is_cut else self.name
         lines = [
             f"Nothing found with {name}: no {' | '.join(self.kinds)}.",
             f"Searched: {searched}. {complete}",
         ]
         lines += [f"Operations: {', '.join(self.operations)}."] if self.operations else []
         lines += [
-            f"Not exhausted: {one.scope}: {counted(one.num_states, 'state')} fill the memory; all workloads of up to "
-            f"{counted(one.depth, 'operation')} were tried."
+            f"Not exhausted: {one.scope}, whose {counted(one.num_states, 'state')} filled the memory; all workloads of "
+            f"up to {counted(one.depth, 'operation')} were tried."
             for one in self.unfinished
         ]
         return "\n".join([*lines, *self.overrides, *self.remarks])

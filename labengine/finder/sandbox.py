@@ -1,4 +1,4 @@
-"""A sandbox: an engine on the simulated model with every check, in which operations can be done and undone."""
+"""A sandbox: an engine on the simulated model with every check, whose operations can be undone."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ Kind = Literal["rule", "raises", "liveness", "differs", "worse"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What went wrong in the last operation of a workload."""
+    """An error in the last operation of a workload."""
 
     kind: Kind
     message: str
     rule: str = ""
     """The broken rule, or the name of the exception."""
     ends_process: bool = False
-    """True if it ends the process that plays it."""
+    """True if the operation ends its process."""
     differed: str = ""
-    """The first decision of an override that was another one than production's."""
+    """The first decision of an override that differed from production."""
 
 
 class UndoableJournal(Journal):
-    """A journal that keeps a step's inverses after its commit, so that steps can be undone one after the other."""
+    """A journal that keeps a step's inverses after its commit, so that steps can be undone one by one."""
 
     __slots__ = ("_base",)
 
@@ -60,7 +60,7 @@ class UndoableJournal(Journal):
         self._base = 0
 
     def commit(self) -> None:
-        """End a step; its inverses stay."""
+        """End a step, and keep its inverses."""
         self._base = len(self)
 
     open = commit
@@ -77,27 +77,27 @@ class UndoableJournal(Journal):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A state to come back to: the journal's length, and what the journal does not hold."""
+    """A state to return to: the journal's length, and values that the journal does not hold."""
 
     key: int
     journal_length: int
     memory: SlotMemory
     attributes: tuple[int, int, StepReport]
     chains: tuple[tuple[Request, int, int, int, int], ...]
-    """Per request, how long its hash chain, its links and its prefixes are, and the boundary of its last look-up: they
-    change without an entry."""
+    """Per request, the lengths of its hash chain, links and prefixes, and the boundary of its last look-up: they change
+    without an entry."""
     engine: Engine
     num_done: int
-    """Operations played."""
+    """Number of operations played."""
 
 
 def raised(error: BaseException) -> Finding:
-    """Return the finding of what a part raises."""
+    """Return the finding for an exception of a part."""
     return Finding("raises", said_of(error), type(error).__name__, ends_process=not isinstance(error, Exception))
 
 
 class Sandbox:
-    """An engine on parts, watched. A violation or an exception ends its use: make a new one."""
+    """An engine on parts, with checks. After a violation or an exception, make a new one."""
 
     def __init__(
         self,
@@ -110,16 +110,15 @@ class Sandbox:
         overrides: dict[str, bool | None] | None = None,
         passed_over: Collection[str] = (),
     ) -> None:
-        """repeats: forks and rewinds are possible; for these the states before its steps are kept.
+        """repeats: allow forks and rewinds, for which the states before steps are kept.
 
-        passed_over: rules behind whose violations a run goes on.
-
-        overrides: takes what the parts' overrides come to, as Watch.overrides.
+        passed_over: rules whose violations do not end a run. overrides: receives the effect of the parts' overrides, as
+        Watch.overrides.
         """
         self.hooks = Hooks()
         self.tally = Tally(self.hooks)
         self.differed = ""
-        """The first decision of an override that was another one than production's, in words."""
+        """The first decision of an override that differed from production, in words."""
         self._overrides = {} if overrides is None else overrides
         self.hooks.subscribe(self._note_difference, DecisionDiffered)
         self.watch = Watch(self.hooks)
@@ -127,11 +126,11 @@ class Sandbox:
         self._passed_over = passed_over
         self._begin()
         self.on_begin: Callable[[int], object] = lambda number: None
-        """Called by `run` with the number of each operation before it is done, counted from 1."""
+        """Called by `run` with the number (from 1) of each operation before it is done."""
         self._known = _attributes_of_production(config)
 
     def _begin(self) -> None:
-        """Put an empty engine in place."""
+        """Install an empty engine."""
         config, parts, make_connector, proposer = self._make
         restart_clock()  # a search makes many engines before its first operation: in a browser that takes seconds
         self.watch.close()
@@ -143,7 +142,7 @@ class Sandbox:
         self.played = OperationLog(self.engine, keeps_states=self._repeats)
 
     def do(self, operation: Operation) -> Finding | None:
-        """Do an operation; return what went wrong. Raises ConfigError for a request that never fits."""
+        """Do an operation; return its finding. Raises ConfigError for a request that never fits."""
         before = num_copies()
         try:
             with refusing_copies():
@@ -154,7 +153,7 @@ class Sandbox:
             return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
         except BaseException as error:  # a part's KeyboardInterrupt and SystemExit too
             if isinstance(error, ConfigError) and isinstance(operation, (Add, Branch)):
-                raise  # a request that never fits this pool, or a fork where there are none, is refused: no fault
+                raise  # refusing a request that never fits this pool, or an unsupported fork, is no fault
             return self._raised(error)
         if num_copies() > before:
             return Finding("raises", f"{operation} forks the process", "fork")
@@ -187,7 +186,7 @@ class Sandbox:
         return finding or self._is_elsewhere(before, "the lab of a fork")
 
     def _replay(self, past: Past, what: str) -> Finding | None:
-        """Begin anew with the operations of the past; return what goes wrong, or differs from then."""
+        """Repeat the operations of the past on a new engine; return the finding, also for a state that differs."""
         operations, before = past
         if len(self.played):
             self._begin()
@@ -204,9 +203,9 @@ class Sandbox:
         return None
 
     def run(self, workload: Workload) -> tuple[Finding | None, int]:
-        """Do operations from the present state on; return what went wrong, and how many were begun.
+        """Do operations from the present state on; return the finding, and the number of operations begun.
 
-        Impossible ones are left out.
+        Impossible operations are left out.
         """
         for number, operation in enumerate(workload, 1):
             if is_possible(operation, self.engine):
@@ -217,7 +216,7 @@ class Sandbox:
         return None, len(workload)
 
     def mark(self) -> Mark:
-        """Return the present state, to be undone to."""
+        """Return a mark of the present state, for `undo`."""
         engine = self.engine
         return Mark(
             self.key(),
@@ -233,11 +232,11 @@ class Sandbox:
         )
 
     def key(self) -> int:
-        """Return the state's key: equal for states that differ only by names."""
+        """Return the state's key, equal for states that differ only in names."""
         return state_key(self.engine.scheduler, self.watch.memory, self._known)
 
     def undo(self, mark: Mark) -> bool:
-        """Come back to a state. False where that is not what came out: a part keeps state outside of the journal."""
+        """Return to a state. False if another state results, because a part keeps state outside of the journal."""
         if mark.engine is not self.engine:
             return False
         self.played.undo_to(mark.num_done)
@@ -252,7 +251,7 @@ class Sandbox:
     def _note_difference(self, event: DecisionDiffered) -> None:
         about = "" if event.request_id < 0 else f" about request {event.request_id}"
         answers = f"{event.decided} instead of {event.instead_of}"
-        self.differed = self.differed or f"{event.method} decides otherwise than {event.replaces}{about}: {answers}"
+        self.differed = self.differed or f"{event.method} decides differently from {event.replaces}{about}: {answers}"
 
     def _raised(self, error: BaseException) -> Finding:
         violated = self._violated(self.watch.violations)
@@ -267,7 +266,7 @@ class Sandbox:
 
     @property
     def breach(self) -> str:
-        """Who has found whose blocks, where their extra keys differ, to begin a message; empty where nobody has."""
+        """The start of a message on a request that found blocks of another with different extra keys; else empty."""
         requests = self.engine.requests
         for finder, owner in self.tally.sharing:
             if finder in requests and owner in requests:
@@ -284,12 +283,12 @@ def _tenant(keys: ExtraKeys) -> str:
 
 @cache
 def _attributes_of_production(config: EngineConfig) -> dict[type, frozenset[str]]:
-    """Return the attributes of each class of labengine's own parts: of new objects, and what they set later."""
+    """Return the attributes of each class of production's parts: those of new objects, and those set later."""
     found: dict[type, frozenset[str]] = {}
     for parts in EDITIONS.values():
         try:
             scheduler = parts.assemble(config, Hooks(), Journal())
-        except ConfigError:  # an edition without several groups
+        except ConfigError:  # the edition does not support several groups
             continue
         for part in parts_of(scheduler):
             for cls in type(part).__mro__[:-1]:

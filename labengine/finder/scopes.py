@@ -33,27 +33,27 @@ from labengine.finder.operations import (
 from labengine.record.hooks import Hooks
 
 PICTURES: tuple[ExtraKeys, ...] = tuple((("mm_hash", f"{0:08}{number}{0:08}"),) for number in (1, 2))
-"""Two pictures whose names differ in the middle alone: a hash of their first or last characters takes them for one."""
+"""Two pictures whose names differ only in the middle: a hash of the first or last characters confuses them."""
 
 KEYS: tuple[ExtraKeys, ...] = ((), (("lora", "s"),), (("lora", "t"),), (("mm_hash", "s"),), *PICTURES)
-"""Extra keys of a search: none, two adapters, and pictures; names are as a salt's, so that only the kind differs."""
+"""Extra keys of a search: none, two adapters, and pictures; named like a salt, so that only the kind differs."""
 
 TIER_BLOCKS = 6
-"""Blocks that a tier holds at most."""
+"""Most blocks in a tier."""
 
 OTHER = 60_000
-"""Tokens from here on are in no sampled text."""
+"""Tokens from this id on never occur in sampled text."""
 
 
 class FullStore(HostStore):
-    """A tier that another engine has filled: it holds every block that is asked for."""
+    """A tier filled by another engine: it has every block."""
 
     def has(self, group: int, block_hash: bytes) -> bool:
         """Return True."""
         return True
 
     def num_kept(self) -> int | None:
-        """Return None: no event says what the other engine has saved."""
+        """Return None, because no event records what the other engine has saved."""
         return None
 
     def _get(self, key: Key) -> BlockKV | None:
@@ -61,7 +61,7 @@ class FullStore(HostStore):
 
 
 class FailingStore(HostStore):
-    """A tier of which every second block that is loaded turns out to be gone."""
+    """A tier that loses every second block that it should load."""
 
     num_loaded = 0
 
@@ -86,21 +86,21 @@ class Tier:
 
     @property
     def code(self) -> str:
-        """Python that makes it, with names of labengine.finder.scopes."""
+        """Python that makes the connector, with names from labengine.finder.scopes."""
         store = f"{self.store.__name__}(max_blocks={TIER_BLOCKS})"
         return f"Delayed({store}, {self.steps_late})" if self.steps_late else store
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A pool and a step of a size, and the operations that a workload may hold."""
+    """Sizes of a pool and a step, and the operations that a workload may contain."""
 
     name: str
     config: EngineConfig
     max_requests: int = 3
     max_operations: int = 8
     num_prompt_blocks: int = 2
-    """Full blocks of the longest prompt; one more token may follow."""
+    """Number of full blocks of the longest prompt; one more token may follow."""
     max_tokens: tuple[int, ...] = (1, 3)
     salts: tuple[str | None, ...] = (None,)
     keys: tuple[ExtraKeys, ...] = ((),)
@@ -110,20 +110,20 @@ class Scope:
     ends: tuple[BreakOffAt, ...] = ()
     """Steps that end at an event inside them."""
     repeats: bool = False
-    """True with forks and rewinds."""
+    """True if forks and rewinds may occur."""
     branches: bool = False
-    """True where requests may branch off from others."""
+    """True if requests may branch off from others."""
     tier: Tier | None = None
     proposer: Proposer | None = None
-    """What guesses tokens; its number of drafts is in config, too."""
+    """The proposer of drafts, whose number is in config, too."""
     only: tuple[Add, ...] = ()
-    """The requests that can be added, in place of all that these bounds allow."""
+    """The requests that can be added, instead of all within the bounds."""
 
     @cached_property
     def prompts(self) -> tuple[tuple[int, ...], ...]:
-        """The prompts, shortest first: blocks of two contents, and a rest of up to a block less one token.
+        """The prompts, shortest first: blocks of two contents, and up to one token less than a block.
 
-        The first content continues as a sampled text would: a prompt can repeat what an answer holds.
+        The first content continues like sampled text, so that a prompt can repeat an answer's content.
         """
         size = self.config.scheduler_block_size
         found = {prompt[:end] for prompt in _contents(self.num_prompt_blocks + 1, size) for end in self._ends(size)}
@@ -144,11 +144,11 @@ class Scope:
             for keys in self.keys
             for priority in self.priorities
         )
-        engine = Engine(self.config, SimulatedRunner(), VLLM, Hooks())  # of the editions it can hold least
+        engine = Engine(self.config, SimulatedRunner(), VLLM, Hooks())  # the edition that can hold the fewest requests
         return tuple(add for add in every if _fits(add, engine))
 
     def operations(self, num_added: int, num_steps: int) -> Iterator[Operation]:
-        """Yield the operations that may follow so many requests and finished steps, the most telling first."""
+        """Yield the operations that may follow num_added requests and num_steps steps, the most telling first."""
         yield TakeStep()
         if num_added < self.max_requests:
             yield from self.adds
@@ -166,7 +166,7 @@ class Scope:
 
 
 def _fits(add: Add, engine: Engine) -> bool:
-    """Return whether an empty pool can hold the request: an edition without beams counts one of them."""
+    """Return whether an empty pool can hold the request; an edition without beams counts one beam."""
     try:
         replace(add, n=1, beams=1).do(engine)
     except ConfigError:
@@ -175,7 +175,7 @@ def _fits(add: Add, engine: Engine) -> bool:
 
 
 def _contents(num_blocks: int, size: int) -> Iterator[tuple[int, ...]]:
-    """Yield every sequence of num_blocks blocks, each sampled-like or other."""
+    """Yield every sequence of num_blocks blocks of the two contents."""
     for choice in range(2**num_blocks):
         tokens: list[int] = []
         for index in range(num_blocks):
@@ -193,7 +193,7 @@ def _contents(num_blocks: int, size: int) -> Iterator[tuple[int, ...]]:
 
 
 TO_LOAD = tuple(Add(tuple(range(first, first + length))) for first in (OTHER, 2 * OTHER) for length in (3, 5))
-"""Prompts of two contents, each once half as long: with blocks of two, one or two blocks come from a tier."""
+"""Prompts of two contents, each also half as long: with blocks of two, one or two blocks come from a tier."""
 INTERRUPTS = (
     BreakOffAt("TokenSampled"),
     BreakOffAt("TokenSampled", 2),
@@ -207,15 +207,15 @@ INTERRUPTS = (
 )
 """Steps that an interrupt ends at an event inside them."""
 RAISES = tuple(replace(one, reason="RuntimeError") for one in INTERRUPTS)
-"""Steps that end there because a part raises."""
+"""Steps that end at an event because a part raises."""
 ENDS = (*INTERRUPTS, *RAISES)
 LATE_AND_FULL = Tier(FullStore, 1)
 
 
 def of_different_tenants(keys: tuple[ExtraKeys, ...]) -> tuple[Add, ...]:
-    """Return requests of one content, shorter and longer than a block of two, under each of the keys and under a salt.
+    """Return requests of one content, shorter and longer than a block of two, with each of the keys and with a salt.
 
-    A key that is lost shows in two of them: the longer one continues as the shorter one's answer does.
+    A lost key shows in two of them, because the longer one continues like the shorter one's answer.
     """
     content = tuple(default_next_token(0, position) for position in range(3))
     tenants = [*((None, key) for key in keys), ("s", ())]
@@ -225,7 +225,7 @@ def of_different_tenants(keys: tuple[ExtraKeys, ...]) -> tuple[Add, ...]:
 
 
 def small_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[Scope, ...]:
-    """Return scopes that can be searched completely, the smallest first.
+    """Return scopes small enough for a complete search, the smallest first.
 
     keys: extra keys that requests may have; settings: of EngineConfig, for all scopes.
     """
@@ -255,7 +255,7 @@ def small_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[S
 def large_scopes(keys: tuple[ExtraKeys, ...] = KEYS, **settings: Any) -> tuple[Scope, ...]:
     """Return the scopes of a random search: groups, chunks, salts and tiers in different combinations.
 
-    keys: extra keys that requests may have where they have salts.
+    keys: extra keys for requests in scopes with salts.
     """
     long: dict[str, Any] = {"num_prompt_blocks": 3, "max_tokens": (1, 2, 4)}
     return (
@@ -298,7 +298,7 @@ def config(
     budget: int = 16,
     **settings: Any,
 ) -> EngineConfig:
-    """Return an engine's configuration: full attention, and a window or states beside it. state: their block size."""
+    """Return an engine's configuration: full attention, optionally with a window or states. state: their block size."""
     groups: tuple[GroupSpec, ...] = (GroupSpec(size),)
     if state is not None:
         groups += (GroupSpec(state, "state"),)

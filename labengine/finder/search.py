@@ -1,4 +1,4 @@
-"""One searcher's work: small scopes completely, then random workloads; each finding shrunk."""
+"""One searcher's work: search small scopes completely, then random workloads, and shrink each finding."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from labengine.session.overrides_in_use import merged
 
 @dataclass(frozen=True)
 class Task:
-    """A searcher's share. small: scopes to search completely; large: scopes for random workloads, by the seed."""
+    """A searcher's share. small: scopes to search completely; large: scopes for random workloads from the seed."""
 
     judgement: Judgement
     small: Sequence[Scope]
     large: Sequence[Scope]
     seed: int
     max_workloads: int | None = None
-    """Random workloads after which the search ends; None: at its deadline."""
-    """What draws the random workloads."""
+    """Number of random workloads after which the search ends; None: only at its deadline."""
+    """The class that draws the random workloads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A scope whose states fill the memory. depth: operations of the longest workloads that were all tried."""
+    """A scope whose states fill the memory. depth: the length up to which all workloads were tried."""
 
     scope: str
     num_states: int
@@ -51,24 +51,24 @@ class SearchCounts:
     depth: int = 0
     num_workloads: int = 0
     exhausted: list[str] = field(default_factory=list)
-    """Names of the scopes that were searched completely."""
+    """Names of the completely searched scopes."""
     unfinished: list[Unfinished] = field(default_factory=list)
     operations: set[str] = field(default_factory=set)
-    """Kinds of operations that were tried."""
+    """Kinds of operations tried."""
     overrides: dict[str, bool | None] = field(default_factory=dict)
-    """What the suspects' overrides have come to, as Watch.overrides."""
+    """The effect of the suspects' overrides, as Watch.overrides."""
     remarks: list[str] = field(default_factory=list)
-    """What became of the searcher's process, where it did not come to its end by itself."""
+    """Sentences on the searcher's processes that did not end by themselves."""
     is_cut: bool = False
-    """True if it was ended before the end of its search, or lost for good."""
+    """True if the searcher was ended early, or lost for good."""
 
     def cut(self, remark: str) -> None:
-        """Note that the searcher has not come to the end of its search."""
+        """Note that the searcher has not finished its search."""
         self.remarks.append(remark)
         self.is_cut = True
 
     def plus(self, later: SearchCounts) -> SearchCounts:
-        """Return these counts and those of another search, whose depth and queue are the newest."""
+        """Return the sum of these counts and a later search's, with the later depth and queue."""
         return SearchCounts(
             self.generated + later.generated,
             self.distinct + later.distinct,
@@ -86,24 +86,24 @@ class SearchCounts:
 
 @dataclass(frozen=True)
 class Found:
-    """A finding. is_shortest: all shorter workloads of the scope were tried, and none goes wrong in its way."""
+    """A finding. is_shortest: all shorter workloads of the scope were tried, and none has this error."""
 
     finding: Finding
     case: Case
     is_shortest: bool
     is_shrunk: bool = True
-    """False for what is reported before it is shrunk: should the searcher not come to that, it is not lost."""
+    """False for a finding reported before it is shrunk, so that a lost searcher does not lose it."""
 
     @property
     def rank(self) -> tuple[int, tuple[int, int, int]]:
-        """The gravest first, then the smallest."""
+        """Sort key: the gravest first, then the smallest."""
         return KINDS.index(self.finding.kind), size(self.case)
 
 
 def search(task: Task, deadline: float) -> Iterator[Found | SearchCounts]:
-    """Yield findings, and counts in between; both often enough to stop at any. Ends at the deadline (monotonic).
+    """Yield findings, and counts in between, often enough to stop at any. Ends at the deadline (monotonic).
 
-    Of each kind only the first finding is reported, as it is and then shrunk.
+    Reports only the first finding of each kind, unshrunk and then shrunk.
     """
     counts, newest = SearchCounts(overrides=task.judgement.overrides), _Newest()
     judgement = replace(task.judgement, notes=[*task.judgement.notes, newest.keep])
@@ -120,7 +120,7 @@ def search(task: Task, deadline: float) -> Iterator[Found | SearchCounts]:
 
 
 class _Newest:
-    """The newest case of a search: what a part raises outside of an operation, such as SystemExit when it is made."""
+    """The newest case of a search, for exceptions outside of an operation, such as a SystemExit in a constructor."""
 
     case: Case | None = None
 
@@ -129,7 +129,7 @@ class _Newest:
         self.case = case
 
     def guarded(self, findings: Iterator[tuple[Finding, Case] | None]) -> Iterator[tuple[Finding, Case] | Found | None]:
-        """Yield the findings; what a part raises in between is the last one."""
+        """Yield the findings; an exception of a part in between becomes the last one."""
         while True:
             try:
                 found = next(findings)
@@ -174,7 +174,7 @@ def _raw(task: Task, counts: SearchCounts) -> Iterator[tuple[Finding, Case] | No
 
 
 def possible(scopes: Sequence[Scope], judgement: Judgement) -> list[Scope]:
-    """Return the scopes that these parts and the reference support. Raises ConfigError if there is none."""
+    """Return the scopes that these parts and the reference support. Raises ConfigError without any."""
     found, refusal = [], ""
     for scope in scopes:
         for note in judgement.notes:
@@ -186,12 +186,12 @@ def possible(scopes: Sequence[Scope], judgement: Judgement) -> list[Scope]:
         except ConfigError as error:
             refusal = str(error)
     if scopes and not found:
-        raise ConfigError(f"no scope of the search suits {judgement.suspects.parts.name}: {refusal}")
+        raise ConfigError(f"{judgement.suspects.parts.name} supports no scope of the search: {refusal}")
     return found
 
 
 def _shrunk_if_possible(found: tuple[Finding, Case], judgement: Judgement, deadline: float) -> Found:
-    """Return the finding, shrunk; as it is where a smaller workload ends the search itself."""
+    """Return the finding shrunk, or unchanged if a smaller workload ends the search itself."""
     try:
         return _shrunk(found, judgement, deadline)
     except BaseException as error:
@@ -218,7 +218,7 @@ def _shrunk(found: tuple[Finding, Case], judgement: Judgement, deadline: float) 
 
 
 def _same_requests(case: Case) -> Scope:
-    """Return the scope with the case's requests only; they may also end earlier."""
+    """Return the scope with only the case's requests, which may also end earlier."""
     adds = [operation for operation in case.workload if isinstance(operation, Add)]
     shorter = [replace(add, max_tokens=number) for add in adds for number in range(1, min(add.max_tokens, 3))]
     most = sum(map(num_requests, case.workload))
@@ -228,7 +228,7 @@ def _same_requests(case: Case) -> Scope:
 def _shortest(
     scope: Scope, finding: Finding, case: Case, judgement: Judgement, may_go_on: Callable[[], bool]
 ) -> tuple[Finding, Case, bool]:
-    """Return the shortest workload of a scope that goes wrong in the same way, and whether all shorter were tried."""
+    """Return a scope's shortest workload with the same error, and True if all shorter ones were tried."""
     same_kind = replace(judgement, kinds=(finding.kind,))
     bounded = replace(scope, max_operations=len(case.workload) - 1)
     search = ExhaustiveSearch(bounded, same_kind, drains=finding.kind == "liveness")

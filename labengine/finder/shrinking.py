@@ -1,4 +1,4 @@
-"""Shrinking: from a workload that goes wrong to one of which nothing can be left out."""
+"""Shrinking: reduce a workload that goes wrong until nothing can be left out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Judged = Callable[[Case], tuple[Finding, Case] | None]
 def shrunk(
     case: Case, finding: Finding, judged: Judged, may_go_on: Callable[[], bool] = lambda: True
 ) -> tuple[Case, Finding]:
-    """Return the smallest case found that goes wrong in the same way, and its finding.
+    """Return the smallest case found with the same error, and its finding.
 
-    judged: returns what goes wrong in this way with a case, and the case up to it; None if nothing does. Smaller is:
-    fewer operations, then fewer tokens, then fewer blocks. Every single change is tried until none helps.
+    judged: returns the finding with this error and the case up to it; None without one. Smaller means fewer operations,
+    then fewer tokens, then fewer blocks. Every single change is tried until none helps.
     """
     has_changed = True
     while has_changed and may_go_on():
@@ -36,7 +36,7 @@ def shrunk(
 
 
 def size(case: Case) -> tuple[int, int, int]:
-    """Return the measure of a case: operations, tokens (and events at which steps end), blocks (and a tier)."""
+    """Return a case's size: operations, tokens (and events at which steps end), blocks (and a tier)."""
     adds = [operation for operation in case.workload if isinstance(operation, Add)]
     tokens = sum(len(add.token_ids) + add.max_tokens + (add.salt is not None) + len(add.keys) for add in adds)
     tokens += sum((add.priority != 0) + add.num_requests - 1 + len(add.images) for add in adds)
@@ -71,7 +71,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def _without_keys(operation: Operation) -> Operation:
-    """Return a request without salt and keys: those of all are left out together, or they would no longer be alike."""
+    """Return a request without salt and keys, left out of all requests together to keep equal ones equal."""
     return replace(operation, salt=None, keys=(), images=()) if isinstance(operation, Add) else operation
 
 
@@ -80,7 +80,7 @@ def _without_salt(operation: Operation) -> Operation:
 
 
 def _simpler(operation: Operation) -> Iterator[Operation]:
-    """Yield what a step that ends at an event may be replaced by."""
+    """Yield simpler operations to replace a step that ends at an event."""
     if isinstance(operation, BreakOffAt):
         yield TakeStep()
         if operation.number > 1:
@@ -88,7 +88,7 @@ def _simpler(operation: Operation) -> Iterator[Operation]:
 
 
 def shortened(workload: Workload, start: int, end: int) -> Workload:
-    """Return the workload without [start, end): later aborts and branches name the requests by their new ids."""
+    """Return the workload without [start, end), with new request ids in later aborts and branches."""
     numbers: dict[int, int] = {}
     kept: list[Operation] = []
     num_added = 0

@@ -1,4 +1,4 @@
-"""State keys: one number for all states that differ only by the names of requests and blocks."""
+"""State keys: one number for all states that differ only in the names of requests and blocks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ATOMS = (int, str, bytes, float, bool, type(None))
 def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, frozenset[str]]) -> int:
     """Return a hash of everything that later decisions and checks can depend on.
 
-    Requests count by their place in the queues and blocks by the order in which tables and free queue name them:
-    parts that decide by the numbers themselves are told apart only by what they did. Finished requests count only
-    where they still hold blocks. known: attributes of production's parts; others of a part are part of its state.
+    Requests count by their place in the queues and blocks by their order in tables and free queue, so that the numbers
+    themselves do not matter. Finished requests count only if they still hold blocks. known: attributes of production's
+    parts; any other attribute of a part belongs to its state.
     """
     pool = scheduler.manager.pool
     requests = _open_requests(scheduler)
@@ -53,12 +53,12 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
 
 
 def attributes_of(part: object) -> frozenset[str]:
-    """Return the names of an object's own attributes."""
+    """Return the names of an object's attributes, without its class's."""
     return frozenset(getattr(part, "__dict__", ()))
 
 
 def own_state(part: object, known: Mapping[type, frozenset[str]]) -> object:
-    """Return the attributes that a part has and production's part does not, as a value that can be compared."""
+    """Return the attributes that a part has and production's part lacks, as a comparable value."""
     base = next((cls for cls in type(part).__mro__ if cls in known), None)
     extra = attributes_of(part) - (known[base] if base is not None else frozenset())
     if not extra:
@@ -67,7 +67,7 @@ def own_state(part: object, known: Mapping[type, frozenset[str]]) -> object:
 
 
 def frozen(value: object, depth: int = 6) -> object:
-    """Return a value of any kind as something that can be hashed and compared; objects by their attributes."""
+    """Return any value in a hashable and comparable form; objects by their attributes."""
     if isinstance(value, _ATOMS):
         return value
     if depth == 0:
@@ -114,7 +114,7 @@ def _request(request: Request, names: Mapping[int, int]) -> tuple[Any, ...]:
 
 
 def _urgency(requests: Sequence[Request]) -> tuple[tuple[int, int], ...]:
-    """Return priorities and order of arrival, where there are priorities."""
+    """Return priorities and order of arrival, if any request has a priority."""
     if not any(request.priority for request in requests):
         return ()
     arrivals = sorted(request.arrival for request in requests)
@@ -126,7 +126,7 @@ def _siblings(scheduler: Scheduler, request: Request, numbers: Mapping[int, int]
 
 
 def _searches(scheduler: Scheduler, requests: Sequence[Request], numbers: Mapping[int, int]) -> object:
-    """Return what each beam search has come to. A beam that waits for the others of its search is in no queue."""
+    """Return the state of each beam search. A beam that waits for the others of its search is in no queue."""
     if (beams := scheduler.beams) is None:
         return ()
     found = {search.beam_ids: search for one in requests if (search := beams.search_of(one)) is not None}

@@ -1,4 +1,4 @@
-"""The parts under suspicion, and the engine that they are held against."""
+"""The parts under suspicion, and the edition that they are compared with."""
 
 from __future__ import annotations
 
@@ -21,45 +21,44 @@ from labengine.session.patch.override import parts_with
 
 @dataclass(frozen=True)
 class Suspects:
-    """What a search is about. Sent to workers as it is: classes of a notebook's cell are known in a forked process."""
+    """The subject of a search. Sent to workers directly, since a forked process knows the classes of a notebook."""
 
     parts: Parts
     base: Parts | None
-    """The edition whose decisions the parts replace: what goes wrong there too is not the override's fault. None for an
-    edition itself, and where a connector or a patched module is searched."""
+    """The edition whose decisions the parts replace: an error that it shares is not the override's fault. None for an
+    edition itself, and for a search of a connector or a patched module."""
     reference: Parts
-    """The edition whose decisions and costs the parts are held against."""
+    """The edition with which the parts' decisions and costs are compared."""
     make_connector: Callable[[], Connector] | None = None
     module: ModuleType | None = None
     """A module that was patched in place."""
 
     @property
     def excusing(self) -> tuple[Parts, ...]:
-        """Parts whose faults are none of the suspects': their edition, and a reference that is a user's own."""
+        """Parts whose errors do not count against the suspects: their edition, and a user's reference."""
         is_own = self.reference is not self.parts and base_of(self.reference) is not None
         return tuple(one for one in (self.base, self.reference if is_own else None) if one is not None)
 
     @property
     def know_priorities(self) -> bool:
-        """True if the waiting queue takes notice of priorities."""
+        """True if the waiting queue uses priorities."""
         return self.parts.waiting_queue.priority is not WaitingQueue.priority
 
     @property
     def overridden(self) -> frozenset[str]:
-        """The names of the methods that are overridden."""
+        """The names of the overridden methods."""
         return frozenset(one.method for one in overrides(self.parts))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the module out, which cannot be sent."""
+        """Leave out the module, which cannot be sent."""
         return {**vars(self), "module": None}
 
 
 def suspects_of(wanted: object, against: str | Parts) -> Suspects:
     """Return the suspects for an argument of find(): an edition's name, Parts, a class, a connector, or a module.
 
-    Classes that Parts leave out are those of the edition held against; where that is Parts too, labengine's. A module
-    is one that the caller has patched; the search then runs on the production classes as they are now. Raises
-    ConfigError for anything else.
+    Classes that Parts leave out are those of `against`, or labengine's if that is Parts, too. A module must have been
+    patched by the caller; the search then runs on the present production classes. Raises ConfigError for anything else.
     """
     reference = _completed(against, LABENGINE) if isinstance(against, Parts) else edition(against)
     if isinstance(wanted, ModuleType):
@@ -83,7 +82,7 @@ def suspects_of(wanted: object, against: str | Parts) -> Suspects:
 
 
 def changed_in_place(module: ModuleType) -> tuple[str, ...]:
-    """Return the functions and methods of a module that are not what its file says, as Class.method."""
+    """Return the functions and methods of a module that differ from its file, as Class.method."""
     text = inspect.getsource(module)
     of_the_file = dict(_codes(compile(text, str(module.__file__), "exec", dont_inherit=True)))
     functions = {name: one for name, one in vars(module).items() if name in of_the_file}
@@ -111,7 +110,7 @@ def _is_changed(code: CodeType, of_the_file: Mapping[str, CodeType]) -> bool:
 
 
 def base_of(parts: Parts) -> Parts | None:
-    """Return the edition that has most of these classes, or is nearest to them; None for an edition."""
+    """Return the edition that has the most of these classes, or the nearest ones; None for an edition."""
     names = [field.name for field in fields(Parts) if field.name != "name"]
     if any(all(getattr(parts, name) is getattr(one, name) for name in names) for one in EDITIONS.values()):
         return None
@@ -119,9 +118,9 @@ def base_of(parts: Parts) -> Parts | None:
 
 
 def _likeness(parts: Parts, one: Parts, names: list[str]) -> tuple[int, int]:
-    """Count the fields whose class is the edition's own (2) or a subclass of it (1).
+    """Return the sum over fields: 2 for the edition's class, 1 for a subclass of it.
 
-    The second number decides between equals: minus the classes between each subclass and the edition's own.
+    The second number breaks ties: minus the number of classes between each subclass and the edition's.
     """
     likeness = distance = 0
     for name in names:
@@ -143,6 +142,6 @@ def _parts_of(wanted: object, reference: Parts) -> Parts | None:
 
 
 def _completed(parts: Parts, edition: Parts) -> Parts:
-    """Return parts with the edition's classes for those that are left out; complete parts as they are."""
+    """Return parts with the edition's classes for missing ones; complete parts unchanged."""
     is_complete = all(getattr(parts, field.name) is not None for field in fields(Parts))
     return parts if is_complete else parts.overriding(edition)

@@ -1,4 +1,4 @@
-"""The tally of a run: its decisions in order, and what they cost."""
+"""The tally of a run: its decisions in order, and their cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labengine.record.hooks import Hooks
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run that came to its end has cost."""
+    """The cost of a complete run."""
 
     hit_tokens: int
     computed_tokens: int
@@ -22,12 +22,12 @@ class Cost:
 
 
 class Tally:
-    """Listens to one engine. Blocks are left out of decisions: which block holds what is no difference."""
+    """Listens to one engine. Decisions do not include block ids, which make no difference."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.decisions: list[str] = []
         self.sharing: list[tuple[int, int]] = []
-        """Requests that hit a block, each with the request that has registered it."""
+        """Requests that hit a block, each with the request that registered it."""
         self._counter, self._peak, self._num_steps = Counter(), 0, 0
         self._registered_by: dict[int, int] = {}
         self._subscriptions = [
@@ -50,7 +50,7 @@ class Tally:
         self._peak = max(self._peak, engine.report.peak_used_blocks)
 
     def cost(self, peak_used_blocks: int = 0) -> Cost:
-        """Return the costs so far; a peak that was counted elsewhere counts too."""
+        """Return the costs so far, including a peak counted elsewhere."""
         figures = self._counter.figures
         return Cost(figures.num_hit, figures.num_computed, max(self._peak, peak_used_blocks), self._num_steps)
 
@@ -83,7 +83,7 @@ def first_difference(one: Tally, other: Tally) -> tuple[str, str] | None:
 
 
 def worse(one: Cost, other: Cost, margin: int) -> str:
-    """Return how the first run is worse than the second by at least the margin; empty if it is not."""
+    """Describe how the first run is worse than the second by at least the margin; empty if it is not."""
     said = []
     if other.hit_tokens - one.hit_tokens >= margin:
         said.append(f"finds {one.hit_tokens} tokens in the cache instead of {other.hit_tokens}")

@@ -1,6 +1,6 @@
-"""Searchers in processes of their own: all cores, limits of time and memory, and a part that ends or never returns.
+"""Searchers in separate processes: for all cores, with limits of time and memory, safe from parts that exit or hang.
 
-Each searcher says when its search has ended. One that ends without saying so is lost, and has searched nothing.
+Each searcher reports the end of its search. One that ends without a report is lost, and counts as not having searched.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from labengine.isolation.channel import Receiver, Sender
 from labengine.isolation.limits import SearchEndedError, can_fork, operations_end
 
 SILENCE_S = 15.0
-"""Seconds without a message after which a searcher's workload is played alone; in a short search, a third of it."""
+"""Seconds without a message after which a searcher's workload is played alone; at most a third of the search."""
 ENDING_S = 3.0
-"""Seconds after the search's own within which its processes have to say that they have ended."""
+"""Seconds after the search's time within which its processes must report their end."""
 MAX_LIVES = 4
-"""Processes that one searcher may use up."""
-NOT_ENDED = "One searcher had not come to its end at the end of the search."
+"""Most processes that one searcher may lose."""
+NOT_ENDED = "One searcher had not finished at the end of the search."
 FROM_OUTSIDE = (1, 2, 9, 15)
-"""Signals that a process gets from the system or its user, too: SIGHUP, SIGINT, SIGKILL, SIGTERM."""
+"""Signals that may also come from the system or the user: SIGHUP, SIGINT, SIGKILL, SIGTERM."""
 _NEXT_SEED = 1_000_003
 _MESSAGE_S = 0.2
 
 Message = tuple[int, Found | SearchCounts]
-"""A searcher's number, and what it has found or counted."""
+"""A searcher's number, and a finding or its counts."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A searcher's last message. why_lost: why it has not searched to its end; error: what `find` has to raise."""
+    """A searcher's last message. why_lost: why its search is incomplete; error: to be raised by `find`."""
 
     why_lost: str = ""
     error: Exception | None = None
 
 
 def in_this_process(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
-    """Search task after task in slices, without processes or threads. A part that ends its process ends this one."""
+    """Search all tasks in slices, without processes or threads. A part that ends its process ends this one."""
     deadline = monotonic() + seconds
     counts = [SearchCounts() for _ in tasks]
     searches = {number: search(task, deadline) for number, task in enumerate(tasks)}
@@ -70,14 +70,14 @@ def in_this_process(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
                         del searches[number]
     except SearchEndedError as error:
         for number in searches:
-            counts[number].cut(f"{NOT_ENDED} An operation had not come back: it was in {error}.")
+            counts[number].cut(f"{NOT_ENDED} An operation had not returned: it was in {error}.")
             yield number, counts[number]
 
 
 def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
-    """Search in a pool of the caller's: anything with the interface of concurrent.futures.
+    """Search in the caller's pool: anything with the interface of concurrent.futures.
 
-    What a searcher would have searched that the pool has lost is searched in processes here.
+    The share of a searcher that the pool loses is searched in processes here.
     """
     deadline = monotonic() + seconds
     futures = {executor.submit(_searched, task, seconds): number for number, task in enumerate(tasks)}
@@ -87,7 +87,7 @@ def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> It
             number = open_ones.pop(future)
             try:
                 messages, ended = future.result()
-            except Exception as error:  # the pool's: a searcher raises nothing
+            except Exception as error:  # the pool's, because a searcher does not raise
                 yield from _in_its_place(number, tasks[number], deadline, error)
                 continue
             if ended.error is not None:
@@ -105,13 +105,13 @@ def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> It
 def _in_its_place(number: int, task: Task, deadline: float, error: Exception) -> Iterator[Message]:
     seconds = deadline - monotonic()
     if not can_fork() or seconds <= 0:
-        raise RuntimeError(f"a searcher was lost in the pool, and has not searched: {error!r}") from error
+        raise RuntimeError(f"the pool lost a searcher, whose search is incomplete: {error!r}") from error
     for _, message in in_processes([task], seconds):
         yield number, message
 
 
 def _searched(task: Task, seconds: float) -> tuple[list[Found | SearchCounts], Ended]:
-    """Return the findings of a search, up to the first grave one, its last counts, and that it has ended."""
+    """Return a search's findings up to the first grave one, its last counts, and its last message."""
     counts, found = SearchCounts(), list[Found]()
     try:
         for _, message in in_this_process([task], seconds):
@@ -127,7 +127,7 @@ def _searched(task: Task, seconds: float) -> tuple[list[Found | SearchCounts], E
 
 
 def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
-    """Search in forked processes, which know every class and every patch of this one. Ends with the last of them."""
+    """Search in forked processes, which know all classes and patches of this one. Ends with the last of them."""
     searchers: list[_Searcher] = []
     deadline, patience = monotonic() + seconds, min(SILENCE_S, seconds / 3)
     try:
@@ -157,12 +157,12 @@ def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
 class _Searcher:
     """One process, seen from outside.
 
-    That it dies, fills its memory or keeps silent is no finding yet: the machine may have done that. What it was
-    playing is played again, alone in a fresh process.
+    A process that dies, fills its memory or is silent is not a finding yet, because the machine may be the cause. Its
+    last workload is played again, alone in a fresh process.
     """
 
     def __init__(self, number: int, task: Task, deadline: float, patience: float) -> None:
-        """patience: seconds of silence after which it is asked."""
+        """patience: seconds of silence after which its workload is played alone."""
         self.is_open = False
         self._number, self._task = number, task
         self._deadline, self._patience = deadline, patience
@@ -178,12 +178,12 @@ class _Searcher:
 
     @property
     def messages(self) -> Receiver:
-        """What it sends."""
+        """The receiver of its messages."""
         return self._copy.messages
 
     @property
     def is_silent(self) -> bool:
-        """True when it has not been heard of for long: it hangs, or the machine gives it no time."""
+        """True if it has been silent for long, because it hangs or gets no processor time."""
         return monotonic() - self._heard_at > self._patience and not self.messages.is_ready(0)
 
     @property
@@ -192,14 +192,14 @@ class _Searcher:
         return self._number, self._before.plus(self._counts)
 
     def received(self) -> Iterator[Message]:
-        """Yield the messages that are there."""
+        """Yield the messages received so far."""
         self._heard_at = monotonic()
         for message in self.messages.received():
             if isinstance(message, Ended):
                 if message.error is not None:
                     raise message.error
                 if message.why_lost:
-                    yield from self._begin_anew(message.why_lost)
+                    yield from self._restart(message.why_lost)
                 else:
                     self.stop()
                 return
@@ -209,36 +209,36 @@ class _Searcher:
             elif message.finding.rule != "MemoryError" or self._is_confirmed(message.case):
                 yield self._number, message
             else:
-                yield from self._begin_anew("its memory was full")
+                yield from self._restart("its memory was full")
                 return
         if self.messages.is_at_end:
             yield from self._lost()
 
     def asked(self) -> Iterator[Message]:
-        """Yield what the workload of a process that does not answer comes to by itself."""
+        """Yield the result of playing a silent process's workload alone."""
         self._heard_at = monotonic()
         if (found := self._judged_alone()) is not None:
             yield self._number, Found(*found, False)
             self.stop()
 
     def _lost(self) -> Iterator[Message]:
-        """Yield why the process has ended, or has closed its pipe, without a word."""
+        """Yield the reason that the process has ended, or closed its pipe, without a report."""
         self._copy.process.join(1)
         code = self._copy.process.exitcode
         found = self._judged_alone()
         if found is None and -(code or 0) not in FROM_OUTSIDE and (case := self._noted()) is not None:
-            message = f"the process of a searcher ends ({exit_of(code)}), and not by the last workload alone"
+            message = f"a searcher's process ends ({exit_of(code)}), but not because of the last workload alone"
             found = Finding("liveness", message, LOST, ends_process=True), case
         if found is not None:
             yield self._number, Found(*found, False)
             self.stop()
         else:
-            yield from self._begin_anew("its process was ended")
+            yield from self._restart("its process was ended")
 
-    def _begin_anew(self, what: str) -> Iterator[Message]:
-        """Go on with random workloads in another process, unless this has happened too often."""
+    def _restart(self, what: str) -> Iterator[Message]:
+        """Continue with random workloads in another process, unless this has happened too often."""
         self.stop()
-        self._counts.remarks.append(f"One searcher was lost, by no fault of its last workload: {what}.")
+        self._counts.remarks.append(f"One searcher was lost, but not because of its last workload: {what}.")
         self._before = self._before.plus(self._counts)
         self._counts = SearchCounts(is_cut=self._num_lives >= MAX_LIVES)
         yield self.newest
@@ -246,7 +246,7 @@ class _Searcher:
             self._begin(replace(self._task, small=(), seed=self._task.seed + _NEXT_SEED * self._num_lives))
 
     def left_open(self) -> Message:
-        """Return the counts of a process that has not come to its end when the search has."""
+        """Return the counts of a process that has not finished at the end of the search."""
         self._counts.cut(NOT_ENDED)
         return self.newest
 
@@ -255,7 +255,7 @@ class _Searcher:
         return found is not None and found[0].rule == "MemoryError"
 
     def _judged_alone(self) -> tuple[Finding, Case] | None:
-        """Play the last workload that the process noted."""
+        """Play the last workload noted by the process."""
         case = self._noted()
         return None if case is None else judged_alone(case, self._task.judgement, self._deadline + AFTER_S)
 
@@ -263,7 +263,7 @@ class _Searcher:
         try:
             packed_scope, workload = pickle.loads(self._copy.board.kept)
             return Case(pickle.loads(packed_scope), workload)
-        except Exception:  # nothing was noted, or it is just being written
+        except Exception:  # no workload was noted, or one is just being written
             return None
 
     def stop(self) -> None:
@@ -274,13 +274,13 @@ class _Searcher:
 
 
 def _work(task: Task, seconds: float, sender: Sender, board: Board) -> None:
-    """Search in this process, send what is found, and then that the search has ended."""
+    """Search in this process; send the findings, then the end of the search."""
     task.judgement.notes.append(_Notes(board, sender).keep)
     ended = Ended()
-    with operations_end(), suppress(OSError):  # nobody listens any more, or a part has closed the pipe
+    with operations_end(), suppress(OSError):  # the receiver is gone, or a part has closed the pipe
         try:
             _send_all(search(task, monotonic() + seconds), sender)
-        except MemoryError:  # the searcher's own: what parts raise is a finding
+        except MemoryError:  # the searcher's: a part's exception would be a finding
             ended = Ended("its memory was full")
         except Exception as error:
             ended = Ended(error=_failure(error))
@@ -290,7 +290,7 @@ def _work(task: Task, seconds: float, sender: Sender, board: Board) -> None:
 
 
 def _failure(error: Exception) -> Exception:
-    """Return what `find` raises for a searcher that failed: what cannot be searched, or a fault of the finder's own."""
+    """Return `find`'s exception for a failed searcher: its ConfigError, or a RuntimeError for a bug in the finder."""
     return ConfigError(str(error)) if isinstance(error, ConfigError) else RuntimeError(f"a searcher failed: {error!r}")
 
 
@@ -313,9 +313,9 @@ class _Notes:
         self._packed_scope = b""
 
     def keep(self, case: Case) -> None:
-        """Write a workload down before it is played; its scope, which is large, is packed once.
+        """Note a workload before it is played; its scope, which is large, is packed only once.
 
-        A process whose pipe the workload before has closed ends here, and leaves that one behind.
+        A process whose pipe was closed by the previous workload ends here, and leaves that workload behind.
         """
         if self._sender.is_closed:
             os._exit(0)

@@ -1,4 +1,4 @@
-"""The lab's background: it takes steps while the notebook stays free, and runs the calls posted to it."""
+"""The background of a lab: takes steps while the notebook stays free, and runs posted calls."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from labengine.system.threads import call_on_loop, start_thread
 T = TypeVar("T")
 
 SLICE = 1 / 50
-"""Seconds of steps at a time on an event loop, which everything else shares."""
+"""Seconds of steps per slice on an event loop, which everything else shares."""
 
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes, _raise_in.restype = (ctypes.c_ulong, ctypes.py_object), ctypes.c_int
 
 
-# -- interrupting a step that does not end, in a thread that Ctrl-C does not reach -------------------------------------
+# -- interrupting an endless step, in a thread that Ctrl-C does not reach ----------------------------------------------
 
 
 class InterruptibleCall:
-    """A call that its thread has begun. Another thread may interrupt a step in it."""
+    """A call in progress on its thread. Another thread may interrupt a step in it."""
 
     def __init__(self) -> None:
         self._thread_id = threading.get_ident()
@@ -44,7 +44,7 @@ class InterruptibleCall:
         """The loop that was interrupted."""
 
     def run(self, call: Callable[[], T]) -> T:
-        """Return the call's result. The notes of an interrupt name the loop that it ended."""
+        """Run the call; return its result. An interrupt's note names the loop that was interrupted."""
         try:
             return call()
         except KeyboardInterrupt as error:
@@ -55,7 +55,7 @@ class InterruptibleCall:
             self._has_ended = True
 
     def end_step(self) -> None:
-        """Interrupt a step of this call if it has not ended within the patience. Does not wait."""
+        """Interrupt a step of this call once it has taken too long (see `care_after`). Does not wait."""
         if not (self._is_watched or self._has_ended):
             self._is_watched = True
             _thread.start_new_thread(self._watch, ())
@@ -64,14 +64,14 @@ class InterruptibleCall:
         since, loop = time.monotonic(), EndlessLoop(self._thread_id)
         while not self._has_ended:
             time.sleep(SAMPLE_INTERVAL_S)
-            if self._loop is None:  # afterwards the thread is on its way out of the loop
+            if self._loop is None:  # after an interrupt the thread is already leaving the loop
                 loop.sample()
             care = care_after(time.monotonic() - since)
             if care is not None and self._interrupt(care, loop):
-                since = time.monotonic()  # code that goes on in spite of it gets another one
+                since = time.monotonic()  # code that catches the interrupt gets another one
 
     def _interrupt(self, care: Care, loop: EndlessLoop) -> bool:
-        """Raise a KeyboardInterrupt in a step of the call, if it is at a safe point; return True if so."""
+        """Raise a KeyboardInterrupt in a step of the call; return False where it is not at a safe point."""
         number, error = ctypes.c_ulong(self._thread_id), ctypes.py_object(KeyboardInterrupt)
         frame = frame_of(self._thread_id)
         if frame is None:
@@ -80,7 +80,7 @@ class InterruptibleCall:
         if not (is_in_step(frame) and is_safe_point(frame, care) and frame_of(self._thread_id) is frame):
             return False
         # From here to the call no instruction lets another thread run: the step is interrupted at the point just read.
-        # After the call's end its thread may end, too, and another one get the same id.
+        # After the call its thread may end, and a new thread may get the same id.
         if frame.f_lasti != at or self._has_ended:
             return False
         self._loop = loop
@@ -91,10 +91,10 @@ class InterruptibleCall:
 
 
 class Outcome(Future[Any]):
-    """The result of a posted call, or its error. An interrupt while waiting for it leaves the Future's own lock free.
+    """The result of a posted call, or its error. An interrupt while waiting for it leaves the Future's lock free.
 
-    A plain Future takes its lock in Python code: an interrupt at the wrong instruction would leave it taken, and the
-    thread that has the result would wait for ever.
+    A plain Future takes its lock in Python code: an interrupt at the wrong instruction would leave it locked, and the
+    thread with the result would wait forever.
     """
 
     def of(self, call: Callable[[], Any]) -> None:
@@ -107,29 +107,29 @@ class Outcome(Future[Any]):
             self.set_result(result)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the value or raise the call's own error, as Future.result. TimeoutError after so many seconds."""
+        """Return the value or raise the call's error, as Future.result. TimeoutError after `timeout` seconds."""
         with interrupts_deferred():
             self._wait(timeout)
             return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Do as Future.exception, without being interrupted in it."""
+        """Call Future.exception with interrupts deferred."""
         with interrupts_deferred():
             self._wait(timeout)
             return super().exception(0)
 
     def done(self) -> bool:
-        """Do as Future.done, without being interrupted in it."""
+        """Call Future.done with interrupts deferred."""
         with interrupts_deferred():
             return super().done()
 
     def cancel(self) -> bool:
-        """Do as Future.cancel, without being interrupted in it."""
+        """Call Future.cancel with interrupts deferred."""
         with interrupts_deferred():
             return super().cancel()
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Do as Future.add_done_callback, without being interrupted in it."""
+        """Call Future.add_done_callback with interrupts deferred."""
         with interrupts_deferred():
             super().add_done_callback(fn)
 
@@ -141,7 +141,7 @@ class Outcome(Future[Any]):
 
 
 class OutcomeOnLoop(Outcome):
-    """The result of a call that waits for the event loop. Waiting would block that loop: the call is run at once."""
+    """The result of a call that waits for the event loop. result() runs it at once: waiting would block the loop."""
 
     def __init__(self, catch_up: Callable[[], object]) -> None:
         super().__init__()
@@ -159,12 +159,13 @@ class Background:
 
     Widget callbacks arrive on any thread; they post and never wait. A falsy result of step() ends the run, and so does
     an exception, which is kept in `error`. on_end() is called after a run, on the same thread. The thread starts with
-    its first use, in the context of its caller, so that what a listener prints goes to that cell.
+    its first use, in the caller's context, so that a listener's prints go to that cell.
 
-    The thread holds it only while it works: one that nobody holds any more is freed, and its thread ends.
+    The thread refers to its Background only while it works: once nothing else refers to it, it is freed and the thread
+    ends.
 
-    In a Python without threads the event loop does the same: posted calls, then steps for SLICE seconds, then whatever
-    else waits for the loop.
+    In a Python without threads the event loop does the same: posted calls, then steps for SLICE seconds, then
+    everything else that waits for the loop.
     """
 
     def __init__(self, step: Callable[[], object], on_end: Callable[[], object] = lambda: None) -> None:
@@ -175,7 +176,7 @@ class Background:
         self._is_on_loop = False
         """True where threads cannot start: the event loop does the work."""
         self._is_due = False
-        """True while the event loop has a slice of it to do."""
+        """True while a slice is scheduled on the event loop."""
         self._guard = threading.Lock()
         self._call: InterruptibleCall | None = None
         """The newest call on this thread."""
@@ -201,9 +202,9 @@ class Background:
             begun.result()
 
     def pause(self, *, wait: bool = True) -> None:
-        """Stop after the current step, unless it does not end (see `end_step`).
+        """Stop after the current step; interrupt a step that does not end (see `end_step`).
 
-        wait=False is for a caller for which that step waits.
+        wait: False for a caller on which that step waits.
         """
         with interrupts_deferred():
             self.end_step()
@@ -214,7 +215,7 @@ class Background:
                     self.post(self._end)
 
     def end_step(self) -> None:
-        """Interrupt the current step if it has not ended in half a second, wherever its scheduling is."""
+        """Interrupt the current step if it has not ended in half a second."""
         call = self._call
         if call is not None and not self._is_own_thread:
             call.end_step()
@@ -239,7 +240,7 @@ class Background:
 
     @property
     def _is_own_thread(self) -> bool:
-        """True on the thread that takes the steps, and on the event loop's where that takes them."""
+        """True on the thread that takes the steps, or that runs the event loop if the loop takes them."""
         return self._is_on_loop or threading.current_thread() is self._thread
 
     def _on_thread(self, call: Callable[[], Any]) -> None:
@@ -309,7 +310,7 @@ class Background:
             self._come_soon()
 
     def orphan(self) -> None:
-        """End after the current step: nobody can look at what it does any more. Does not wait."""
+        """End after the current step, because its lab can no longer be reached. Does not wait."""
         self._is_closed, self._is_running = True, False
         self._jobs.put(None)
 
@@ -324,7 +325,7 @@ class Background:
 
 
 def _run(jobs: queue.SimpleQueue[Job | None], of: weakref.ref[Background]) -> None:
-    """Do posted jobs, and steps while it runs; end at None. A thread that waits holds nothing but the queue."""
+    """Do posted jobs, and steps while the Background runs; end at None. A waiting thread refers only to the queue."""
     while (background := of()) is not None:
         is_running = background._is_running
         if not is_running:

@@ -1,4 +1,4 @@
-"""The text by which a script gets a class or a function: its import, or its source with all that this uses."""
+"""The Python text that gives a script a class or a function: its import, or its source and all names it uses."""
 
 from __future__ import annotations
 import __future__ as future
@@ -28,22 +28,22 @@ from labengine.session.source_text import (
 
 ClassText = dict[str, Any]
 """JSON types. name: the class's or the function's. imports: lines. constants: plain values that the source uses, by
-name, as literals. definitions: sources of classes and functions, what others need first; empty when it is imported.
-missing: names that the source uses, that cannot be imported, have no source, and are no plain values."""
+name, as literals. definitions: sources of classes and functions, in the order of their dependencies; empty if imported.
+missing: names in the source that can neither be imported nor defined by a source or a plain value."""
 
 
 def class_text(cls: type) -> ClassText:
-    """Return the text by which a script gets a class: its import, or its source."""
+    """Return the text that gives a script a class: its import, or its source."""
     return _Carried(cls.__name__).with_value(cls.__name__, cls)
 
 
 def function_text(function: FunctionType) -> ClassText:
-    """Return the text by which a script gets a function: its import, or its source; it is in `missing` without one."""
+    """Return the text that gives a script a function: its import, or its source; `missing` names it without either."""
     return _Carried(function.__name__).with_value(function.__name__, function)
 
 
 def lambda_text(function: FunctionType) -> tuple[str, ClassText]:
-    """Return the source of a lambda, and what it needs. The source is empty where several stand in its statement."""
+    """Return a lambda's source, and the text of the names in it. No source if its statement has several lambdas."""
     carried, found = _Carried("lambda"), [*_lambdas(function_source(function) or "")]
     if len(found) != 1:
         return "", carried.found
@@ -64,7 +64,7 @@ class _Carried:
         self._seen: set[int] = set()
 
     def with_value(self, name: str, value: Any) -> ClassText:
-        """Add something under a name: its import, its definition, its present value, or its name."""
+        """Add a value under a name: its import, definition or literal, or else the name to `missing`."""
         if (line := _import_line(name, value)) is not None:
             self._note("imports", line)
         elif isinstance(value, type):
@@ -115,7 +115,7 @@ class _Carried:
             self._add_alias(name, function.__name__)
 
     def add_used(self, text: str, function: FunctionType) -> None:
-        """Add what a function's text uses of its module, its notebook, or the function around it."""
+        """Add the names that a function's text uses from its module, its notebook, or its enclosing function."""
         known = {**function.__globals__, **_enclosed(function)}
         for used in outside_names(text):
             if used in known:
@@ -153,7 +153,7 @@ def _holding_line(name: str, value: object) -> str | None:
 
 
 def _assigned_names(module: ModuleType) -> set[str]:
-    """Return the names to which a module's text assigns a value; those that it imports are another module's."""
+    """Return the names that a module's text assigns; imported names belong to another module."""
     with suppress(OSError, TypeError, SyntaxError, ValueError):
         statements = tree_of(inspect.getsource(module)).body
         nodes = [node for one in statements if isinstance(one, (ast.Assign, ast.AnnAssign)) for node in ast.walk(one)]
@@ -169,7 +169,7 @@ def _is_importable(module: str) -> bool:
 
 
 def _function_text(name: str, function: FunctionType) -> str | None:
-    """Return the source of a function: a `def`, or a lambda to which the name is bound in a line of its own."""
+    """Return the source of a function: a `def`, or a lambda and a line that assigns it to the name."""
     text = function_source(function)
     if text is None:
         return None
@@ -186,7 +186,7 @@ def _function_text(name: str, function: FunctionType) -> str | None:
 
 
 def _source(cls: type) -> str | None:
-    """Return the class's source. Python finds it in a file; in a notebook's cells a method leads to it."""
+    """Return the class's source. Python finds it in a file; in a notebook's cells it is found through a method."""
     try:
         return dedent("".join(source_lines(cls)[0])).rstrip()
     except (OSError, TypeError):
@@ -205,7 +205,7 @@ def _source_by_method(cls: type) -> str | None:
 
 
 def _source_by_names(cls: type) -> str | None:
-    """Return the text of a class without methods: the newest cell's that sets the same names in such a class."""
+    """Return the text of a class without methods, from the newest cell with a class of that name and attributes."""
     own = {name for name in vars(cls) if not name.startswith("__")}
     for entry in reversed([*linecache.cache.values()]):
         match entry:
@@ -217,7 +217,7 @@ def _source_by_names(cls: type) -> str | None:
 
 
 def _written_class(cls: type, function: FunctionType) -> str | None:
-    """Return the text of a class that was made around a function, which has a text of its own; None for another one."""
+    """Return the text of a class that was generated around a function with a source; None for any other class."""
     if [name for name in vars(cls) if not name.startswith("__")] != [function.__name__]:
         return None
     text = function_source(function)
@@ -246,7 +246,7 @@ def _segment(text: str, node: ast.ClassDef) -> str:
 
 
 def used_globals(cls: type, text: str) -> dict[str, Any]:
-    """Return the global names in a class's source, with their values where its methods look them up."""
+    """Return the global names in a class's source, with the values that its methods find."""
     known = {base.__name__: base for base in cls.__bases__}
     known |= dict(vars(sys.modules[cls.__module__])) if cls.__module__ in sys.modules else {}
     for function in _functions(cls):
@@ -257,7 +257,7 @@ def used_globals(cls: type, text: str) -> dict[str, Any]:
 
 
 def leaves_annotations(cls: type) -> bool:
-    """True where annotations are not evaluated, so that the names in them need not exist."""
+    """True if annotations are not evaluated, so that the names in them need not exist."""
     return any(function.__code__.co_flags & future.annotations.compiler_flag for function in _functions(cls))
 
 

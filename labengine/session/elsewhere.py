@@ -1,4 +1,4 @@
-"""KV that another engine has computed, to be put into an external tier."""
+"""KV computed by another engine, to fill an external tier with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labengine.session.stepper import Stepper
 
 
 class Outbox(Connector):
-    """Keeps the blocks that an engine saves, each once, to pass them to a tier. Nothing is ever loaded from it."""
+    """Keeps the blocks that an engine saves, each once, to pass them to a tier. It never loads blocks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,12 +27,12 @@ class Outbox(Connector):
         self._contents: dict[tuple[int, int], BlockKV | None] = {}
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Return False: nothing can be loaded."""
+        """Return False: no block can be loaded."""
         return False
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
         """Raise NotImplementedError: no content matches, so it is never called."""
-        raise NotImplementedError("an outbox gives nothing back to its engine")
+        raise NotImplementedError("an outbox loads no blocks")
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
         """Keep these blocks."""
@@ -42,7 +42,7 @@ class Outbox(Connector):
         return tuple(saves)
 
     def forget(self, transfers: Sequence[BlockTransfer]) -> None:
-        """Do nothing: no content was promised."""
+        """Do nothing, because no content was promised."""
 
     def describe(self) -> str:
         """Return the number of blocks to deliver."""
@@ -56,15 +56,15 @@ class Outbox(Connector):
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
         """Raise NotImplementedError: tiers write only blocks that they load."""
-        raise NotImplementedError("an outbox is not written to")
+        raise NotImplementedError("an outbox cannot be written to")
 
 
 def computed_elsewhere(
     model: LoadedModel, config: EngineConfig, options: ModelOptions, parts: Parts, token_ids: Sequence[int]
 ) -> Outbox:
-    """Return the KV of a prompt's full blocks, as a second engine on the same weights computes it.
+    """Return the KV of a prompt's full blocks, computed by a second engine on the same weights.
 
-    config, options: of the engine that has the tier. parts: its parts, for the hashes that it asks for.
+    config, options: of the engine with the tier. parts: its parts, which define the hashes that it looks up.
     """
     num_tokens = len(token_ids) + 1
     num_blocks = 1 + sum(1 + -(-num_tokens // group.block_size) for group in model.config.groups)
@@ -81,7 +81,7 @@ def computed_elsewhere(
         outbox = Outbox()
         elsewhere = Parts(name="elsewhere", hash_chain=parts.hash_chain).overriding(VLLM)
         hooks = Hooks()
-        watch = Watch(hooks)  # it gives the blocks the identities of their content, by which the checks know them
+        watch = Watch(hooks)  # it marks blocks with the identity of their content, which the checks compare
         engine = Engine(sibling.config, watch.wrap(sibling.runner), elsewhere, hooks, outbox)
         watch.follow(engine)
         engine.add(token_ids, SamplingParams(max_tokens=1, ignore_eos=True))
@@ -100,7 +100,7 @@ class Filling:
     def fill(self, note: Callable[[FillInput], object], prompt: str | None, token_ids: Sequence[int] | None) -> int:
         """Fill the tier with a prompt's full blocks; return how many are new there. See Lab.fill_external.
 
-        note: called with the input. ConfigError without a tier, and for what is no prompt.
+        note: called with the input. ConfigError without a tier, and for an invalid prompt.
         """
         self._stepper.refuse_if_closed()
         ids = self._model.prompt_ids("fill_external()", prompt, token_ids)
@@ -108,7 +108,7 @@ class Filling:
             raise ConfigError("the prompt is empty: fill_external() needs token_ids of at least one full block")
         self._model.refuse_too_long(len(ids), 1)
         if self._settings.external is None:
-            raise ConfigError("there is no external tier to fill: make the lab with external='host'")
+            raise ConfigError("this lab has no external tier to fill: make it with external='host'")
         with self._stepper.between_steps():
             done = FillInput(self._stepper.engine.num_finished_steps, pack(ids))
             num_blocks = self.repeat(done)
@@ -116,7 +116,7 @@ class Filling:
         return num_blocks
 
     def repeat(self, done: FillInput) -> int:
-        """Fill the tier as an input did; return how many blocks are new there. The caller holds the stepper's lock."""
+        """Repeat an input that filled the tier; return how many blocks are new. The caller holds the stepper's lock."""
         settings = self._settings
         outbox = computed_elsewhere(
             self._model, settings.engine_config(), settings.model_options(), self._parts, done.token_ids

@@ -13,7 +13,7 @@ from labengine.engine.interrupts import acquire_interruptibly, interrupts_deferr
 class FairLock:
     """A reentrant lock, first come first served. An interrupt while waiting leaves the queue in order.
 
-    Interrupts are deferred while the lock is held, except where `interrupts_allowed` or `raise_deferred` says so:
+    Interrupts are deferred while the lock is held, except inside `interrupts_allowed` or `raise_deferred`, because
     Python may raise a KeyboardInterrupt as `__exit__` begins, and then the lock would never be released.
     """
 

@@ -1,4 +1,4 @@
-"""Handing a request over from one session to another: what both must agree on, and what their inputs keep of it."""
+"""Handing a request over from one session to another: settings that must match, and the inputs that record it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from labengine.session.session import Session
 def hand_over_between(giver: Session, name: int | str, taker: Session) -> int:
     """Move a running request of one session to another one; return its id there. See Lab.hand_over."""
     if giver is taker:
-        raise ConfigError("this is the lab that the request runs on: hand it over to another one")
+        raise ConfigError("the request already runs on this lab: hand it over to another one")
     with ExitStack() as locks:
-        for session in sorted((giver, taker), key=lambda session: session.number):  # in one order: no two wait for ever
+        for session in sorted((giver, taker), key=lambda session: session.number):  # one order for all: no deadlock
             locks.enter_context(session.stepper.between_steps())
         request = giver.requests.named(name)
         _refuse_unlike(giver, taker)
@@ -41,7 +41,7 @@ def _received(request: Request, giver: Session, taker: Session) -> ReceiveInput:
 
 
 def _refuse_unlike(giver: Session, taker: Session) -> None:
-    """Raise ConfigError for two sessions whose KV is not of one kind."""
+    """Raise ConfigError for two sessions with different kinds of KV."""
     ours, theirs = giver.config.groups, taker.config.groups
     if ours != theirs:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Images of a request as they are given to a lab, {position: (identifier, length)}; checked, and as a file has them."""
+"""Images of a request as given to a lab, {position: (identifier, length)}: checked, and read from a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GivenImages = dict[int, tuple[str, int]]
 def checked_images(images: object) -> tuple[Image, ...]:
     """Return images in the order of their positions.
 
-    Raises ConfigError for what is no such mapping, and for an image that overlaps another one.
+    Raises ConfigError for anything but such a mapping, and for an image that overlaps another one.
     """
     if images is None:
         return ()
@@ -23,14 +23,12 @@ def checked_images(images: object) -> tuple[Image, ...]:
     placed = tuple(sorted(_checked(position, images[position]) for position in images))
     for one, other in pairwise(placed):
         if one.start + one.length > other.start:
-            raise ConfigError(
-                f"images: {one.identifier!r} at position {one.start} reaches into the one at {other.start}"
-            )
+            raise ConfigError(f"images: {one.identifier!r} at position {one.start} overlaps the one at {other.start}")
     return placed
 
 
 def refuse_images_beyond(images: tuple[Image, ...], num_tokens: int) -> None:
-    """Raise ConfigError if the last image leaves a prompt of num_tokens tokens."""
+    """Raise ConfigError if the last image ends after a prompt of num_tokens tokens."""
     if images and (end := images[-1].start + images[-1].length) > num_tokens:
         raise ConfigError(f"images: {images[-1].identifier!r} ends at token {end}, and the prompt has {num_tokens}")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch is for real models only
 class Inspection:
     """Reads a session, at any time, and changes nothing.
 
-    watch: the checks; None where nothing is checked. scheduling: why steps overlap, or why they do not.
+    watch: the checks; None without checks. scheduling: why steps overlap, or why they do not.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Inspection:
             return self._stepper.engine.snapshot()
 
     def check(self) -> list[Violation]:
-        """Judge every invariant now; return these violations and those that the steps before have shown."""
+        """Check every invariant now; return all violations, including those found in earlier steps."""
         with self._stepper.reading():
             snapshot = self._stepper.engine.snapshot()
             if self._watch is not None:
@@ -60,12 +60,12 @@ class Inspection:
 
     @property
     def violations(self) -> list[Violation]:
-        """Violations that the checks have found so far: the gravest first, then by age."""
+        """Violations found so far: the gravest first, then by age."""
         return [] if self._watch is None else gravest_first(self._watch.violations)
 
     @property
     def overrides(self) -> Overrides:
-        """What the parts' overrides have come to, as Watch.overrides; empty where nothing is checked."""
+        """The effect of each override, as Watch.overrides; empty without checks."""
         return {} if self._watch is None else self._watch.overrides
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -88,7 +88,7 @@ class Inspection:
         return f"{self._model.name} · edition {self._parts.name} · {config.num_blocks} {self._block_sizes()}"
 
     def status(self) -> dict[str, str]:
-        """Return what runs here: model, device, dtype, attention backend and why, edition, pool."""
+        """Return what is running: model, device, dtype, attention backend and why, edition, pool."""
         engine, config = self._stepper.engine, self._model.config
         return {
             **self._model.describe(),
@@ -103,9 +103,9 @@ class Inspection:
         }
 
     def _violation_count(self) -> str:
-        """Return 'none', or the number found and the rules they break."""
+        """Return 'none', or the number of violations and the broken rules."""
         if self._watch is None:
-            return "not looked for (check=False)"
+            return "not checked (check=False)"
         found = self.violations
         rules = ", ".join(dict.fromkeys(violation.rule for violation in found))
         return f"{len(found):,} ({rules})" if found else "none"
@@ -114,7 +114,7 @@ class Inspection:
         engine, keep = self._stepper.engine, self._model.config.keep_finished
         kept = "all" if keep is None else f"the newest {keep:,}"
         forgotten = engine.num_added - len(engine.requests)
-        return f"{engine.num_added:,} added, {forgotten:,} forgotten; of finished ones {kept} are kept (keep_finished)"
+        return f"{engine.num_added:,} added, {forgotten:,} forgotten; {kept} finished ones are kept (keep_finished)"
 
     def _block_sizes(self, unit: str = "") -> str:
         """Return 'blocks of 16', and the number of groups if there are several."""

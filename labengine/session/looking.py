@@ -1,4 +1,4 @@
-"""What one does with a recording in views: show it, go to a moment, ask why, export. For labs and opened traces."""
+"""Reading a recording: views, moments, Why? and exports. For labs and opened traces."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:  # widgets and pandas are loaded for views only
     from labengine_widgets.view_source import ViewSource
     from labengine_widgets.why import Why
 
-# Widgets are imported inside functions, with interrupts deferred: a module whose import was cut off stays broken.
+# Widgets are imported inside functions, with interrupts deferred: a module whose import was interrupted stays broken.
 
 CRASH: Final = "crash"
-"""In place of a step: the moment of the newest crash."""
+"""Stands for the moment of the newest crash, instead of a step."""
 
 
 class Looking(Closing, ABC):
-    """A recording with its widgets, made once each, and the moment that they show."""
+    """A recording with its widgets, each made once, and the moment that they show."""
 
     timeline: Timeline | None
-    """The recording; None where nothing is recorded."""
+    """The recording, or None."""
 
     def _begin_looking(
         self,
@@ -58,13 +58,12 @@ class Looking(Closing, ABC):
     ) -> None:
         """Begin without widgets.
 
-        held_still: a context manager during which nothing is recorded. xray: makes the attention X-ray; None without a
-        model.
+        held_still: a context manager that stops recording. xray: makes the attention X-ray; None without a model.
         """
         self._held_still, self._xray = held_still, xray
         self._feed: Feed | None = None
         self._widgets: dict[tuple[object, ...], Closeable] = {}
-        """By their views' key."""
+        """Widgets by the key of their views."""
         self._newest_picture: tuple[object, Looking] | None = None
         self._shown: tuple[int, int, int] | None = None
         """(generation, end, moment) of the last call that moved the views; outdated once an event is added."""
@@ -74,7 +73,7 @@ class Looking(Closing, ABC):
     @property
     @abstractmethod
     def crash(self) -> Crash | None:
-        """The newest exception that a part has raised inside a step; None without one."""
+        """The newest exception raised by a part inside a step, or None."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
@@ -93,7 +92,7 @@ class Looking(Closing, ABC):
     def show(self, *names: str, at: At | None = None) -> Dashboard:
         """Return the dashboard, always the same one. at: a picture of an earlier moment instead, see `view`.
 
-        names: the views that it has, for readers who have not met the others: "pool", "tables", "queue" ...
+        names: show only these views, for readers who do not know the others yet: "pool", "tables", "queue" ...
         """
         if at is not None:
             return self._picture(at).show(*names)
@@ -108,17 +107,17 @@ class Looking(Closing, ABC):
 
     @property
     def has_dashboard(self) -> bool:
-        """True once a dashboard was shown, and until it is closed."""
+        """True from the first display of a dashboard until it is closed."""
         return any(key[0] == "dashboard" for key in self._widgets)
 
     def view(self, *names: str, at: At | None = None, **settings: Any) -> Closeable:
         """Return one view alone, or several beside each other: "pool", "tables", "map", "queue", "timeline" ...
 
         at: the moment to show, as for `goto`: 2 is the end of step 2, (2, 5) is after event 5 of step 2, "crash" is
-        where a part has raised. Such a view stays there, whatever the lab does later; the reader can go back in it,
-        and on to the end of that step.
-        view("pool", plain=True) draws the blocks for somebody who sees them for the first time: words and users, and
-        nothing to count; ← and → go event by event.
+        the moment at which a part raised. Such a view stays there, whatever the lab does later; its reader can go
+        back, and forward to the end of that step.
+        view("pool", plain=True) draws the blocks for first-time readers: words and users, without numbers; ← and → go
+        event by event.
         view("xray", request=0, position=None) is a figure of plotly: the attention of a token in a real model. Raises
         ConfigError for an unknown name, listing the known ones, and for a moment that is not recorded.
         """
@@ -134,7 +133,7 @@ class Looking(Closing, ABC):
         return list(self._widgets.values())
 
     def close_views(self) -> None:
-        """Remove all views, and their feed with its states."""
+        """Remove all views and their feed, with its states."""
         widgets, self._widgets, self._feed = self._widgets, {}, None
         for widget in widgets.values():
             widget.close()
@@ -157,7 +156,7 @@ class Looking(Closing, ABC):
         return self._feed
 
     def _widget(self, key: tuple[object, ...], make: Callable[[], Closeable]) -> Closeable:
-        """Return the widget of this key; of those that several threads have made at once, the first."""
+        """Return the widget of this key; the first one if several threads make it at once."""
         if key not in self._widgets:
             with interrupts_deferred():
                 made = make()
@@ -166,7 +165,7 @@ class Looking(Closing, ABC):
         return self._widgets[key]
 
     def _picture(self, at: At) -> Looking:
-        """Return this recording at a moment: the same picture for equal moments, until an event is added."""
+        """Return a picture of this recording at a moment; the same one for equal moments, until an event is added."""
         timeline = self._recording()
         key, newest = (timeline.generation, timeline.end, repr(at)), self._newest_picture
         if newest is None or newest[0] != key:
@@ -176,7 +175,7 @@ class Looking(Closing, ABC):
         return newest[1]
 
     def _settle(self) -> None:
-        """Stop the thread of all views, which keep their last state: nothing is recorded any more."""
+        """Stop the views' thread, because the recording has ended. The views keep their last state."""
         if self._feed is not None:
             self._feed.settle()
 
@@ -186,7 +185,7 @@ class Looking(Closing, ABC):
     def selection(self) -> Selection | None:
         """The selection of all views. Settable: Selection("block", 3), ("request", "A"), or None for nothing.
 
-        Raises ConfigError, naming those that exist, for an unknown subject.
+        Raises ConfigError for an unknown subject, naming the existing ones.
         """
         return self.feed.selection
 
@@ -205,7 +204,7 @@ class Looking(Closing, ABC):
             except (TypeError, ValueError) as error:
                 raise ConfigError(str(error)) from None
         if not isinstance(asked, Selection | None):
-            raise ConfigError(f'a selection is a Selection, such as ("block", 3), or None; got {shown(asked)}')
+            raise ConfigError(f'selection must be a Selection, such as ("block", 3), or None; got {shown(asked)}')
         if asked is not None:
             timeline = self.feed.timeline or Timeline.starting_at(self.view_source().fold())
             try:
@@ -216,14 +215,14 @@ class Looking(Closing, ABC):
 
     @property
     def moment(self) -> int | None:
-        """The moment that the views show: after that many events; None is the newest. Settable."""
+        """The moment that the views show, as a number of events; None is the newest. Settable."""
         timeline = self._recording()
         moment = self.feed.moment
         if self._shown is not None:
             generation, end, shown_moment = self._shown
             if (generation, end) == (timeline.generation, timeline.end):
                 return shown_moment
-            moment = None if moment == shown_moment else moment  # later events have brought the views to the newest
+            moment = None if moment == shown_moment else moment  # later events have moved the views to the newest
         return None if moment == timeline.end else moment
 
     @moment.setter
@@ -232,11 +231,11 @@ class Looking(Closing, ABC):
         kept = range(timeline.num_dropped, timeline.end + 1)
         if moment is not None and (not is_single_int(moment) or moment not in kept):
             known = f"here {kept[0]} to {kept[-1]}, or None for the newest"
-            raise ConfigError(f"a moment is a number of events, {known}; got {shown(moment)}")
+            raise ConfigError(f"moment must be a number of events, {known}; got {shown(moment)}")
         self._move_views(as_int(moment))
 
     def _show_hit(self, hit: BreakpointHit) -> None:
-        """Have the views, if there are any, show the event for which a run has ended."""
+        """Have the views, if any, show the event that ended a run."""
         if self._feed is not None and hit.moment is not None:
             self._move_views(hit.moment)
 
@@ -244,23 +243,23 @@ class Looking(Closing, ABC):
         """Show the state after a step, or after an event inside it (counted from 0); the engine does not move.
 
         0 is before the first step; "crash" is the moment at which a part raised, before the step was rolled back. The
-        views show it, too. ConfigError for what is not recorded.
+        views show it, too. ConfigError for a moment that is not recorded.
         """
         if step == CRASH:
             return self._look(self._crash_moment(event))
         return self._look(moment_of(self._recording(), step, event))
 
     def back(self, num_steps: int = 1) -> Look:
-        """Show the end of the step before the one that the views show; several times, or so many steps back."""
+        """Show the end of the step `num_steps` before the one that the views show."""
         return self._look(*steps_before([self._recording()], [self.moment], num_steps))
 
     def forward(self, num_steps: int = 1) -> Look:
-        """Show the end of the step after the one that the views show, up to the newest."""
+        """Show the end of the step `num_steps` after the one that the views show, at most the newest."""
         return self._look(*steps_after([self._recording()], [self.moment], num_steps))
 
     def _crash_moment(self, event: int | None = None) -> int:
         if event is not None:
-            raise ConfigError(f'goto("crash") is one moment: leave event={event!r} out')
+            raise ConfigError(f'goto("crash") is a single moment: leave out event={event!r}')
         timeline, crash = self._recording(), self.crash
         if crash is None:
             raise ConfigError('goto("crash"): no part has raised an exception inside a step')
@@ -272,7 +271,7 @@ class Looking(Closing, ABC):
         look, newest = Look.at(timeline, moment), timeline.state().step
         if moment == timeline.end or not self.view_source().is_live:
             return look
-        return replace(look, text=f"{look.text}\nOnly the views go there; the engine stays after step {newest}.")
+        return replace(look, text=f"{look.text}\nOnly the views move; the engine stays after step {newest}.")
 
     def _move_views(self, moment: int | None) -> None:
         timeline = self._recording()
@@ -284,13 +283,13 @@ class Looking(Closing, ABC):
 
     def _recording(self) -> Timeline:
         if self.timeline is None:
-            raise ConfigError("nothing is recorded: this lab was made with record=False")
+            raise ConfigError("this lab has no recording: it was made with record=False")
         return self.timeline
 
     # -- questions and exports -----------------------------------------------------------------------------------------
 
     def why(self, *selected: Any, **subject: Any) -> Why:
-        """Answer why a subject is as it is at the shown moment: a chain of events, each with the reason in the code.
+        """Explain the state of a subject at the shown moment: a chain of events, each with the reason in the code.
 
         subject: block=3 (about="ref_count", "lost", "free", "queue"), request=2 or "C" (about="hit", "preempted" ...),
         hash="0:ab12", event=17, next_victim=True. Or the selection: lab.why(lab.selection).
@@ -305,11 +304,11 @@ class Looking(Closing, ABC):
         return why(self._recording(), about, self.moment, seams=of.seams(), engine_ids=of.engine_id)
 
     def events_frame(self) -> pandas.DataFrame:
-        """Return the recorded events as a pandas frame, one row each. ConfigError without pandas, or a recording."""
+        """Return the recorded events as a pandas frame, one per row. ConfigError without pandas or a recording."""
         return events_frame(self.timeline)
 
     def export_html(self, path: str | PathLike[str], title: str | None = None) -> Path:
-        """Write one HTML file in which the run scrubs, with no Python and no network; return its path."""
+        """Write one HTML file to scrub through the run, without Python or a network; return its path."""
         with interrupts_deferred():
             from labengine_widgets.pages.export import export_html
 

@@ -35,16 +35,16 @@ class MakeXRay(Protocol):
 
 
 _ALSO_CALLED = {"external tier": "tier", "external": "tier", "ext": "tier"}
-"""Other names of views, in the documentation and on the dashboard."""
+"""Other names of views in the documentation and on the dashboard."""
 
 _PART_OF = {"bands": "timeline", "groups": "tables", "code": "why"}
-"""Views of earlier versions, which notebooks name, and the view that each is a part of now."""
+"""Views of earlier versions, named in notebooks, and the views that contain them now."""
 
 
 def view_names(names: Iterable[Any]) -> tuple[Any, ...]:  # users pass anything
-    """Return each view's own name, once, for other names that it has or had; others unchanged, for the caller to check.
+    """Return each view's present name, once; unknown names unchanged, for the caller to check.
 
-    Warns about the name of a view that is now a part of another.
+    Warns about the name of a view that is now part of another.
     """
     own = [_view_name(name) if isinstance(name, str) else name for name in names]
     return tuple(name for i, name in enumerate(own) if name not in own[:i])
@@ -52,7 +52,7 @@ def view_names(names: Iterable[Any]) -> tuple[Any, ...]:  # users pass anything
 
 def _view_name(name: str) -> str:
     if name in _PART_OF:
-        text = f"the view {name!r} is now a part of {_PART_OF[name]!r}, which is shown"
+        text = f"the view {name!r} is now part of {_PART_OF[name]!r}, which is shown instead"
         warnings.warn(text, stacklevel=stacklevel_of_caller())
         return _PART_OF[name]
     return _ALSO_CALLED.get(name, name)
@@ -71,7 +71,7 @@ def view_of(
 ) -> Callable[[], Closeable]:
     """Return the function that makes a widget with these views, in this order.
 
-    ConfigError for names that no view has, and for none; TypeError for settings that the view does not know.
+    ConfigError for unknown names, and without a name; TypeError for settings that the view does not have.
     """
     for name in names:
         _require_known(name)
@@ -80,7 +80,7 @@ def view_of(
     refuse_unknown(f"view({', '.join(map(repr, names))})", settings, _SETTINGS.get(names, _no_settings))
     if names == ("xray",):
         if xray is None:
-            raise ConfigError("the attention X-ray computes with the model: a recording has none")
+            raise ConfigError("the attention X-ray needs a model, and a recording has none")
         require_extra("lab", 'view("xray")', "plotly")
         return partial(xray, **settings)
     if "xray" in names:
@@ -90,11 +90,11 @@ def view_of(
 
 
 def refuse_outside_dashboard(names: Iterable[object]) -> None:
-    """Raise ConfigError for names of no view, and for one that plotly draws: it is a widget by itself."""
+    """Raise ConfigError for unknown names, and for a view drawn by plotly, which is a separate widget."""
     for name in names:
         _require_known(name)
         if name == "xray":
-            raise ConfigError("a dashboard has no X-ray: lab.view('xray')")
+            raise ConfigError("a dashboard cannot include the X-ray: show it with lab.view('xray')")
 
 
 def _view(feed: Feed, names: tuple[str, ...], is_plain: bool = False) -> Closeable:
@@ -106,15 +106,15 @@ def _view(feed: Feed, names: tuple[str, ...], is_plain: bool = False) -> Closeab
 def _require_known(name: object) -> None:
     if isinstance(name, (list, tuple, set)):
         several = ", ".join(repr(one) for one in name)
-        raise ConfigError(f"each view is named by itself: lab.view({several})")
+        raise ConfigError(f"give each view as a separate argument: lab.view({several})")
     if name not in VIEW_NAMES:
         near = get_close_matches(str(name), VIEW_NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VIEW_NAMES)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"the views are {', '.join(VIEW_NAMES)}"
         raise ConfigError(f"there is no view {name!r}; {hint}")
 
 
 def _pool_settings(*, plain: bool = False) -> None:
-    """plain: for somebody who sees blocks for the first time."""
+    """plain: for a first-time reader."""
 
 
 def _no_settings() -> None:
@@ -125,4 +125,4 @@ _SETTINGS: dict[tuple[str, ...], Callable[..., object]] = {
     ("xray",): MakeXRay.__call__,
     ("pool",): _pool_settings,
 }
-"""The settings of a view that has some."""
+"""The settings of each view that has any."""

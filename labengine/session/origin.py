@@ -1,4 +1,4 @@
-"""How a lab came to its first moment, where its inputs alone do not tell: its external tier was filled by hand."""
+"""The origin of a lab whose first state its inputs do not tell, because its external tier was filled by hand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from labengine.core.parts import Parts
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A lab that is made and played, so that it can be made and played again on other parts.
+    """The calls that make and play a lab, to repeat it on other parts.
 
-    make: returns an empty lab on these parts, with a tier of its own. play: fills the tier, adds the requests and takes
-    the steps. num_inputs, num_steps: how many the first lab had then; what it had since is known from its inputs.
+    make: returns an empty lab on these parts, with a separate tier. play: fills the tier, adds the requests and takes
+    the steps. num_inputs, num_steps: the first lab's numbers after that; its inputs record the rest.
     """
 
     make: Callable[[Parts], Any]

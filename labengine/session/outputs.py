@@ -1,4 +1,4 @@
-"""Outputs of requests: completions so far, streamed text, and prompts that are run to their end."""
+"""Outputs of requests: completions so far, streamed text, and prompts run to completion."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Outputs:
         options: RequestOptions,
         n: int | None,
     ) -> list[RequestOutput]:
-        """Add prompts, run until they have finished; return their outputs in order. See Lab.generate."""
+        """Add prompts and run until they have finished; return their outputs in order. See Lab.generate."""
         texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in prompt_list(prompts)]
         checked = [self._requests.checked(text, ids, options) for text, ids in texts_and_ids]
         self._runs.pause()
@@ -63,9 +63,9 @@ class Outputs:
         return [self._output_of(request) for request in added]
 
     def stream(self, name: int | str) -> Iterator[str]:
-        """Return the text of a request piece by piece, a beam's in one piece: until its search ends it may change.
+        """Yield the text of a request piece by piece; a beam's text in one piece, since it may change until the end.
 
-        Steps are taken unless the background takes them.
+        Takes steps unless the background does.
         """
         return self._stream(self._requests.named(name))
 
@@ -76,7 +76,7 @@ class Outputs:
         return RequestOutput(request.request_id, token_ids, self._model.tokenizer.decode(token_ids), finish_reason)
 
     def _have_finished(self, requests: Sequence[Request]) -> bool:
-        """Return True if the requests have finished. Reads between steps: an open step may still be rolled back."""
+        """Return True if the requests have finished. Reads between steps, as an open step may still be rolled back."""
         with self._stepper.reading():
             return all(request.finish_reason is not None for request in requests)
 
@@ -91,13 +91,13 @@ class Outputs:
         yield from text.remainder(self._seen_between_steps(request)[0])
 
     def _seen_between_steps(self, request: Request) -> tuple[tuple[int, ...], bool]:
-        """Return a request's tokens, and False when no more will come: it has finished, or reset() has removed it."""
+        """Return a request's tokens, and False if no more will come because it has finished or reset() removed it."""
         with self._stepper.reading():
             is_known = self._stepper.engine.requests.get(request.request_id) is request
             return tuple(request.token_ids), is_known and request.status is not RequestStatus.FINISHED
 
     def _take_step_for(self, request: Request) -> bool:
-        """Take a step, or wait for the background's next one. Return False when there is nothing to do."""
+        """Take a step, or wait for the background's next one. Return False if nothing is left to do."""
         if self._runs.background.is_running:
             return True
         if not self._seen_between_steps(request)[1]:
@@ -121,7 +121,7 @@ class _TextStream:
             yield from self._piece(text)
 
     def remainder(self, token_ids: Sequence[int]) -> Iterator[str]:
-        """Yield the text that is still held back when the request has finished."""
+        """Yield the text still held back at the request's end."""
         yield from self._piece(self._decode(token_ids[self._num_prompt_tokens :]))
 
     def _piece(self, text: str) -> Iterator[str]:

@@ -11,19 +11,19 @@ from labengine.config import ConfigError, shown
 QuestionKind = Literal["block", "request", "hash", "number"]
 Prediction = int | str
 Mark = tuple[str, Prediction]
-"""What a view marks: "block", "request" or "hash", and which one."""
+"""A mark in a view: "block", "request" or "hash", and which one."""
 
 
 @dataclass(slots=True)
 class Question:
     """A question that is asked before a step. Views show it, and take a click or a number as the prediction.
 
-    accept: called with what a view sends; it keeps the prediction, and raises ConfigError for what is none.
-    prediction: a block's or a request's number, "group:hex" for a hash, or a number; None for nothing yet. verdict:
-    what came of the newest prediction that a step has judged, in a sentence; empty before. reason: why, if it was
-    wrong. said, truth: what views mark as said, and as right, after a verdict. hint: the hints that were asked for.
-    is_open: a prediction can be made. offers: what the reader may ask for besides, by name: "go" takes the step,
-    "again", "hint", "another".
+    accept: called with a view's answer; keeps the prediction, or raises ConfigError for an invalid one.
+    prediction: a block's or a request's number, "group:hex" for a hash, or a number; None before any. verdict: the
+    result of the newest judged prediction, in a sentence; empty before. reason: why, if it was wrong. said, truth: the
+    marks of the prediction and of the right answer, after a verdict. hint: the hints asked for so far.
+    is_open: a prediction can be made. offers: other commands for the reader, by name: "go" takes the step, "again",
+    "hint", "another".
     """
 
     text: str
@@ -40,7 +40,7 @@ class Question:
     offers: Mapping[str, Callable[[], object]] = field(default_factory=dict)
 
     def ask_for(self, wish: object) -> object:
-        """Do what the question offers under this name. Raises ConfigError for another one."""
+        """Do one of the question's offers. Raises ConfigError for any other."""
         if not isinstance(wish, str) or wish not in self.offers:
             raise ConfigError(f"the question offers {', '.join(self.offers) or 'nothing'}; got {shown(wish)}")
         return self.offers[wish]()

@@ -1,4 +1,4 @@
-"""The method that decides each kind of event: its class, its source, its reason, and what it overrides."""
+"""The method that decides each kind of event: its class, source and reason, and the method that it overrides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from labengine.session.source_text import source_lines, tree_of
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One definition of a method (or of an attribute that a class sets), and the one that it overrides."""
+    """One definition of a method (or of a class attribute), and the definition that it overrides."""
 
     seam: str
     """The part's name and the method's: MergePolicy.merge_target."""
@@ -31,9 +31,9 @@ class Method:
     """The class whose definition is used."""
     source: str
     line: int
-    """Where the source begins in its file, from 1; 0 where there is none."""
+    """The source's first line in its file, from 1; 0 without a file."""
     reason: str
-    """The first line of its docstring, or of the one it overrides."""
+    """The first line of its docstring, or of the overridden one's."""
     base: Method | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Method:
 
 
 def method_of(owner: type, name: str, part: str) -> Method | None:
-    """Return the definition of `name` that a class uses, and those that it overrides. None when there is none.
+    """Return the definition of `name` that a class uses, and those that it overrides; None without one.
 
     part: the name of the part that the class plays, for the seam's name.
     """
@@ -68,12 +68,12 @@ def _method(classes: list[type], name: str, seam: str) -> Method:
     source, line = _source(owner, name)
     reason = _first_line(_docstring(owner, name))
     if not reason and base is not None:
-        reason = f"{owner.__qualname__} overrides {base.owner.__qualname__}.{name}, and gives no reason of its own."
+        reason = f"{owner.__qualname__} overrides {base.owner.__qualname__}.{name} without giving a reason."
     return Method(seam, owner, source, line, reason, base)
 
 
 def _first_line(text: str | None) -> str:
-    """Return the first paragraph as one line: a long reason may be wrapped."""
+    """Return the first paragraph as one line, because a long reason may be wrapped."""
     paragraph = (text or "").strip().split("\n\n")[0]
     return " ".join(line.strip() for line in paragraph.splitlines())
 
@@ -86,12 +86,12 @@ def _source(owner: type, name: str) -> tuple[str, int]:
             return _text_of(function)
         return _assignment(owner, name)
     except (OSError, TypeError, SyntaxError):
-        return f"# Python keeps no text of {owner.__qualname__}.{name}: it was defined outside of a file or cell.", 0
+        return f"# Python has no source of {owner.__qualname__}.{name}: it was not defined in a file or cell.", 0
 
 
 @lru_cache(maxsize=1024)
 def _text_of(function: FunctionType) -> tuple[str, int]:
-    """Return a function's text and first line. Kept: reading it takes a millisecond, and a view names 40 seams."""
+    """Return a function's text and first line. Cached: reading takes a millisecond, and a view names 40 seams."""
     lines, line = inspect.getsourcelines(function)
     return dedent("".join(lines)).rstrip(), line
 
@@ -116,7 +116,7 @@ def _assigned(text: str, name: str) -> tuple[ast.ClassDef, ast.stmt]:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             return body, node
-    raise OSError(f"{name} is not set in the class's own text")
+    raise OSError(f"the class's source does not set {name}")
 
 
 def _end_with_docstring(body: ast.ClassDef, node: ast.stmt) -> int:
@@ -151,10 +151,10 @@ def _attribute_docstring(owner: type, name: str) -> str | None:
 
 
 Seam = dict[str, Any]
-"""JSON-able: seam "MergePolicy.merge_target", class (the one that decides), module, line, reason, source, base (what it
-overrides: {class, source, reason}, or None), is_custom (the class is not one of labengine's own core or engine), and
-methods: others that take part, in the same shape, the one that emits the event last ("is_emitter"; "emits_at": the line
-of its source, from 0, that emits it, where there is one such line in all of them)."""
+"""JSON types: seam "MergePolicy.merge_target", class (the one that decides), module, line, reason, source, base (the
+overridden method: {class, source, reason}, or None), is_custom (the class is not from labengine's core or engine), and
+methods: others that take part, in the same form, the event's emitter last ("is_emitter"; "emits_at": the line of its
+source, from 0, that emits the event, if only one line in all of them does)."""
 
 
 def seams_of(parts: Parts, runner: type | None = None, connector: Connector | None = None) -> dict[str, Seam]:
@@ -162,8 +162,8 @@ def seams_of(parts: Parts, runner: type | None = None, connector: Connector | No
 
     runner: a user's ModelRunner, whose overrides take part in each forward pass and so in each token.
     connector: the external tier.
-    A method that the parts do not have (an edition that never preempts this way) is left out, and so is a kind for
-    which none is left. Source that Python keeps no text of is described in its place.
+    Omits methods that the parts lack (an edition that never preempts this way), and kinds without any method. A comment
+    replaces a source that Python has not kept.
     """
     classes = owners(parts, tier_class(connector)) | {"Engine": (Engine,), "Transfers": (Transfers,), "Watch": (Watch,)}
     below = [] if runner is None else list(_overrides_of(runner))
@@ -190,7 +190,7 @@ def _overrides_of(runner: Any) -> Iterator[Method]:
 
 
 def _methods(names: tuple[str, ...], classes: dict[str, tuple[type, ...]]) -> Iterator[Method]:
-    """Yield the methods of the first class of each part, and those that a user replaced in another one."""
+    """Yield the methods of each part's first class, and those that a user replaced in other classes."""
     for name in names:
         part, attribute = name.split(".")
         first, *others = (method_of(cls, attribute, part) for cls in classes[part])
@@ -209,7 +209,7 @@ def _seam(kind: str, methods: list[Method]) -> Seam | None:
     found = [method.to_dict() for method in methods]
     found[-1]["is_emitter"] = True
     lines = [(method, line) for method in found for line in emitting_lines(method["source"], kind.partition(":")[0])]
-    if len(lines) == 1 and lines[0][0] is found[-1]:  # of several lines it is not known which one ran
+    if len(lines) == 1 and lines[0][0] is found[-1]:  # with several lines it is unknown which one ran
         found[-1]["emits_at"] = lines[0][1]
     found.sort(key=lambda method: not method["is_custom"])  # the user's methods come first
     return found[0] | {"methods": found[1:]}
@@ -217,10 +217,10 @@ def _seam(kind: str, methods: list[Method]) -> Seam | None:
 
 @lru_cache(maxsize=1024)
 def emitting_lines(source: str, kind: str) -> tuple[int, ...]:
-    """Return the lines of a method's text, counted from 0, that emit an event of a kind built there."""
+    """Return the lines of a method's text, from 0, that construct and emit an event of a kind."""
     try:
         calls = [node for node in ast.walk(tree_of(source)) if isinstance(node, ast.Call)]
-    except SyntaxError:  # a class's lines that set an attribute
+    except SyntaxError:  # lines of a class that set an attribute
         return ()
     emitted = [call for call in calls if _name_of(call) == "emit" and any(_builds(one, kind) for one in call.args)]
     return tuple(call.lineno - 1 for call in emitted)
@@ -231,5 +231,5 @@ def _builds(value: ast.expr, kind: str) -> bool:
 
 
 def _name_of(call: ast.Call) -> str:
-    """Return the last name of what is called: "emit" of self.hooks.emit."""
+    """Return the last name of the called expression: "emit" of self.hooks.emit."""
     return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))

@@ -1,4 +1,4 @@
-"""Requests of a lab: checked completely, then queued; ended; and found by id or name."""
+"""Requests of a lab: checked, then queued; ended; and found by id or name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class CheckedRequest:
 
     request: Request
     options: RequestOptions
-    """As asked for: of the priority the request has what the waiting queue makes of it."""
+    """The options as given; the waiting queue may change the request's priority."""
     leader_id: int | None = None
-    """The request with the same prompt from which it forks."""
+    """The request with the same prompt that it forks from."""
 
     def as_input(self, num_steps: int) -> AddInput:
-        """Return the input to keep, for a request that was queued after so many steps."""
+        """Return the input to keep, for a request queued after `num_steps` steps."""
         prompt = self.request.token_ids[: self.request.num_prompt_tokens]
         return AddInput(num_steps, pack(prompt), self.options, self.leader_id)
 
@@ -49,11 +49,11 @@ class Requests:
         return self.queue_answers(self.checked(prompt, token_ids, options), n)
 
     def chat(self, messages: Sequence[dict[str, str]], options: RequestOptions, n: int | None) -> int | list[int]:
-        """Queue a conversation through the model's chat template; return what `add` returns."""
+        """Queue a conversation through the model's chat template; return its id, or ids, as `add` does."""
         return self.add(None, self._model.tokenizer.chat(messages), options, n)
 
     def checked(self, prompt: str | None, token_ids: Sequence[int] | None, options: RequestOptions) -> CheckedRequest:
-        """Make a request. Raises ConfigError for one that can never run."""
+        """Return a checked request. Raises ConfigError for one that can never run."""
         self._stepper.refuse_if_closed()
         ids = self._model.prompt_ids("a request", prompt, token_ids)
         self._model.refuse_too_long(len(ids), options.sampling.max_tokens)
@@ -63,7 +63,7 @@ class Requests:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Those of n, beams and priority that the scheduler takes."""
+        """The options among n, beams and priority that the scheduler supports."""
         scheduler = self._stepper.engine.scheduler
         refusals: dict[str, Callable[[int], object]] = {"n": scheduler.refuse_forks, "beams": scheduler.refuse_beams}
         taken = [name for name, refuse in refusals.items() if _is_taken(refuse)]
@@ -74,11 +74,11 @@ class Requests:
     def answers(self, first: CheckedRequest, n: int | None) -> list[CheckedRequest]:
         """Return the requests for one prompt, the first included: n answers, whose seeds count up, or all beams.
 
-        Raises ConfigError for a number that this lab's scheduler does not take.
+        Raises ConfigError for a number that this lab's scheduler does not support.
         """
         num_beams = first.request.sampling.beams
         if num_beams > 1 and n is not None:
-            raise ConfigError(f"beams={num_beams} gives as many texts: leave n out")
+            raise ConfigError(f"beams={num_beams} already gives {num_beams} texts: leave out n")
         if num_beams > 1:
             return [first, *(self._sibling(first, 0) for _ in range(1, num_beams))]
         num_answers = 1 if n is None else checked_int("n", n, 1)
@@ -94,14 +94,14 @@ class Requests:
         return replace(first, request=request, options=options)
 
     def queue_answers(self, first: CheckedRequest, n: int | None) -> int | list[int]:
-        """Queue a request, or with n or beams that many for its prompt; return its id, or theirs."""
+        """Queue a request, or n or `beams` requests for its prompt; return its id, or theirs."""
         answers = self.answers(first, n)
         with self._stepper.between_steps():
             ids = [request.request_id for request in self._queue_together(answers)]
         return ids[0] if n is None and len(ids) == 1 else ids
 
     def check_branch(self, name: int | str, seed: int | None, token_id: int | None) -> None:
-        """Raise what `branch` would raise."""
+        """Raise the error that `branch` would raise, if any."""
         token_id = self._checked_token(token_id)
         with self._stepper.between_steps():
             engine = self._stepper.engine
@@ -119,28 +119,27 @@ class Requests:
             return branch.request_id
 
     def _checked_token(self, token_id: int | None) -> int | None:
-        """Return the token that `branch` is given. ConfigError for one that the model does not know."""
+        """Return the token given to `branch`. ConfigError for one that the model does not know."""
         if token_id is None:
             return None
         return self._model.checked_ids([checked_int("token", token_id, 0, 2**63 - 1)])[0]
 
     def queue(self, requests: Sequence[CheckedRequest], n: int | None = None) -> list[Request]:
-        """Queue requests one right after the other, each with its n answers or beams; return the answers, n each, and
-        of beams the first.
+        """Queue requests in a row, each with its n answers or beams; return n answers each, or the first beam.
 
-        The result outlives the engine's forgetting them.
+        The result stays valid after the engine forgets the requests.
         """
         answers = [self.answers(checked, n) for checked in requests]
         with self._stepper.between_steps():
             return [one for together in answers for one in self._queue_together(together)[: n or 1]]
 
     def repeat(self, checked: CheckedRequest) -> int:
-        """Queue one request alone, whatever waits beside it; return its id."""
+        """Queue one request alone, without its other answers; return its id."""
         with self._stepper.between_steps():
             return self._queue_together([checked])[0].request_id
 
     def _queue_together(self, answers: Sequence[CheckedRequest]) -> list[Request]:
-        """Queue the requests for one prompt, all or none: all but the first wait for its tokens."""
+        """Queue the requests for one prompt, all or none; the others wait for the first one's tokens."""
         engine, leader_id = self._stepper.engine, answers[0].leader_id
         requests = [checked.request for checked in answers]
         engine.queue_next(*requests, leader_id=leader_id)
@@ -150,7 +149,7 @@ class Requests:
         return requests
 
     def abort(self, name: int | str) -> bool:
-        """End a request. False when it had finished before; KeyError for an unknown one."""
+        """End a request. False if it had already finished; KeyError for an unknown one."""
 
         def abort(engine: Engine) -> Input | None:
             request_id = self.named(name).request_id
@@ -159,7 +158,7 @@ class Requests:
         return self._change(abort)
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached content of the pool. False while some request holds blocks."""
+        """Forget all cached content of the pool. False while any request holds blocks."""
 
         def reset(engine: Engine) -> Input | None:
             return ResetInput(engine.num_finished_steps) if engine.reset_prefix_cache() else None
@@ -167,7 +166,7 @@ class Requests:
         return self._change(reset)
 
     def _change(self, change: Callable[[Engine], Input | None]) -> bool:
-        """Change the engine between two steps, and keep the input that did it; None is no change."""
+        """Change the engine between two steps and keep the input; None means no change."""
         with self._stepper.between_steps():
             done = change(self._stepper.engine)
             if done is not None:
@@ -175,7 +174,7 @@ class Requests:
             return done is not None
 
     def named(self, name: int | str) -> Request:
-        """Return the request of that id or letter. KeyError for an unknown one, ConfigError for what names none."""
+        """Return the request with that id or letter. KeyError for an unknown one, ConfigError for an invalid name."""
         if not isinstance(name, str):
             checked_int("request_id", name)
         engine, request_id = self._stepper.engine, as_int(request_id_of(name))
@@ -186,7 +185,7 @@ class Requests:
 
 
 def _is_taken(refuse: Callable[[int], object]) -> bool:
-    """Return True if the scheduler takes two; an override that raises anything takes none."""
+    """Return True if the scheduler supports two; an override that raises anything supports none."""
     try:
         refuse(2)
     except Exception:
@@ -196,7 +195,7 @@ def _is_taken(refuse: Callable[[int], object]) -> bool:
 
 @lru_cache(maxsize=256)
 def _shared(options: RequestOptions, text: str) -> RequestOptions:
-    """Return one record for all equal options: inputs keep them as long as the lab lives."""
+    """Return one shared record for equal options, because inputs keep them as long as the lab lives."""
     return options
 
 
@@ -209,9 +208,9 @@ def options_of(
     priority: int = 0,
     images: Mapping[int, tuple[str, int]] | None = None,
 ) -> RequestOptions:
-    """Return the options that a lab's method was called with; sampling: all keywords that it does not name itself.
+    """Return the options of a call of a lab's method. sampling: the keywords that the method does not name.
 
-    Raises TypeError for an unknown keyword, and ConfigError for a wrong value.
+    Raises TypeError for an unknown keyword, and ConfigError for an invalid value.
     """
     refuse_unknown(f"{method.__name__}()", sampling, SamplingParams, method)
     keys = salted(_checked_keys(extra_keys), cache_salt)
@@ -219,20 +218,20 @@ def options_of(
 
 
 def _checked_keys(extra_keys: Mapping[str, str] | None) -> ExtraKeys:
-    """Return (domain, value) pairs, sorted by domain. ConfigError for what is no mapping of texts."""
+    """Return (domain, value) pairs, sorted by domain. ConfigError unless it is a mapping of strings."""
     keys = {} if extra_keys is None else extra_keys
     if not isinstance(keys, Mapping):
-        raise ConfigError(f"extra_keys must be a mapping of names to texts, got {shown(keys)}")
+        raise ConfigError(f"extra_keys must be a mapping of names to strings, got {shown(keys)}")
     if "cache_salt" in keys:
-        raise ConfigError("extra_keys may not hold 'cache_salt': give it as cache_salt=")
+        raise ConfigError("extra_keys may not contain 'cache_salt': give it as cache_salt=")
     pairs = ((checked_text("a name in extra_keys", k), checked_text(f"extra_keys[{k!r}]", keys[k])) for k in keys)
     return tuple(sorted(pairs))
 
 
 def _unknown(name: object, request_id: int | None, engine: Engine) -> str:
-    """Return the error for a request that was never added, or that is no longer kept."""
+    """Return the error for a request that was never added or is no longer kept."""
     if request_id is not None and 0 <= request_id < engine.num_added:
         keep = f"{engine.config.keep_finished:,}"
-        return f"request {name!r} has finished and was forgotten: the newest {keep} are kept; see Lab(keep_finished=)"
-    known = f"known are 0 to {engine.num_added - 1}" if engine.num_added else "none was added yet"
+        return f"request {name!r} has finished and was forgotten: Lab(keep_finished=) keeps the newest {keep}"
+    known = f"the requests are 0 to {engine.num_added - 1}" if engine.num_added else "none was added yet"
     return f"there is no request {shown(name)}; {known}"

@@ -14,7 +14,7 @@ from labengine.session.stepper import Stepper
 
 
 class RunCount:
-    """How many runs are in progress; false when none is. Views follow a run, instead of playing each step."""
+    """The number of runs in progress; false at 0. Views follow a run instead of playing each step."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -24,7 +24,7 @@ class RunCount:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count one run. Ctrl-C may come at any moment."""
+        """Count a run while it is in progress, even if Ctrl-C interrupts it."""
         counted = 0
         try:
             with interrupts_deferred():
@@ -37,19 +37,19 @@ class RunCount:
 
 
 class Runs:
-    """Has a stepper take steps, with the breakpoints armed."""
+    """Takes a stepper's steps, with the breakpoints armed."""
 
     def __init__(self, stepper: Stepper, breakpoints: Breakpoints) -> None:
         self._stepper = stepper
         self._breakpoints = breakpoints
         self.in_progress = RunCount()
-        """Runs, and the repeated steps of a rewind, on threads that wait for their end."""
+        """Number of runs and rewinds on threads that wait for their end."""
         self.background = Background(self._step_in_background)
 
     # -- by hand -------------------------------------------------------------------------------------------------------
 
     def step(self, num_steps: int = 1) -> StepReport:
-        """Take steps one by one; return the last one's report, which is falsy when there was nothing to do."""
+        """Take steps one by one; return the last report, which is falsy if nothing was left to do."""
         num_steps = checked_int("num_steps", num_steps, 1)
         with self._breakpoints.armed():
             report = self._stepper.step()
@@ -61,14 +61,14 @@ class Runs:
         return report
 
     def next_phase(self) -> Phase | None:
-        """Do the next phase of a step. None when there is nothing to do."""
+        """Do the next phase of a step. None if nothing is left to do."""
         with self._breakpoints.armed():
             return self._stepper.next_phase()
 
     # -- runs, whose steps may overlap ---------------------------------------------------------------------------------
 
     def run(self, until: Callable[[], object] | None = None) -> None:
-        """Step until nothing waits or runs, or until() is true after a step. Pauses the background first."""
+        """Step until no request waits or runs, or until() is true after a step. Pauses the background first."""
         self.pause()
         with self._breakpoints.armed(), self.running():
             while self.take_step() and not self._breakpoints.is_hit:
@@ -77,12 +77,12 @@ class Runs:
                     return
 
     def run_one(self) -> StepReport:
-        """Take one step, as a run of its own."""
+        """Take one step, as a run."""
         with self._breakpoints.armed(), self.running():
             return self.take_step()
 
     def take_step(self) -> StepReport:
-        """Take one step of a run. RuntimeError if the scheduler schedules nothing although requests wait or run."""
+        """Take one step of a run. RuntimeError if the scheduler schedules no tokens although requests wait or run."""
         with self._stepper.exclusive():
             report, scheduler = self._stepper.step_overlapping(), self._stepper.engine.scheduler
             if not (report or scheduler.is_idle):
@@ -123,7 +123,7 @@ class Runs:
             self._stepper.close()
 
     def _step_in_background(self) -> bool:
-        """Return False when there is nothing left to do, and at a breakpoint."""
-        with self._breakpoints.armed(anew=False):
+        """Take a step of the background run; return False at the end of the work and at a breakpoint."""
+        with self._breakpoints.armed(forgetting=False):
             report = self.take_step()
         return bool(report) and not self._breakpoints.is_hit

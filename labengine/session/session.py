@@ -1,4 +1,4 @@
-"""A session: one engine on one model, with its recording, checks, inputs and lock. A Lab is its public face."""
+"""A session: one engine on one model, with its recording, checks, inputs and lock. Lab is its public interface."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ _numbers = count(1)
 
 
 class Session:
-    """An engine and the parts beside it. Each part is an attribute, and is made of parts above it here.
+    """An engine and the parts beside it. Each part is an attribute, made of the parts above it.
 
-    Two call a part below them later: `stats` reads the stepper's newest report; `stepper` ends the background's step.
+    Two of them later call a part below: `stats` reads the stepper's newest report; `stepper` ends the background's
+    step.
 
     settings: the keywords of Lab. model: a loaded model to use; None loads the one that the settings name.
     ConfigError for settings that cannot work.
@@ -55,7 +56,7 @@ class Session:
         self.parts: Parts = settings.all_parts
         config = settings.engine_config()
         self.number = next(_numbers)
-        """Counts the sessions of this process."""
+        """The session's number in this process."""
         self.lab_id = f"lab {self.number}"
         self.hooks = Hooks()
         self.timeline = _timeline(settings.record)
@@ -65,7 +66,7 @@ class Session:
         """The checks; None with check=False."""
         self.violation_warnings = ViolationWarnings(self.hooks)
         self.hides_seams = False
-        """True while views name no methods: the reader is asked for what one of them does wrong."""
+        """True while views hide methods, because the reader is asked to find a wrong one."""
         self.stats = StatsListener(lambda: self.stepper.engine.report)
         self.stats.subscribe(self.hooks)
         self.model = load_model(settings.model, config, settings.model_options()) if model is None else model
@@ -81,14 +82,14 @@ class Session:
         self.external = self._open_external()
         self._proposer = self._open_proposer()
         self.origin: Origin | None = None
-        """Set by what fills the tier by hand; None where the inputs tell all."""
+        """Set by code that fills the tier by hand; None if the inputs record everything."""
         self.has_used_tier = False
         """True after a reset() on an external tier that may still hold blocks."""
         self.stepper = Stepper(self._make_engine, lambda: self.runs.background.end_step())
         self.breakpoints = Breakpoints(self.hooks, self.timeline, lambda: self.stepper.engine.step_number)
         self.runs = Runs(self.stepper, self.breakpoints)
         self.question: Question | None = None
-        """What the reader is asked about the next step; None for nothing."""
+        """The question to the reader about the next step, or None."""
         self.filling = Filling(settings, self.model, self.parts, self.stepper)
         self.inputs = Inputs(self.stepper, self.hooks, self.filling.repeat, settings.keep_inputs)
         self.crashes = Crashes(self.hooks, self.timeline, lambda: self.stepper.engine.failure)
@@ -111,17 +112,17 @@ class Session:
         self.stepper.refuse_if_closed()
         wanted = condition(kind, fields, self._bounds)
         if wanted.kinds == (ViolationFound,) and self.watch is None:
-            raise ConfigError("nothing looks for violations: this lab was made with check=False")
+            raise ConfigError("this lab cannot find violations: it was made with check=False")
         return self.breakpoints.add(wanted)
 
     def predict(self, prediction: object) -> None:
-        """Take a view's prediction on the open question. Raises ConfigError without one, and for what is no answer."""
+        """Take a view's prediction on the open question. Raises ConfigError without one, and for an invalid answer."""
         if self.question is None or not self.question.is_open:
             raise ConfigError("no question is open")
         self.question.accept(prediction)
 
     def wish(self, wish: object) -> None:
-        """Do what the question offers: a hint, the step again ... Raises ConfigError where it does not."""
+        """Do one of the question's offers: a hint, the step again ... Raises ConfigError for any other wish."""
         if self.question is None:
             raise ConfigError("no question is asked")
         self.question.ask_for(wish)
@@ -132,7 +133,7 @@ class Session:
 
     @property
     def was_tier_written(self) -> bool:
-        """True if the session's own tier holds blocks that neither its engine nor fill_external() has put there."""
+        """True if the session's tier holds blocks that came neither from its engine nor from fill_external()."""
         tier, transfers = self.external, self.stepper.engine.transfers
         return isinstance(tier, KVStore) and not self.has_used_tier and tier.num_saved > transfers.num_saved
 
@@ -146,7 +147,7 @@ class Session:
             self.has_used_tier = self.external is not None
 
     def restart(self) -> None:
-        """Reset for a rerun: also the external tier is emptied. The caller holds the lock."""
+        """Reset for a rerun, and empty the external tier. The caller holds the lock."""
         self.stepper.drop_open_step()
         if self.external is not None:
             self.external.close()
@@ -155,12 +156,12 @@ class Session:
         self.stepper.restart()
 
     def stop(self) -> None:
-        """End the background, take an open step back, and cancel loads. Twice is harmless."""
+        """End the background, roll an open step back, and cancel loads. Twice is harmless."""
         self.runs.close()
         self.stepper.engine.transfers.stop()
 
     def release(self) -> None:
-        """Release the model, and the external tier if it is the session's own."""
+        """Release the model, and the external tier if the session made it."""
         if self._proposer is not None:
             self._proposer.close()
         self.model.release()
@@ -168,7 +169,7 @@ class Session:
             self.external.close()
 
     def close(self) -> None:
-        """Stop, and release. Reading stays possible."""
+        """Stop, and release. The recording stays readable."""
         with interrupts_deferred():
             self.stop()
             self.release()
@@ -210,7 +211,7 @@ class Session:
 
     @property
     def _tier_name(self) -> str:
-        """A name for all inputs of the KV besides tokens; a tier separates the KV of different names."""
+        """The name of everything that determines KV besides tokens; a tier separates the KV of different names."""
         chain = "" if self.parts.hash_chain is HashChain else f"-{self.parts.hash_chain.__name__}"
         return f"{self.model.fingerprint}{chain}"
 

@@ -1,4 +1,4 @@
-"""A lab's settings: every keyword of Lab, checked, and kept so that another lab can be made like it."""
+"""A lab's settings: every keyword of Lab, checked, and kept to make similar labs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _LETTERS = pattern("[A-Z]{1,4}|[a-z]{1,2}")
-"""Names of requests as views print them; short ones in lower case, too. A longer word means something else."""
+"""Names of requests as views print them; short ones also in lower case. A longer word is not a name."""
 
 
 Parameters = ParamSpec("Parameters")
@@ -35,7 +35,7 @@ Parameters = ParamSpec("Parameters")
 def parameters_of(
     declared: Callable[Parameters, object],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Parameters], None]]:
-    """Give a method the parameters of another callable: for type checkers, help() and completion. It checks nothing."""
+    """Give a method another callable's parameters, for type checkers, help() and completion, without checks."""
     signature = inspect.signature(declared)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 
@@ -48,7 +48,7 @@ def parameters_of(
 
 
 def refuse_unknown(call: str, keywords: Mapping[str, object], *known_by: Callable[..., object]) -> None:
-    """Raise TypeError for the first keyword that is no parameter of any of `known_by`, naming the nearest match."""
+    """Raise TypeError for the first keyword that is not a parameter in `known_by`, naming the nearest match."""
     parameters = [p for owner in known_by for p in inspect.signature(owner).parameters.values()]
     known = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
     for name in keywords:
@@ -59,17 +59,17 @@ def refuse_unknown(call: str, keywords: Mapping[str, object], *known_by: Callabl
 
 
 def prompt_list(prompts: str | Iterable[Any]) -> list[Any]:
-    """Return one prompt or several as a list of texts and rows of token ids. ConfigError for what holds no prompts."""
+    """Return one prompt or several as a list of strings and lists of token ids. ConfigError for anything else."""
     if isinstance(prompts, str):
         return [prompts]
     if isinstance(prompts, (bytes, Mapping)) or not hasattr(prompts, "__iter__"):
-        raise ConfigError(f"prompts are texts or lists of token ids, one or several, got {shown(prompts)}")
+        raise ConfigError(f"prompts must be strings or lists of token ids, one or several, got {shown(prompts)}")
     several = list(prompts)
     return [several] if several and is_single_int(several[0]) else several
 
 
 def request_id_of(name: object) -> object:
-    """Return the id that a name such as "A" or "AB" stands for; anything else unchanged, for the caller to check."""
+    """Return the id for a name such as "A" or "AB"; anything else unchanged, for the caller to check."""
     if not isinstance(name, str) or not _LETTERS.fullmatch(name):
         return name
     number = 0
@@ -132,22 +132,22 @@ class LabSettings:
         if self.groups is not None and (isinstance(self.groups, str) or not isinstance(self.groups, Iterable)):
             raise ConfigError(f"groups must be a list of GroupSpecs, got {shown(self.groups)}")
         if self.groups is not None and self.model != "simulated":
-            raise ConfigError("groups are for the simulated model; a real model's layers say what groups it has")
+            raise ConfigError("groups are for the simulated model; a real model's layers determine its groups")
 
     @property
     def all_parts(self) -> Parts:
-        """The edition's parts, with the user's parts in place of its own."""
+        """The edition's parts, overridden by the user's."""
         if self.parts is None:
             return edition_named(self.edition, self.policy)
         return with_policy(given_parts(self.parts), self.edition, self.policy)
 
     @property
     def asked_blocks(self) -> int | None:
-        """The number of blocks asked for; None for "auto"."""
+        """The requested number of blocks; None for "auto"."""
         return None if isinstance(self.num_blocks, str) else self.num_blocks
 
     def engine_config(self) -> EngineConfig:
-        """The engine's configuration. With "auto" it has one block until the model is loaded and free memory known."""
+        """The engine's configuration. With "auto" it has one block until the model is loaded and memory measured."""
         blocks, (num_drafts, drafter) = self.asked_blocks, drafts_of(self.speculation)
         return EngineConfig(
             1 if blocks is None else blocks,
@@ -178,7 +178,7 @@ class LabSettings:
         )
 
     def changed(self) -> dict[str, Any]:
-        """Return the keywords that differ from their defaults, in the order of Lab's own."""
+        """Return the keywords that differ from their defaults, in the order of Lab's parameters."""
         values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {name: value for name, (value, default) in values.items() if value is not default and value != default}
 
@@ -188,11 +188,11 @@ def _require_class_for_weights(runner: object, model: object) -> None:
     if not isinstance(runner, type):
         raise ConfigError(f"runner must be a subclass of labengine.ModelRunner, not an instance: got {shown(runner)}")
     if model == "simulated":
-        raise ConfigError(f"runner={runner.__name__}: the simulated model has nothing to run; give a real model")
+        raise ConfigError(f"runner={runner.__name__}: the simulated model does not use a runner; give a real model")
 
 
 def _require_name(name: str, value: object, torch_type: str, such_as: str) -> None:
-    """Raise ConfigError unless the value is a text, None, or such an object of torch; torch need not be imported."""
+    """Raise ConfigError unless the value is a string, None, or a torch object of that type, without importing torch."""
     of_torch = type(value).__module__ == "torch" and type(value).__name__ == torch_type
     if not (value is None or isinstance(value, str) or of_torch):
         raise ConfigError(f"{name} must be a name, such as {such_as}, got {shown(value)}")

@@ -1,7 +1,7 @@
-"""Python source as text: read by one thread at a time, and plain values and names as they are written for scripts.
+"""Python source as text: parsed by one thread at a time; and plain values and names written for scripts.
 
-CPython counts the depth of the tree that it builds in one place for all threads: two that parse at once get a
-SystemError ("AST constructor recursion depth mismatch", 3.11 and 3.12). `inspect` parses, too, to find a class.
+CPython shares one counter of the tree's depth between all threads: two that parse at once get a SystemError ("AST
+constructor recursion depth mismatch", 3.11 and 3.12). `inspect` parses, too, to find a class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_TRIES = 20
 
 @lru_cache(maxsize=256)
 def tree_of(text: str) -> ast.Module:
-    """Return the tree of a source text, as ast.parse. The tree is shared: do not change it."""
+    """Return the tree of a source text, as ast.parse. Do not change the tree, which is shared."""
     return _alone(lambda: ast.parse(text))
 
 
@@ -47,13 +47,13 @@ def value_of(text: str) -> Any:
 def source_lines(owner: type) -> tuple[list[str], int]:
     """Return the lines of a class's text and its first line's number, as inspect.getsourcelines.
 
-    Kept, because inspect parses the whole file for each class. Raises OSError where Python keeps no text.
+    Cached, because inspect parses the whole file for each class. Raises OSError if Python keeps no source.
     """
     return _alone(lambda: inspect.getsourcelines(owner))
 
 
 def function_source(function: FunctionType) -> str | None:
-    """Return the text of a function, moved to the left margin; None where Python keeps none."""
+    """Return the source of a function, moved to the left margin; None if Python keeps no source."""
     try:
         return dedent(_alone(lambda: inspect.getsource(function))).rstrip()
     except (OSError, TypeError):
@@ -74,7 +74,7 @@ def _alone(call: Callable[[], T]) -> T:
 
 
 def literal(value: object) -> str | None:
-    """Return numbers, texts, bytes, booleans, None, and containers of them as source. None for anything else."""
+    """Return numbers, strings, bytes, booleans, None, and containers of them as source. None for anything else."""
     try:
         return checked_literal(_written(value))
     except (RecursionError, TypeError, ValueError):
@@ -82,22 +82,22 @@ def literal(value: object) -> str | None:
 
 
 def checked_literal(text: str) -> str:
-    """Return a literal from a file, rewritten. ValueError for text that is no literal."""
+    """Return a literal from a file, rewritten. ValueError for any other text."""
     try:
         return _written(value_of(text))
     except (MemoryError, RecursionError, SyntaxError, TypeError) as error:
-        raise ValueError(f"{text!r} is no plain value") from error
+        raise ValueError(f"{text!r} is not a plain value") from error
 
 
 def quoted(text: str) -> str:
-    """Return a text as a literal, in double quotes unless it holds one."""
+    """Return a string as a literal, in double quotes unless it contains one."""
     return with_escapes(repr(text) if '"' in text else '"' + repr("'" + text)[2:])
 
 
 def checked_name(text: object) -> str:
-    """Return an identifier unchanged. ValueError for anything else, and for one that is not seen as it is."""
+    """Return an identifier unchanged. ValueError for anything else, and for one with invisible characters."""
     if not isinstance(text, str) or not text.isidentifier() or hiding(text):
-        raise ValueError(f"{text!r} is no name")
+        raise ValueError(f"{text!r} is not a name")
     return text
 
 
@@ -108,7 +108,7 @@ def checked_import(line: object) -> str:
             statements = tree_of(line).body
             if len(statements) == 1 and isinstance(statements[0], ast.Import | ast.ImportFrom):
                 return line
-    raise ValueError(f"{line!r} is no import")
+    raise ValueError(f"{line!r} is not an import")
 
 
 def _written(value: object) -> str:
@@ -126,12 +126,12 @@ def _written(value: object) -> str:
         return repr(value)
     if type(value) in (str, bytes):
         return with_escapes(repr(value))
-    raise TypeError(f"{value!r} is no plain value")
+    raise TypeError(f"{value!r} is not a plain value")
 
 
 def _number(value: float) -> str:
     if isnan(value):
-        raise ValueError("no literal stands for NaN")
+        raise ValueError("NaN has no literal")
     return repr(value).replace("inf", "1e999") if isinf(value) else repr(value)
 
 
@@ -142,7 +142,7 @@ FUTURE_ANNOTATIONS = "from __future__ import annotations"
 
 
 def indented(text: str) -> str:
-    """Return source moved right by one level; a text of several lines in it keeps its value, unless it is unused."""
+    """Return source indented by one level; multi-line strings keep their values, unless unused."""
     nodes = list(ast.walk(tree_of(text)))
     unused = {node.value for node in nodes if isinstance(node, ast.Expr)}
     kept = {line for node in nodes if node not in unused for line in _lines_inside(node)}
@@ -151,16 +151,16 @@ def indented(text: str) -> str:
 
 
 def _lines_inside(node: ast.AST) -> range:
-    """Return the lines that begin inside a literal text; none for any other node."""
+    """Return the lines that begin inside a string literal; empty for any other node."""
     if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)):
         return range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
     return range(0)
 
 
 def outside_names(text: str) -> list[str]:
-    """Return the names that a source text uses and does not define, builtins among them, in order of appearance.
+    """Return the names that a source text uses but does not define, builtins included, in order of appearance.
 
-    Those in annotations are left out: they need not exist.
+    Names in annotations are left out, because they need not exist.
     """
     table = symtable(f"{FUTURE_ANNOTATIONS}\n{text}", "text", "exec")
     own = {known.get_name() for known in table.get_symbols() if known.is_assigned() or known.is_imported()}
@@ -168,7 +168,7 @@ def outside_names(text: str) -> list[str]:
 
 
 def global_names(table: SymbolTable) -> Iterator[str]:
-    """Yield the names that are looked up among the module's; not those in annotations that stay text."""
+    """Yield the names that are looked up in the module, except in annotations that stay strings."""
     if table.get_name() == "_annotation":
         return
     for symbol in table.get_symbols():

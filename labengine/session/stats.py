@@ -36,27 +36,27 @@ class LabStats:
     hit_rate: float
     """Prompt tokens found in the prefix cache over prompt tokens looked up; 0.0 before any look-up."""
     tokens_per_second: float
-    """Sampled tokens over the time spent inside steps."""
+    """Sampled tokens per second spent inside steps."""
     seconds_stepping: float
     time_to_first_token: dict[int, float]
-    """Per request that is kept, from add() to its first token, waiting included."""
+    """Per kept request, the time from add() to its first token, waiting included."""
     mean_time_to_first_token: float
-    """Over all requests that have one, those forgotten since included; 0.0 before any."""
+    """Mean over all requests with a first token, including forgotten ones; 0.0 before any."""
     occupancy: float
-    """Used blocks over all blocks, now."""
+    """Used blocks over all blocks at present."""
     peak_used_blocks: int
-    """The most blocks in use at once, while a step was computed."""
+    """The most blocks in use at once during a step."""
     acceptance: dict[int, float]
-    """Per request that is kept and had drafts: accepted drafts over judged ones."""
+    """Per kept request with drafts: accepted drafts over judged ones."""
     mean_acceptance: float
-    """Over all requests, those forgotten since included; 0.0 before any draft was judged."""
+    """Rate over all requests, including forgotten ones; 0.0 before any draft was judged."""
     tokens_per_step: float
-    """Tokens that a request got in a step that gave it any: 1.0 without speculation; 0.0 before any."""
+    """Mean tokens per request and step, over steps that give it any: 1.0 without speculation; 0.0 before any."""
 
 
 @dataclass(slots=True)
 class Times:
-    """When a request was added and had its first token, by perf_counter in seconds."""
+    """The times at which a request was added and had its first token, by perf_counter in seconds."""
 
     added_at: float
     first_token_at: float | None = None
@@ -64,17 +64,17 @@ class Times:
 
 @dataclass(slots=True)
 class Drafts:
-    """How often requests got tokens, and how their drafts were judged, since the engine began."""
+    """Counts of tokens and of judged drafts per request, since the engine began."""
 
     num_turns: int = 0
-    """Pairs of a step and a request that it gave tokens."""
+    """Number of pairs of a step and a request that it gave tokens."""
     num_judged: int = 0
     num_accepted: int = 0
     of_request: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(judged, accepted) per request."""
 
     def after(self, report: StepReport) -> Drafts:
-        """Return the counts after one more step: these stay, for a step that is rolled back."""
+        """Return new counts after one more step; the present ones stay for a step that is rolled back."""
         of_request = dict(self.of_request) if report.drafted else self.of_request
         for request_id, num_judged in report.drafted.items():
             judged, accepted = of_request.get(request_id, (0, 0))
@@ -86,25 +86,25 @@ class Drafts:
 
 @dataclass(slots=True)
 class Waits:
-    """How long requests wait for their first tokens, since the engine began."""
+    """The waiting times of requests for their first tokens, since the engine began."""
 
     requests: dict[int, Times] = field(default_factory=dict)
     first_in_step: list[Times] = field(default_factory=list)
     num_sampled: int = 0
     num_sampled_before_step: int = 0
     num_forgotten_firsts: int = 0
-    """Forgotten requests that had a first token."""
+    """Number of forgotten requests that had a first token."""
     seconds_to_forgotten_firsts: float = 0.0
 
 
 class StatsListener:
-    """Counts and times; a step that was rolled back does not count.
+    """Keeps counts and times; a step that was rolled back does not count.
 
-    A wrong part may name a request that does not exist: a listener that raised would be dropped, and count no more.
+    A wrong part may name an unknown request. The listener must not raise then, because it would be dropped.
     """
 
     def __init__(self, report: Callable[[], StepReport]) -> None:
-        """report: that of the newest step."""
+        """report: returns the newest step's report."""
         self._report = report
         self._counter, self._waits = Counter(), Waits()
         self._drafts = self._drafts_before_step = Drafts()
@@ -112,7 +112,7 @@ class StatsListener:
     def subscribe(self, hooks: Hooks) -> None:
         """Listen for as long as the hooks live.
 
-        Not to TokenSampled: building that event for every token takes longer than the engine's own work on it.
+        TokenSampled is left out: to build that event for every token takes longer than the engine's work on it.
         """
         self._counter.subscribe(hooks, PrefixHit, RequestFinished)
         hooks.subscribe(self._started, EngineStarted)
@@ -123,7 +123,7 @@ class StatsListener:
         hooks.subscribe(self._forgotten, RequestForgotten)
 
     def figures(self, stepper: Stepper) -> LabStats:
-        """Return all figures; from any thread, while another one steps or resets."""
+        """Return all figures. May be called on any thread, while another one steps or resets."""
         drafts = self._drafts
         run, waits, engine, seconds = self._counter.figures, self._waits, stepper.engine, stepper.seconds_stepping
         waited = {
@@ -178,7 +178,7 @@ class StatsListener:
                 waits.first_in_step.append(times)
 
     def _forgotten(self, event: RequestForgotten) -> None:
-        """Drop a forgotten request's own figures; the sums keep them."""
+        """Drop a forgotten request's figures, which stay in the sums."""
         self._drafts.of_request.pop(event.request_id, None)
         times = self._waits.requests.pop(event.request_id, None)
         if times is not None and times.first_token_at is not None:

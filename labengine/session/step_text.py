@@ -9,7 +9,7 @@ from labengine import events as ev
 from labengine.engine.step_report import StepReport
 from labengine.record.wording import counted, request_name
 
-NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add adds one"
+NOTHING_TO_DO = "nothing to do: no request waits or runs; add one with %%prompt or %lab add"
 
 _BLOCK_VERBS = {
     "BlockTouched": "found in the cache",
@@ -33,7 +33,7 @@ def report_line(report: StepReport) -> str:
 
 
 def played_line(report: StepReport) -> str:
-    """Return a step's report without what its play in a dashboard shows: the step, and the requests it finished."""
+    """Return a report's step and finished requests, without the changes that a dashboard plays."""
     if not report:
         return NOTHING_TO_DO
     finished = "; ".join(_requests("finished", report.finished))

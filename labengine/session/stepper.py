@@ -14,7 +14,7 @@ from labengine.session.fair_lock import FairLock
 
 
 class LabClosedError(RuntimeError):
-    """A closed lab was asked to do something."""
+    """Raised when a closed lab is asked to change."""
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why or "this lab is closed; make a new one")
@@ -23,8 +23,8 @@ class LabClosedError(RuntimeError):
 class Stepper:
     """The engine, its lock and its open step. Stepping, adding and aborting take the lock and finish an open step.
 
-    make_engine: returns an empty engine, and the events to emit once it is in place.
-    on_interrupted_wait: called when an interrupt ends the wait for the lock.
+    make_engine: returns an empty engine, and the events to emit once it is installed.
+    on_interrupted_wait: called when an interrupt ends a wait for the lock.
     """
 
     def __init__(
@@ -34,20 +34,20 @@ class Stepper:
         self._lock = FairLock(on_interrupted_wait)
         self._is_closed = False
         self.why_closed = ""
-        """Why, in a sentence, where nobody has called close(); empty otherwise."""
+        """The reason of the closing, in a sentence, if it was not a call of close(); else empty."""
         self._open_step: Iterator[Phase] | None = None
         self.restart()
 
     def restart(self, *also: Callable[[], object]) -> None:
         """Replace the engine with an empty one, reset all figures, and call `also`; listeners get events afterwards.
 
-        Either all of this happens or none of it (a part may refuse to be made). An open step is rolled back anyway.
+        All of this happens or nothing does, because a part's constructor may raise. An open step is always rolled back.
         """
         self._open_step = None
         engine, events = self._make_engine()
         self.engine = engine
         self.phase: Phase | None = None
-        """The phase done last; None when there was nothing to do."""
+        """The last phase done; None if nothing was left to do."""
         self.seconds_stepping = 0.0
         self.peak_used_blocks = 0
         for act in also:
@@ -58,7 +58,7 @@ class Stepper:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the lock to change something. RuntimeError once closed, and inside a hook listener."""
+        """Hold the lock for a change. RuntimeError once closed, and inside a hook listener."""
         with self._lock:
             self.refuse_if_closed()
             self.refuse_inside_listener()
@@ -66,7 +66,7 @@ class Stepper:
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Hold the lock with no step open: an open one is finished first. The lock holds interrupts back meanwhile."""
+        """Hold the lock between two steps, after finishing an open one. Interrupts are deferred meanwhile."""
         with self.exclusive():
             if self._open_step is not None:
                 self.step()
@@ -79,7 +79,7 @@ class Stepper:
             yield
 
     def reading_requests(self) -> AbstractContextManager[None]:
-        """Hold the lock to read requests; no lock where a step in progress leaves no placeholder tokens in them."""
+        """Hold the lock to read requests; without a lock if a step in progress leaves no placeholder tokens in them."""
         return self.reading() if self.engine.anticipates else nullcontext()
 
     @property
@@ -90,7 +90,7 @@ class Stepper:
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def next_phase(self) -> Phase | None:
-        """Do the next phase of the open step, or the first of a new one. None when there is nothing to do."""
+        """Do the next phase of the open step, or the first of a new one. None if nothing is left to do."""
         with self.exclusive():
             return self._next_phase()
 
@@ -104,7 +104,7 @@ class Stepper:
     def step_overlapping(self) -> StepReport:
         """Finish the open step, or take one whose forward pass the engine may overlap with the next step.
 
-        The caller holds the lock: a run looks at the scheduler after the step, before another thread changes it.
+        The caller holds the lock, because a run reads the scheduler after the step, before other threads change it.
         """
         if self._open_step is not None:
             return self.step()
@@ -139,11 +139,11 @@ class Stepper:
 
     @property
     def is_inside_step(self) -> bool:
-        """True while the newest step has not reached its end; also on the thread that is taking it."""
+        """True while the newest step is incomplete; also on the thread that takes it."""
         return self.phase not in (None, "update")
 
     def drop_open_step(self) -> None:
-        """Take the open step back."""
+        """Roll the open step back."""
         self._open_step = None
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Stepper:
         return self._is_closed
 
     def close(self) -> None:
-        """Take an open step back; refuse to change anything from now on. Reading stays possible."""
+        """Roll an open step back, and refuse all later changes. Reading stays possible."""
         with interrupts_deferred(), self._lock:
             self._open_step = None
             self._is_closed = True

@@ -1,9 +1,9 @@
-"""Labs that nothing but IPython's Out holds any more: they give their memory back once a newer lab is there.
+"""Labs held only by IPython's Out: they release their memory once a newer lab exists.
 
-Running a cell `lab = Lab(...)` and `lab` again and again would else keep a KV pool for each time: `Out`, `_`, `__` and
-`_7` hold every lab that was the value of a cell, and its dashboard. Such a lab is closed: its recording stays, and it
-says so when it is used. Where anything else refers to it, a variable, a container, a function of the user's, or
-something that is not known here, it is left alone: a lab too many is better than one that is gone.
+Running a cell with `lab = Lab(...)` and `lab` repeatedly would otherwise keep a KV pool per run: `Out`, `_`, `__` and
+`_7` hold every lab that was a cell's value, and its dashboard. Such a lab is closed: its recording stays, and its
+errors say so. A lab that anything else refers to (a variable, a container, a user's function, an unknown object) stays
+open, since one lab too many is better than a lost one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 WHY = (
-    "no variable has this lab any more, only IPython's Out, and a newer one has taken its place: its memory was given "
-    "back. Its recording can be looked at and asked; make a new lab to step one, and keep it in a variable"
+    "this lab was closed to release its memory, because only IPython's Out still held it and a newer lab exists. Its "
+    "recording can still be viewed; to step a lab, make a new one and keep it in a variable"
 )
 
 _OF_OUT = re.compile(r"_+\d*|_oh|Out")
@@ -31,18 +31,18 @@ _INSIDE = (*_OURS_INSIDE, "CallbackDispatcher", "Comm", "DummyComm", "BaseComm",
 _OF_LAB = ("labengine.lab", "labengine.session.looking", "labengine_widgets.", "ipywidgets.", "traitlets.")
 """Modules whose closures belong to one lab and its views."""
 _CALLERS = {"functools", "weakref"}
-"""Modules of objects that hold a function in order to call it."""
+"""Modules of objects that hold a function to call it."""
 _CONTAINERS = (dict, list, tuple, set, MethodType, CellType)
 _DEPTH = 4
-"""Containers inside each other, as those of traits and closures are."""
+"""Most nested containers, as in traits and closures."""
 
 NUM_SHOWN = 20
-"""Dashboards of such labs that stay in the notebook. Each takes two comms and some 250 KiB; older ones go."""
+"""Dashboards of such labs that stay in the notebook. Each takes two comms and some 250 KiB; older ones are removed."""
 
 _open: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""Labs in the order in which they were made."""
+"""Labs in order of creation."""
 _made: list[bool] = []
-"""Not empty if a lab was made since the last look, which takes a while where torch has a million objects."""
+"""Not empty if a lab was made since the last search, which is slow if torch has a million objects."""
 _followed: list[Any] = []
 """The shell whose cells are followed; empty before there is one."""
 _shown: deque[Any] = deque()
@@ -50,7 +50,7 @@ _shown: deque[Any] = deque()
 
 
 def follow(lab: Any) -> None:
-    """Look after each cell whether Out alone holds a lab. Outside of IPython this does nothing."""
+    """After each cell, close labs held by Out alone. Outside of IPython this does nothing."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None:
@@ -63,7 +63,7 @@ def follow(lab: Any) -> None:
 
 
 def close_superseded(shell: Any) -> None:
-    """Close the labs that Out alone holds, but not the newest. Called after each cell; looks if it has made a lab."""
+    """Close the labs held by Out alone, except the newest. Called after each cell; acts only if it made a lab."""
     if not _made:
         return
     _made.clear()
@@ -79,28 +79,28 @@ def close_superseded(shell: Any) -> None:
 
 
 def _is_held_by_out_alone(lab: Any, shell: Any, labs: list[Any]) -> bool:
-    """Return True if nothing refers to a lab or its views but Out and labengine itself."""
+    """Return True if only Out and labengine itself refer to a lab or its views."""
     targets = [lab, *lab.widgets]
-    if any(_is_named(shell.user_ns, target) for target in targets):  # soon told, and true of most
+    if any(_is_named(shell.user_ns, target) for target in targets):  # fast, and true for most
         return False
     search = _HolderSearch(shell, [labs, targets, _shown])
     return all(not search.is_held(target, target) for target in targets)
 
 
 class _HolderSearch:
-    """Looks for what refers to an object and may be the user's. own: containers of this module."""
+    """Searches for references to an object that may be the user's. own: containers of this module."""
 
     def __init__(self, shell: Any, own: list[object]) -> None:
         self._names: tuple[dict[Any, Any], ...] = (shell.user_ns, vars(shell.user_module), shell.user_ns_hidden)
         self._out = shell.user_ns.get("_oh")
         self._skipped = {id(own), *map(id, own)}
 
-    # Loops and no comprehensions over arguments: the cells of a closure would refer to them, too.
+    # Loops, not comprehensions over arguments: the cells of a closure would refer to them, too.
 
     def is_held(self, one: object, target: object, depth: int = _DEPTH) -> bool:
-        """Return True if something that may be the user's refers to a lab or a view, or to what leads to it.
+        """Return True if an object that may be the user's refers to a lab or a view, directly or not.
 
-        one: the target, or a container, method or closure that has it.
+        one: the target, or a container, method or closure that holds it.
         """
         referrers = gc.get_referrers(one)
         self._skipped.add(id(referrers))
@@ -140,7 +140,7 @@ def _is_frame_here(one: object) -> bool:
 
 
 def _is_named(names: dict[Any, Any], one: object) -> bool:
-    """Return True if a variable that is none of Out's has an object."""
+    """Return True if a variable that does not belong to Out holds an object."""
     return any(value is one and not _OF_OUT.fullmatch(str(name)) for name, value in names.items())
 
 

@@ -24,17 +24,17 @@ if TYPE_CHECKING:  # widgets are loaded for views only
 At = int | tuple[int, int] | Literal["crash"]
 """A moment: the end of a step, (step, event) for after an event inside it, counted from 0, or "crash"."""
 
-CLOSED = "This lab is closed. Its recording can still be looked at and asked; a new lab can be stepped."
-"""Text of a closed lab's view in place of its controls."""
+CLOSED = "This lab is closed. Its recording can still be viewed; to take steps, make a new lab."
+"""Text in a closed lab's view instead of its controls."""
 
-_NOTE = "This picture stays where it is: it does not follow the lab. lab.show() shows the lab as it is now."
-_REFUSAL = "this picture stands at an earlier moment; lab.show() has the controls"
+_NOTE = "This picture stays at its moment and does not follow the lab. lab.show() shows the lab now."
+_REFUSAL = "this picture shows an earlier moment; lab.show() has the controls"
 
 _numbers = count(1)
 
 
 def add_copies(lab: Any, prompt: str, copies: int, max_tokens: int, n: int, beams: int, priority: int) -> list[Any]:
-    """Add equal requests to a lab or a comparison; return what each `add` returned."""
+    """Add equal requests to a lab or a comparison; return the results of `add`."""
     several = {"n": n} if n > 1 else {}
     asked: dict[str, int] = {"max_tokens": max_tokens, "beams": beams, "priority": priority, **several}
     return [lab.add(prompt, **asked) for _ in range(copies)]
@@ -54,13 +54,13 @@ COMMANDS: Mapping[str, Command] = {
     "predict": lambda lab, **arguments: lab.session.predict(**arguments),
     "wish": lambda lab, **arguments: lab.session.wish(**arguments),
 }
-"""What views ask a lab for, by the names that they send."""
+"""The commands of a lab's views, by the names that they send."""
 
 
 class LabViewSource:
     """A lab's labengine_widgets.ViewSource. Reads are direct; commands are posted to the lab's own thread.
 
-    lab: the session's Lab, for COMMANDS. Widget callbacks, on any thread, post calls of them.
+    lab: the session's Lab, for COMMANDS. Widget callbacks, on any thread, post these commands.
     """
 
     def __init__(self, session: Session, lab: Any) -> None:
@@ -74,12 +74,12 @@ class LabViewSource:
 
     @property
     def is_live(self) -> bool:
-        """False once the lab is closed: only its recording is left."""
+        """False once the lab is closed and only its recording is left."""
         return not self._session.stepper.is_closed
 
     @property
     def note(self) -> str:
-        """The text in place of the controls of a closed lab; empty for an open one."""
+        """The text instead of a closed lab's controls; empty for an open one."""
         return "" if self.is_live else CLOSED
 
     @property
@@ -89,13 +89,13 @@ class LabViewSource:
 
     @property
     def phase(self) -> str | None:
-        """The phase done last in an open step; None between steps."""
+        """The last phase done in an open step; None between steps."""
         phase = self._session.stepper.phase
         return None if phase == "update" else phase
 
     @property
     def stopped(self) -> str | None:
-        """The breakpoint that the newest run or step has hit, as a sentence; None for none."""
+        """The breakpoint that the newest run or step has hit, as a sentence, or None."""
         hit = self._session.breakpoints.hit
         if hit is not self._newest_hit[0]:
             self._newest_hit = hit, None if hit is None else str(hit)
@@ -103,13 +103,13 @@ class LabViewSource:
 
     @property
     def asked(self) -> dict[str, Any] | None:
-        """The question about the next step, serialised for the browser; None for none."""
+        """The question about the next step, serialised for the browser, or None."""
         question = self._session.question
         return None if question is None else question.to_dict()
 
     @cached_property
     def request_options(self) -> tuple[str, ...]:
-        """Those of n, beams and priority that the lab takes."""
+        """The options among n, beams and priority that the lab supports."""
         return self._session.requests.options
 
     def token_text(self, token_id: int) -> str:
@@ -117,7 +117,7 @@ class LabViewSource:
         return self._session.token_text(token_id)
 
     def engine_id(self, request_id: int) -> str:
-        """Return nothing: a lab's requests have no other names than A, B, C."""
+        """Return an empty string, because a lab's requests are only named A, B, C."""
         return ""
 
     def fold(self) -> Fold:
@@ -125,7 +125,7 @@ class LabViewSource:
         return Fold.of(self._session.inspection.snapshot())
 
     def seams(self) -> dict[str, Seam]:
-        """Return the method that decides each kind of event here; none for a lab that hides them."""
+        """Return the method that decides each kind of event; empty for a lab that hides methods."""
         return {} if self._session.hides_seams else self._seams
 
     @cached_property
@@ -133,24 +133,24 @@ class LabViewSource:
         return seams_of(self._session.parts, self._session.settings.runner, self._session.external)
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
-        """Have the lab's own thread run a command; the Future carries its result or its error.
+        """Post a command to the lab's thread; return a Future with its result or error.
 
         A closed lab has no thread: the command runs at once. ConfigError for an unknown command.
         """
         if action not in COMMANDS:
-            raise ConfigError(f"a view may not ask for {action!r}; it may for {', '.join(COMMANDS)}")
+            raise ConfigError(f"a view has no command {action!r}; its commands are {', '.join(COMMANDS)}")
         call = partial(COMMANDS[action], self._lab, **arguments)
         background = self._session.runs.background
-        if action == "pause":  # posted, it would wait for a step that may not end
+        if action == "pause":  # a posted pause would wait for a step that may not end
             background.end_step()
         return background.post(call) if self.is_live else _done(call)
 
 
 @dataclass(slots=True)
 class RecordingViewSource:
-    """A labengine_widgets.ViewSource for a recording: it never changes, and commands are refused.
+    """A labengine_widgets.ViewSource for a recording, which never changes and refuses commands.
 
-    refusal: why commands are refused, and what to do instead. moment: the one that pictures show; None: the end.
+    refusal: why commands are refused, and what to do instead. moment: the moment that pictures show; None: the end.
     """
 
     title: str
@@ -176,30 +176,30 @@ class RecordingViewSource:
         return self.timeline.state(self.moment)
 
     def engine_id(self, request_id: int) -> str:
-        """Return the engine's own id of a request; empty for none."""
+        """Return the engine's id of a request; empty without one."""
         return "" if self.engine_ids is None else self.engine_ids(request_id)
 
     def seams(self) -> dict[str, Seam]:
-        """Return the method that decided each kind of event, as the code was during the recording."""
+        """Return the method that decided each kind of event, in the code at the time of the recording."""
         return self.code
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
-        """Refuse the command: the Future carries the error."""
+        """Refuse the command; return a Future with the error."""
         return refused(action, self.refusal)
 
 
 def refused(action: str, why: str) -> Future[Any]:
-    """Return a Future that carries the refusal of a command."""
+    """Return a Future with the refusal of a command."""
     answer: Future[Any] = Future()
     answer.set_exception(ConfigError(f"{action}: {why}"))
     return answer
 
 
 def picture_of(timeline: Timeline, of: ViewSource, at: Any, crash_moment: Callable[[], int]) -> RecordingViewSource:
-    """Return the recording up to the end of the step in which a moment lies, at that moment. It never changes.
+    """Return a picture of the recording at a moment, up to the end of the moment's step. It never changes.
 
-    of: the whole recording's. at: see At; checked here, as callers pass what a user gave. ConfigError for a moment that
-    is not recorded.
+    of: the source of the whole recording. at: see At; checked here, because it comes from the user. ConfigError for a
+    moment that is not recorded.
     """
     if at == "crash":
         moment = end = crash_moment()
@@ -227,11 +227,11 @@ def _step_and_event(at: Any) -> tuple[int, int | None]:
         return at, None
     if isinstance(at, (tuple, list)) and len(at) == 2 and all(map(is_single_int, at)):
         return at[0], at[1]
-    raise ConfigError(f'at is the number of a step, (step, event) for an event inside it, or "crash", got {at!r}')
+    raise ConfigError(f'at must be a step, (step, event) for an event inside it, or "crash", got {at!r}')
 
 
 def _done(call: Callable[[], Any]) -> Future[Any]:
-    """Call at once, and return the outcome as a Future."""
+    """Call at once, and return a Future with the result or error."""
     done: Future[Any] = Future()
     try:
         done.set_result(call())

@@ -26,15 +26,15 @@ def xray(
 ) -> XRay:
     """Return a figure of the attention of the token at `position`, by layer, block and head.
 
-    request: its id, or its letter. position: the newest token's by default, from which the next token is computed.
-    select_block: called with the id of a block that is clicked.
+    request: an id or letter. position: by default the newest token's, from which the next token is computed.
+    select_block: called with the id of a clicked block.
     """
     from labengine_widgets.pictures.xray import XRay
 
     request_id = request_id_of(request)
     attention, token_ids = attention_of(session, request_id, position)
     texts = [session.token_text(token_id) for token_id in token_ids[: attention.position + 1]]
-    origin = "" if attention.source == "pool" else " · computed anew, its blocks were given back"
+    origin = "" if attention.source == "pool" else " · recomputed, because its blocks were freed"
     token, name = readable(texts[-1], 24), request_name(cast(int, as_int(request_id)))
     title = f"What “{token}” of request {name} looks at (position {attention.position}){origin}"
     return XRay(attention, texts, title, select_block)
@@ -45,20 +45,20 @@ def attention_of(
 ) -> tuple[BlockAttention, tuple[int, ...]]:
     """Return attention by block, and the request's tokens. Waits for the current step.
 
-    ConfigError for a model without weights, KeyError for an unknown request, IndexError for a token that is not there.
+    ConfigError for a model without weights, KeyError for an unknown request, IndexError for a missing token.
     """
     for name, number in {"request": request, "position": position}.items():
         if number is not None and as_int(number) is None:
-            raise ConfigError(f"{name} is a whole number, got {number!r}: lab.view('xray', request=0)")
+            raise ConfigError(f"{name} must be an integer, got {number!r}: lab.view('xray', request=0)")
     if session.model.num_layers == 0:
-        raise ConfigError("the simulated model attends to nothing; use Lab('smollm2') for an X-ray of attention")
+        raise ConfigError("the simulated model has no attention; use Lab('smollm2') for an X-ray of attention")
     from labengine.engine.xray import attention_by_block
     from labengine_widgets.why.subjects import known_requests_text
 
     stepper = session.stepper
     stepper.refuse_if_closed()
     runner = cast("ModelRunner", session.model.runner)
-    runner.torch_modules()  # before the lock is taken, so that no thread waits for files
+    runner.torch_modules()  # loaded before the lock is taken, so that no thread waits for files
     with stepper.reading():
         stepper.refuse_if_closed()
         state = stepper.engine.snapshot()

@@ -92,7 +92,7 @@ def test_generate_takes_one_row_of_token_ids_of_any_kind(lab: Lab, prompts: Any)
 
 @pytest.mark.parametrize("wrong", [None, 5, b"ab"])
 def test_generate_wants_prompts(lab: Lab, wrong: Any) -> None:
-    with refused(lab, ConfigError, "prompts are texts or lists of token ids"):
+    with refused(lab, ConfigError, "prompts must be"):
         lab.generate(wrong)
 
 

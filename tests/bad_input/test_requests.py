@@ -21,7 +21,7 @@ def test_a_salt_that_cannot_be_hashed_is_refused_before_it_stops_every_step(lab:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ([("adapter", "x")], "extra_keys must be a mapping of names to texts"),
+        ([("adapter", "x")], "extra_keys must be a mapping"),
         ({"adapter": 5}, "extra_keys['adapter'] must be a text, got 5"),
         ({5: "x"}, "a name in extra_keys must be a text, got 5"),
         ({"adapter": "\ud800"}, "half of a surrogate pair"),
@@ -78,7 +78,7 @@ def test_generate_adds_all_or_nobody(lab: Lab) -> None:
 
 
 def test_requests_that_do_not_exist(lab: Lab) -> None:
-    with refused(lab, KeyError, "there is no request 7; known are 0 to 1"):
+    with refused(lab, KeyError, "there is no request 7; the requests are 0 to 1"):
         lab.abort(7)
     with refused(lab, KeyError, "there is no request 7"):
         lab.output(7)
@@ -93,7 +93,7 @@ def test_letters_name_requests_and_words_do_not(lab: Lab) -> None:
     assert lab.output("A") == lab.output(0) and "".join(lab.stream("b")) == lab.output(1).text
     for wrong in ("C", "ABC", "request", "0", ""):
         for ask in (lab.output, lab.abort, lab.stream):
-            with refused(lab, KeyError, f"there is no request {wrong!r}; known are 0 to 1"):
+            with refused(lab, KeyError, f"there is no request {wrong!r}"):
                 ask(wrong)
     lab.add("a b c", max_tokens=9)
     assert lab.abort("C") and type(lab.inputs[-1].request_id) is int  # type: ignore[attr-defined]

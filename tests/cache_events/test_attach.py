@@ -122,13 +122,13 @@ def test_the_command_follows_for_some_seconds(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("place", "replay", "why"),
     [
-        ("kv:tcp://*:5557", None, "a reader names the host: kv:tcp://127.0.0.1:5557"),
-        ("kv:bind:tcp://0.0.0.0:5557", None, "binds loopback addresses alone"),
-        ("kv:bind:tcp://*:5557", None, "a reader names the host"),
-        ("kv:tcp://127.0.0.1", None, "an endpoint is tcp://HOST:PORT"),
-        ("kv:tcp://127.0.0.1:99999", None, "an endpoint is tcp://HOST:PORT"),
-        ("kv:tcp://a:1,tcp://a:2", "tcp://a:3", "2 publishers and 1 replay endpoints"),
-        ("kv:tcp://a:1", "localhost:3", "an endpoint is"),
+        ("kv:tcp://*:5557", None, "kv:tcp://127.0.0.1:5557"),
+        ("kv:bind:tcp://0.0.0.0:5557", None, "only loopback addresses"),
+        ("kv:bind:tcp://*:5557", None, "must name the host"),
+        ("kv:tcp://127.0.0.1", None, "an endpoint must be"),
+        ("kv:tcp://127.0.0.1:99999", None, "an endpoint must be"),
+        ("kv:tcp://a:1,tcp://a:2", "tcp://a:3", "2 publishers need"),
+        ("kv:tcp://a:1", "localhost:3", "an endpoint must be"),
         ("kv:nowhere.kvevents", None, "there is no file nowhere.kvevents"),
     ],
 )
@@ -151,7 +151,7 @@ def test_the_tap_and_kv_events_are_kept_separate(tmp_path: Path, capsys: pytest.
         labengine.attach(f"kv:{path}")
     with pytest.raises(ConfigError, match="for a running engine"):
         labengine.kv_events(path, replay="tcp://a:1")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         labengine.kv_events("kv:ipc:///tmp/none", record=path)
     assert main(["attach", str(path)]) == 2
     assert f"labengine attach-kv {path}" in capsys.readouterr().err
@@ -167,7 +167,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
             labengine.kv_events(path)
         return str(error.value)
 
-    assert "no file of KV events" in refusal('{"a": 1}\n') and "no file of KV events" in refusal()
+    assert "not a file of KV events" in refusal('{"a": 1}\n') and "not a file of KV events" in refusal()
     assert "newer labengine" in refusal(complete[0].replace("1", "9", 1))
     assert "damaged" in refusal(complete[0], "[1]\n") and "damaged" in refusal(complete[0], "{\n")
     assert "damaged" in refusal(complete[0], '{"s": 1, "n": 0, "b": ""}\n')

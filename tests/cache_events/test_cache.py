@@ -51,8 +51,8 @@ def test_contradictions_are_noted_and_the_earlier_word_stays() -> None:
     )
     assert stream.cache.num_contradictions == 3
     first, second, third = stream.cache.contradictions
-    assert "batch 1: block 00000000 is stored after 00000000, and was stored after" in first
-    assert "was stored with other tokens" in second and "is removed, and was not stored there" in third
+    assert "batch 1: block 00000000 is stored after 00000000, but earlier after" in first
+    assert "was stored with other tokens" in second and "is removed, but was not stored there" in third
     assert [chain.token_ids for chain in Chains(stream.cache).rows()] == [list(range(8))]
 
 
@@ -95,7 +95,7 @@ def test_what_hangs_on_a_loop_is_no_part_of_it() -> None:
 def test_a_chain_that_leads_back_to_itself_is_shown_and_reported() -> None:
     prefixes = prefixes_of(payload(stored([1], range(4), parent=2), stored([2], range(4, 8), parent=1)))
     assert len(prefixes.chains()) == 1 and len(prefixes.chains()[0].contents) == 2
-    assert "stands after itself" in str(prefixes)
+    assert "follows itself" in str(prefixes)
 
 
 def test_contents_that_are_gone_are_forgotten_above_a_limit() -> None:

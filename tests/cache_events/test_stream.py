@@ -68,7 +68,7 @@ def test_batches_that_wait_in_the_connection_after_a_replay_are_the_same_ones() 
 def test_an_engine_that_begins_anew_begins_with_an_empty_cache() -> None:
     stream, _ = taken((0, 1, 2))
     stream.take(Message(0, 0, payload(stored([77], range(4)), at=2000.0)))
-    assert list(stream.notes) == [f"{SOURCE}, batch 0: the engine began anew, after batch 2; its cache was empty then"]
+    assert list(stream.notes) == [f"{SOURCE}, batch 0: the engine restarted after batch 2, with an empty cache"]
     ((presences),) = stream.cache.presences().values()
     assert sorted((one.value, number) for one, number in presences.items()) == [("cached", 1), ("gone", 3)]
 
@@ -84,7 +84,7 @@ def test_an_engine_that_began_anew_while_nobody_listened_is_found_by_its_replay(
         else:
             stream.catch_up(now[stream.newest_number(0) :])
         (note,) = stream.notes
-        assert "the engine began anew, after batch 2" in note
+        assert "the engine restarted after batch 2" in note
         ((presences),) = stream.cache.presences().values()
         assert sorted((one.value, number) for one, number in presences.items()) == [("cached", 9), ("gone", 3)]
 
@@ -100,7 +100,7 @@ def test_each_rank_numbers_its_own_batches() -> None:
 def test_bytes_that_are_no_batch_leave_a_gap() -> None:
     stream = streamed(BATCHES[0], b"\xc1", BATCHES[2])
     assert stream.num_unreadable == 1 and stream.num_missing == 1
-    assert "batch 1 cannot be read: it is no msgpack" in stream.notes[0] and "batch 1 is missing" in stream.notes[1]
+    assert "batch 1 cannot be read: it is not msgpack" in stream.notes[0] and "batch 1 is missing" in stream.notes[1]
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 2])

@@ -81,13 +81,13 @@ def test_what_cannot_run_the_traffic_is_refused(tmp_path: Path, capsys: pytest.C
         (f"{file}:Broken", "vllm + Broken raises in step"),
         (f"{file}:Exits", "of the traffic: it ends the process: SystemExit: 0, raised in Exits.reused_first"),
         (f"{file}:ExitsUnseen", "it ends the process (exit code 0), in ExitsUnseen.reused_first"),
-        (f"{file}:Nothing", "defines no Nothing"),
+        (f"{file}:Nothing", "does not define Nothing"),
         ("nano-vllm", "no sliding-window groups"),
-        ("vlm", "names no class"),
+        ("vlm", "does not name a class"),
     ):
         assert main(["conform", path, "--against", asked]) == 2
         assert why in capsys.readouterr().err
-    with pytest.raises(labengine.ConfigError, match="an override is a subclass of a part"):
+    with pytest.raises(labengine.ConfigError, match="an override must be"):
         labengine.conform(path).against(3)
     assert labengine.conform(path).against(VLLM).other == labengine.conform(path).against("vllm").other
 
@@ -119,4 +119,4 @@ def test_parts_that_never_get_through_are_refused(tmp_path: Path, capsys: pytest
     file = tmp_path / "never.py"
     file.write_text("from labengine.core.editions import VLLM\n" + NEVER)
     assert main(["conform", str(written(FULL, tmp_path)), "--against", f"{file}:Never"]) == 2
-    assert "does not get through the traffic" in capsys.readouterr().err
+    assert "does not finish the traffic" in capsys.readouterr().err

@@ -113,14 +113,14 @@ def test_a_recording_in_which_something_else_happens_differs(name: str, tmp_path
 
 
 UNJUDGED = {
-    "several modules": (_speculation(num_prefill_lookahead=9), "whose slots and hits are those of no edition"),
+    "several modules": (_speculation(num_prefill_lookahead=9), "whose slots and hits no edition has"),
     "numbers by batch": (_speculation(is_dynamic=True), "number of drafts depends on the batch"),
-    "other slots": (_speculation(num_lookahead=99), "whose slots and hits are those of no edition"),
+    "other slots": (_speculation(num_lookahead=99), "whose slots and hits no edition has"),
     "no drafts": (
         _speculation(num_drafts="many", num_lookahead="many"),
-        "be set as its scheduler was: num_drafts",
+        "supports its scheduler's settings: num_drafts",
     ),
-    "not a table": (_header(speculation=None), "does not say how it speculates"),
+    "not a table": (_header(speculation=None), "lacks its way of speculating"),
     "an assertion of vLLM's": (
         _header(long_prefill_token_threshold=1),
         "its settings: long_prefill_token_threshold",
@@ -152,7 +152,7 @@ def test_an_output_without_tokens_ends_the_judging(tmp_path: Path) -> None:
         rows = item.get("message", {}).get("e", [])
         rows[:] = [row for row in rows if row[0] != KINDS["DraftsJudged"]]
     result = labengine.conform(written(items, tmp_path))
-    assert result.exit_code == 2 and "an output says nothing of the drafts" in result.why_unjudged
+    assert result.exit_code == 2 and "an output lacks the drafts" in result.why_unjudged
 
 
 def test_the_oracle_follows_drafts_and_states() -> None:
@@ -176,7 +176,7 @@ def _rules(items: list[Item]) -> set[str]:
 
 
 def test_traffic_with_drafts_is_not_run_again(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="guesses are those of the recorded worker"):
+    with pytest.raises(ConfigError, match="guesses came from the recorded worker"):
         labengine.conform(written(items_of("speculation"), tmp_path)).against("labengine")
 
 

@@ -47,7 +47,7 @@ def test_it_is_judged_as_its_stream(items: list[Item], tmp_path: Path, monkeypat
 def test_a_recording_that_was_let_go_is_judged_to_its_end(tmp_path: Path) -> None:
     result = labengine.conform(saved(SYNC[:-9], tmp_path))
     assert result.exit_code == 0 and 50 < result.num_judged == result.num_events
-    assert "The recording was ended while vLLM ran: up to there it is judged." in repr(result)
+    assert "The recording ended while vLLM was running, and is judged up to its end." in repr(result)
 
 
 def test_a_gap_is_never_taken_for_conformance(tmp_path: Path) -> None:
@@ -73,5 +73,5 @@ def test_what_cannot_be_judged_is_refused_in_a_sentence(tmp_path: Path) -> None:
     trace = labengine.open(path)
     trace.facts["stream"]["judged_by"]["inputs"] = [[1, "abort", "x"]]
     save(path, trace.timeline, trace.facts, str)
-    with pytest.raises(labengine.ConfigError, match="does not say what it was recorded from"):
+    with pytest.raises(labengine.ConfigError, match="does not tell its source"):
         labengine.conform(path)

@@ -124,7 +124,7 @@ def test_an_image_counts_as_far_as_a_hit_reaches_into_a_block(
         ({6: ("cat", 0)}, r"the length of images\[6\] must be at least 1"),
         ({6: (5, 1)}, r"the identifier of images\[6\] must be a text"),
         ({16: ("cat", 2)}, "'cat' ends at token 18, and the prompt has 17"),
-        ({6: ("cat", 3), 8: ("dog", 1)}, "'cat' at position 6 reaches into the one at 8"),
+        ({6: ("cat", 3), 8: ("dog", 1)}, "'cat' at position 6 overlaps the one at 8"),
     ],
 )
 def test_images_that_cannot_be_placed_change_nothing(images: Any, words: str) -> None:

@@ -193,7 +193,7 @@ def test_two_data_parallel_ranks_are_listed_by_one_command_and_attached_side_by_
         server.wait_for_start()
         assert main(["attach", place]) == 0
         listed = capsys.readouterr().out
-        assert "rank 0 · vllm 0.32" in listed and "rank 1 · vllm 0.32" in listed and "--rank N attaches" in listed
+        assert "rank 0 · vllm 0.32" in listed and "rank 1 · vllm 0.32" in listed and "--rank N" in listed
         with labengine.attach(place, rank=0) as first, labengine.attach(place, rank=1) as second:
             assert server.tokens(PROMPTS, NUM_TOKENS) == untapped
             wait_until(lambda: len(first.snapshot().requests) + len(second.snapshot().requests) == len(PROMPTS))

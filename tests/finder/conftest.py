@@ -1,4 +1,4 @@
-"""A search in these tests ends with its first finding: how many more it could make in a second, no test asks."""
+"""A search in these tests ends with its first finding, since no test asks how many more it makes per second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways in which a part ends the process that plays it, or would: a table for every way of running."""
+"""Ways in which a part ends its process, or would: a table for every way of running."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def abort() -> None:
 
 @dataclass(frozen=True)
 class Ending:
-    """act: what the part does; said: in the finding's message. is_seen_inside: True for what raises, also in place."""
+    """act: the part's action; said: text in its message. is_seen_inside: True if it raises, also in this process."""
 
     act: Callable[[], object]
     said: str
@@ -66,7 +66,7 @@ ENDINGS = {
 
 
 KNOWN = set(os.listdir("/proc/self/fd"))
-"""Files of the test's own: its captured output."""
+"""Files of the test itself: its captured output."""
 
 
 def write_into_pipes() -> None:
@@ -83,11 +83,11 @@ HARMLESS = {
     "a closed stdout": lambda: sys.stdout.close(),
     "a print": lambda: print("a print of a part"),
 }
-"""What ends nothing: the search goes on to its end."""
+"""Actions that do not end the process, so that the search continues to its end."""
 
 
 class Ends(BlockPool):
-    """Does something at a hit."""
+    """Calls the test's action at a hit."""
 
     act: ClassVar[Callable[[], object]]
 
@@ -98,12 +98,12 @@ class Ends(BlockPool):
 
 
 def ending(act: Callable[[], object]) -> type[Ends]:
-    """Return a part that does this at its hits."""
+    """Return a part that calls `act` at its hits."""
     return type("Ends", (Ends,), {"act": staticmethod(act)})
 
 
 def once(act: Callable[[], object]) -> type[Ends]:
-    """Return a part that does this at its first hit in a process."""
+    """Return a part that calls `act` at its first hit in a process."""
     done: list[bool] = []
 
     def at_first() -> Any:

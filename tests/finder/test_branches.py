@@ -1,4 +1,4 @@
-"""Branches in the finder's workloads, undoing them, and what else its alphabet has for parts that were once missed."""
+"""Branches in the finder's workloads, undoing them, and other operations that find parts once missed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST = Add((0, 4687), 3)
 @pytest.mark.parametrize("operation", [FIRST, Branch(0), TakeStep()], ids=str)
 @pytest.mark.parametrize("name", ["branches", "a window"])
 def test_an_operation_is_undone_completely(name: str, before: tuple[Operation, ...], operation: Operation) -> None:
-    """Otherwise each state would be built anew from its beginning."""
+    """Otherwise each state would be rebuilt from the beginning."""
     sandbox = Sandbox(SCOPES[name].config, EDITIONS["labengine"])
     assert sandbox.run(before)[0] is None
     if isinstance(operation, Branch) and not before:

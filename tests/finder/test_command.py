@@ -32,15 +32,15 @@ def test_a_class_of_a_file_is_found_and_written_as_a_test(tmp_path: Path, capsys
 
 def test_a_notebooks_wrong_name_is_refused_before_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["find", "labengine", "--notebook", "found.txt"]) == 2
-    assert "a notebook's name ends in .ipynb" in capsys.readouterr().err
+    assert ".ipynb, got" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ("vlm", "names no class: write FILE.py:CLASS"),
+        ("vlm", "write FILE.py:CLASS"),
         ("missing.py:Class", "there is no file missing.py"),
-        (f"{__file__}:Missing", "defines no Missing"),
+        (f"{__file__}:Missing", "does not define Missing"),
     ],
 )
 def test_what_is_not_there_is_refused(parts: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,5 +57,5 @@ def test_the_page_shows_what_is_found(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def without_numbers(text: str) -> str:
-    """Which searcher is first decides how long the workload is."""
+    """The length of the workload depends on which searcher is first."""
     return re.sub(r"\d+", "n", text)

@@ -1,4 +1,4 @@
-"""A counterexample taken home: a test that is red with the parts and green without, a script, a scenario."""
+"""Exports of a counterexample: a test that is red with the parts and green without, a script, a scenario."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITH_A_TIER = (Scope("a tier", small_scopes()[0].config, max_requests=2, num_pro
 
 
 def outcome(text: str, *, production: bool) -> BaseException | None:
-    """Run a made test as pytest would; return what it raises."""
+    """Run a generated test as pytest would; return its exception, if any."""
     names: dict[str, Any] = {}
     exec(compile(text, "test_made.py", "exec"), names)
     if production:

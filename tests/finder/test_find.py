@@ -49,14 +49,14 @@ TINY = (replace(ONE_SCOPE[0], max_tokens=(1,)),)
 
 @cache
 def found(parts: object, **settings: Any) -> Counterexample:
-    """Return what a search finds; the same search is done once in a process."""
+    """Return the result of a search; the same search runs only once per process."""
     counterexample = find(parts, **{"workers": 0, "show_progress": False, "seconds": 600, **settings})
     assert isinstance(counterexample, Counterexample)
     return counterexample
 
 
 def searched(parts: object, **settings: Any) -> SearchReport:
-    """Search small scopes to their end, in the time that a slow machine may take."""
+    """Search small scopes to their end, with time for a slow machine."""
     settings |= {"kinds": GRAVE, "max_workloads": 0, "workers": 0}
     report = find(parts, seconds=600, show_progress=False, **settings)
     assert isinstance(report, SearchReport)
@@ -94,7 +94,7 @@ def test_parts_that_know_priorities_are_searched_with_some() -> None:
     one = found(Parts(waiting_queue=ForgetsTheUrgent), scopes=priority_scopes()[0], kinds=GRAVE, max_workloads=0)
     (added,) = one.operations
     assert one.kind == "liveness" and "priority=-1" in added and "priority=-1" in one.to_code()
-    assert one.message.startswith("nothing waits and nothing runs, and request 0 is waiting")
+    assert "request 0 is waiting" in one.message
     assert suspects_of(Parts(waiting_queue=ForgetsTheUrgent), "labengine").know_priorities
     assert not suspects_of("vllm", "labengine").know_priorities
 
@@ -113,7 +113,7 @@ def test_a_part_that_keeps_more_than_the_reference_is_worse() -> None:
 
 
 def test_what_is_never_registered_is_also_counted_as_hits_that_are_lost() -> None:
-    """Without the kind `rule` a run goes on behind the omission."""
+    """Without the kind `rule` a run continues after the omission."""
     one = found(EverySecondBlock, kinds=("worse",), max_workloads=200)
     assert one.kind == "worse" and "tokens in the cache instead of" in one.message
 
@@ -237,6 +237,6 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 
 
 def test_parts_are_made_from_the_edition_that_is_nearest_to_them() -> None:
-    """nano-vllm has as many of the branch's classes; its merge policy is no late merge."""
+    """nano-vllm has as many of the branch's classes, but its merge policy is not late merge."""
     assert base_of(FAST_PREFILL) is NANO_VLLM_243
     assert base_of(NANO_VLLM_243) is None

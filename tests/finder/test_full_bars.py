@@ -1,4 +1,4 @@
-"""What find() must find in the time that its pages promise, and that it finds nothing in production. An hour."""
+"""find() finds all that its pages promise in time, and nothing in production. Takes an hour."""
 
 from __future__ import annotations
 

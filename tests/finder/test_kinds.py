@@ -1,4 +1,4 @@
-"""Parts that go wrong with forks, beams, drafts, states, priorities or pictures alone: found, named, and taken home."""
+"""Parts that go wrong only with forks, beams, drafts, states, priorities or pictures: found, named, and exported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FOUND = [
     (wrong.HashesThePictureOnce, "pictures", "scope"),
     (wrong.HashesPicturesInTheFirstBlock, "pictures", "named"),
 ]
-"""Each with the scope in which it goes wrong, and the rule that says so, or the exception."""
+"""Each with the scope in which it goes wrong, and the broken rule or the exception."""
 TAKEN_HOME = (
     wrong.WritesSharedTails,
     wrong.KeepsTheTokensOfTheBeam,
@@ -56,7 +56,7 @@ TAKEN_HOME = (
     wrong.GoesOnInAnEmptyBlock,
     wrong.ForgetsPictures,
 )
-"""Those of which a test is made at every change; of the others in the sweep."""
+"""Those for which a test is generated at every change; for the others, only in the sweep."""
 
 
 @cache
@@ -88,7 +88,7 @@ def test_what_is_to_be_copied_is_a_part_of_the_state() -> None:
     ids=lambda one: getattr(one, "__name__", None),
 )
 def test_what_is_found_is_taken_home_as_a_test(part: type, scope: str) -> None:
-    """to_test() has seen it red with the part, and green without."""
+    """to_test() sees it red with the part, and green without."""
     text = found(part, scope).to_test()
     assert part.__name__ in text
     wanted = {"several answers": "n=2", "beams": "beams=2", "drafts": "speculation=", "pictures": "images="}
@@ -106,7 +106,7 @@ def test_what_is_found_is_taken_home_as_a_test(part: type, scope: str) -> None:
     ],
 )
 def test_another_order_of_priorities_is_a_decision_that_differs(part: type) -> None:
-    """No rule says who is more urgent: the edition does."""
+    """No rule decides which request is more urgent, only the edition."""
     reference, scopes = edition("labengine", "priority"), priority_scopes()[0]
     one = find(part, reference, scopes=scopes, kinds=["differs"], max_workloads=400, **SETTINGS)
     assert isinstance(one, Counterexample) and part.__name__ in one.headline
@@ -131,7 +131,7 @@ def test_production_does_nothing_wrong(name: str, is_complete: bool) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_each_operation_is_undone_completely(name: str) -> None:
-    """Otherwise each state would be built anew from its beginning."""
+    """Otherwise each state would be rebuilt from the beginning."""
     scope = SMALL[name]
     sandbox = Sandbox(scope.config, edition("labengine", "priority"), proposer=scope.proposer)
     assert sandbox.run((scope.adds[-1], TakeStep(), TakeStep(), scope.adds[0]))[0] is None

@@ -1,4 +1,4 @@
-"""Steps that end at an event, rewinds, forks: what a part keeps outside of the journal or of the engine is found."""
+"""Steps that end at an event, rewinds, forks: they find state kept outside of the journal or the engine."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_it_is_repeated_by_rewinds_and_forks_and_written_down(lab: Lab) -> None:
     ("arguments", "message"),
     [
         (("TokenSample",), "did you mean 'TokenSampled'"),
-        (("StepEnded",), "at an event inside it"),
+        (("StepEnded",), "must be an event inside a step"),
         (("TokenSampled", 0), "number must be at least 1"),
         (("TokenSampled", 1, "not a name"), "the name of an error"),
     ],

@@ -1,4 +1,4 @@
-"""What public reports have taught the finder: tenants, lost work, faults of a reference, and smaller workloads."""
+"""Cases from public reports: tenants, lost work, errors of a reference, and smaller workloads."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_a_key_that_is_lost_names_two_contents_before_anybody_hits_one(name: str
 
 
 def test_a_salt_that_is_lost_is_a_breach_between_tenants() -> None:
-    """No KV depends on it: nothing is wrong before somebody hits."""
+    """No KV depends on it, so nothing is wrong before a hit."""
     one = found(losing("cache_salt"), against="vllm", scopes=TENANTS, kinds=GRAVE, max_workloads=0)
     assert (one.kind, one.rule) == ("rule", "scope") and one.is_shortest
     assert one.message.startswith("a breach between tenants: request 1 (cache_salt=s) finds blocks of request 0")
 
 
 def test_tokenspeed_976_is_found_in_the_small_scopes() -> None:
-    """A chain that begins at decode, behind a prompt shorter than a block, begins without the adapter."""
+    """A chain that begins at decode, after a prompt shorter than a block, begins without the adapter."""
     one = found(ForgetsAdapter, against="vllm", scopes=TENANTS, kinds=GRAVE, max_workloads=0)
     assert len(one.operations) == 4 and "(ForgetsAdapter.extend_hashes)" in one.message
 
@@ -63,7 +63,7 @@ def test_equal_tenants_are_no_breach() -> None:
 
 
 class OneTokenAStep(TokenBudgetScheduler):
-    """Computes no more than a token of a request in a step."""
+    """Computes at most one token of a request in a step."""
 
     def longest_chunk(self) -> int:
         return 1
@@ -91,7 +91,7 @@ def test_what_the_reference_does_wrong_too_is_discounted() -> None:
 
 
 def test_requests_that_are_alike_lose_their_keys_together() -> None:
-    """Each without its own would no longer hit the other's blocks."""
+    """Without their keys, neither would hit the other's blocks."""
     judgement = Judgement(suspects_of(RaisesOnTouch, "labengine"), GRAVE)
     one = Add((0, 4687, 9374), 1, None, (("lora", "s"),))
     workload = (one, TakeStep(), replace(one, token_ids=(0, 4687, 5)), TakeStep())

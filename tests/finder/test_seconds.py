@@ -1,4 +1,4 @@
-"""find(seconds=): seconds of the clock, and AFTER_S more at most. By a clock that these tests turn."""
+"""find(seconds=): wall-clock seconds, and at most AFTER_S more, with a clock that these tests control."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECONDS = (0.5, 6.0, 60.0, 3600.0)
 
 
 class Clock:
-    """A clock that only these tests turn."""
+    """A clock that only these tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -57,7 +57,7 @@ def tasks(number: int) -> list[Task]:
 
 
 class Hanging:
-    """A process that says nothing. Its id is of no process."""
+    """A silent process. Its id belongs to no process."""
 
     exitcode, pid = None, 2**30
 
@@ -74,7 +74,7 @@ class Hanging:
 
 @pytest.fixture
 def hanging(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Have searchers say nothing, and workloads alone take all the time that they may; return their deadlines."""
+    """Make searchers silent, and workloads played alone use all their time; return their deadlines."""
     deadlines: list[float] = []
 
     def judged_alone(case: Case, judgement: Judgement, deadline: float) -> None:
@@ -116,7 +116,7 @@ def test_a_workload_alone_ends_at_its_deadline(clock: Clock, monkeypatch: pytest
 
 
 class MovesTheClock:
-    """A part's method that has the clock go on, and sleeps."""
+    """A part's method that advances the clock, and sleeps."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
@@ -135,7 +135,7 @@ def test_in_this_process_an_operation_that_does_not_come_back_ends_with_the_sear
     report = find(parts, scopes=TINY, kinds=GRAVE, workers=0, seconds=6.0, show_progress=False)
     assert isinstance(report, SearchReport) and report.is_cut
     [remark] = report.remarks
-    assert remark.startswith("One searcher had not come to its end at the end of the search. An operation had not")
+    assert remark.startswith(f"{workers.NOT_ENDED} An operation")
     assert "MovesTheClock.__call__ (test_seconds.py:" in remark
 
 
@@ -200,7 +200,7 @@ def task_that_fails() -> Task:
 
 
 class Silent:
-    """An engine's process that takes all the time that it may, and does not answer."""
+    """An engine's process that uses all its time, and does not answer."""
 
     engine, source = "nano-vllm stub", ""
 
@@ -237,7 +237,7 @@ def test_an_engine_that_does_not_answer_ends_with_the_search(
 
 @pytest.fixture
 def slow_engine(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Any]:
-    """Return a maker of engines that take so long for each answer, and count wrongly."""
+    """Return a maker of engines that take `seconds` for each answer, and count wrongly."""
     monkeypatch.setattr(engine_search, "monotonic", clock)
     monkeypatch.setattr(engine_player, "monotonic", clock)
 

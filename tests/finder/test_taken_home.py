@@ -1,4 +1,4 @@
-"""Tests made of a connector's class and of a patched module: each carries what goes wrong, or is refused."""
+"""Tests generated for a connector's class and for a patched module: each contains the error, or is refused."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SETTINGS = {"scopes": WITH_LOADS, "kinds": GRAVE, "max_workloads": 0}
 
 
 def mixing_up() -> type[Connector]:
-    """A class that nobody can import."""
+    """A class that cannot be imported."""
 
     class MixesUp(HostStore):
-        """Gives the block that it has got last, whichever is asked for."""
+        """Returns the newest block, whichever is asked for."""
 
         def _get(self, key: tuple[int, bytes]) -> BlockKV | None:
             return super()._get(list(self._contents)[-1])
@@ -77,7 +77,7 @@ def test_a_function_that_makes_one_is_carried_too() -> None:
 @pytest.mark.parametrize("maker", [partial(MixesUp, max_blocks=4), lambda: MixesUp(max_blocks=4)])
 def test_what_has_no_text_makes_no_test(maker: object) -> None:
     one = found(maker, **SETTINGS)
-    with pytest.raises(ConfigError, match="cannot be written down as Python"):
+    with pytest.raises(ConfigError, match="cannot be written as Python"):
         one.to_test()
     assert "which this script cannot make" in one.to_code()
 
@@ -119,10 +119,10 @@ def test_a_patched_module_is_searched_and_makes_no_test_that_is_green(monkeypatc
     assert changed_in_place(block_pool) == ("BlockPool.touch",)
     one = found(block_pool, scopes=TINY, kinds=GRAVE, max_workloads=0)
     assert one.message == "RuntimeError: patched" and "labengine.core.block_pool patched" in one.headline
-    with pytest.raises(ConfigError, match=r"BlockPool.touch is not as in labengine.core.block_pool's file"):
+    with pytest.raises(ConfigError, match=r"BlockPool.touch differs from labengine.core.block_pool's file"):
         one.to_test()
     monkeypatch.undo()
-    with pytest.raises(NoTestError, match=r"^the assertion holds with what you gave too"):
+    with pytest.raises(NoTestError, match=r"^the assertion holds"):
         one.to_test()
 
 

@@ -1,4 +1,4 @@
-"""Processes of a search: what a part does to one is a finding, and what the machine does to one is none."""
+"""Processes of a search: harm by a part is a finding, harm by the machine is not."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_memory_that_no_single_workload_fills_is_none(monkeypatch: pytest.Monkey
     monkeypatch.setattr(limits, "MEMORY_BYTES", 2**27)
     report = searched(Hoards, max_workloads=0)
     assert isinstance(report, SearchReport) and not report.exhausted
-    assert report.remarks == ("One searcher was lost, by no fault of its last workload: its memory was full.",)
-    assert "its memory was full" in repr(report)
+    [remark] = report.remarks
+    assert "its memory was full" in remark and remark in repr(report)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -78,7 +78,7 @@ def test_a_part_that_a_process_never_comes_back_from_is_a_finding(cls: type, rul
 
 
 def stop_after(seconds: float, target: Any, *arguments: Any) -> None:
-    """Have this process stop itself after so much processor time, or at once, and call the target."""
+    """Stop this process after some processor time, or at once, and call the target."""
     signal.signal(signal.SIGPROF, lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
     signal.setitimer(signal.ITIMER_PROF, seconds)
     if not seconds:
@@ -87,7 +87,7 @@ def stop_after(seconds: float, target: Any, *arguments: Any) -> None:
 
 
 def stopping(monkeypatch: pytest.MonkeyPatch, seconds: float, *, is_continued: bool = True) -> list[int]:
-    """Have each copy of this process stop after so much processor time; return their ids.
+    """Stop each copy of this process after some processor time; return their ids.
 
     is_continued: they go on after a second.
     """
@@ -151,7 +151,7 @@ def test_a_searcher_that_stays_stopped_ends_with_the_search(monkeypatch: pytest.
     stopping(monkeypatch, 0.01, is_continued=False)  # soon: starved, it computes little in a second
     report = searched("labengine", seconds=1)
     assert isinstance(report, SearchReport)
-    assert report.remarks == ("One searcher had not come to its end at the end of the search.",)
+    assert report.remarks == (workers.NOT_ENDED,)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -163,6 +163,4 @@ def test_states_that_fill_the_memory_end_a_scope_and_not_the_search(
     assert isinstance(report, SearchReport) and not report.exhausted and report.num_workloads == 10
     [one] = report.unfinished
     assert one.scope == "two requests" and 50 < one.num_states < 500 and 1 <= one.depth < 10
-    assert f"Not exhausted: two requests: {one.num_states} states fill the memory; all workloads of up to" in repr(
-        report
-    )
+    assert f"two requests, whose {one.num_states} states filled the memory" in repr(report)

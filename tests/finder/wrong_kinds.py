@@ -56,7 +56,7 @@ class CopiesTheFirstBlock(FullAttentionGroup):
 
 
 class SharesTheSampledToken(FullAttentionGroup):
-    """Counts the newest token as computed for a fork: no KV of it was written."""
+    """Counts the newest token as computed for a fork, although its KV was not written."""
 
     def num_shared_tokens(self, num_computed_tokens: int) -> int:
         return super().num_shared_tokens(num_computed_tokens) + 1
@@ -133,7 +133,7 @@ class KeepsJudgedDrafts(Drafts):
 
 
 class GoesOnInAnEmptyBlock(StateGroup):
-    """Goes on in a fresh block without the state that was there before."""
+    """Continues in a fresh block without the earlier state."""
 
     def carry_over(self, request: Request, num_entries: int) -> BlockCopy | None:
         return None
@@ -148,7 +148,7 @@ class RegistersOneTokenEarly(KVCacheManager):
 
 
 class HitsStatesOfThisStep(VllmStateGroup):
-    """Admits a request on a state that this very step computes: it is copied before."""
+    """Admits a request on a state that the same step computes, and so copies it too early."""
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
         return StateGroup.num_blocks_to_admit(self, hit, num_computed_tokens, num_blocks)
@@ -162,14 +162,14 @@ class EndsChunksAnywhere(StateGroup):
 
 
 class DropsTheRunningState(StateGroup):
-    """Takes all computed tokens for skipped, also the last one, after which the state is needed."""
+    """Treats all computed tokens as skipped, including the last one, after which the state is needed."""
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         return num_computed_tokens
 
 
 class ForgetsCopiesOfOthers(VllmStateGroup):
-    """Forgets which registered states are to be copied, of all requests, when one of them ends."""
+    """Forgets all requests' pending copies of registered states when one of them ends."""
 
     def free(self, request: Request, reason: FreeReason) -> None:
         super().free(request, reason)
@@ -204,7 +204,7 @@ class ForgetsTheArrival(PriorityQueue):
 
 
 class ForgetsThePriority(PriorityQueue):
-    """Takes all requests for equally urgent."""
+    """Treats all requests as equally urgent."""
 
     def priority(self, request: Request) -> int:
         return 0
@@ -222,28 +222,28 @@ class LosesTheUrgent(PriorityQueue):
 
 
 class ForgetsPictures(HashChain):
-    """Hashes the placeholder tokens alone."""
+    """Hashes only the placeholder tokens."""
 
     def keyed(self, parent_hash: bytes, keys: BlockKeys) -> bytes:
         return parent_hash
 
 
 class ForgetsPlaces(HashChain):
-    """Hashes which picture a block shows, and not which part of it."""
+    """Hashes which picture a block shows, but not which part of it."""
 
     def keyed(self, parent_hash: bytes, keys: BlockKeys) -> bytes:
         return super().keyed(parent_hash, tuple((kind, name, 0) for kind, name, _ in keys))
 
 
 class HashesTheLengthOfNames(HashChain):
-    """Takes pictures with equally long names for one."""
+    """Confuses pictures with equally long names."""
 
     def keyed(self, parent_hash: bytes, keys: BlockKeys) -> bytes:
         return super().keyed(parent_hash, tuple((kind, str(len(name)), start) for kind, name, start in keys))
 
 
 class HashesThePictureOnce(HashChain):
-    """Hashes a picture in the block in which it begins alone, and no place in it."""
+    """Hashes a picture only in the block in which it begins, without its place."""
 
     def keyed(self, parent_hash: bytes, keys: BlockKeys) -> bytes:
         begun = tuple((kind, name, 0) for kind, name, start in keys if start >= 0)
@@ -251,7 +251,7 @@ class HashesThePictureOnce(HashChain):
 
 
 class HashesPicturesInTheFirstBlock(HashChain):
-    """Knows pictures only where the prompt begins."""
+    """Recognizes pictures only at the prompt's beginning."""
 
     def keyed(self, parent_hash: bytes, keys: BlockKeys) -> bytes:
         return parent_hash if parent_hash else super().keyed(parent_hash, keys)

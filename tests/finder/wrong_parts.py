@@ -1,4 +1,4 @@
-"""Parts that go wrong, each in a way of its own."""
+"""Parts that go wrong, each in a different way."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RaisesOnTouch(BlockPool):
 
 
 class Loops(BlockPool):
-    """Never returns from a hit. Its operation's limit ends early; others keep theirs, however slow the machine is."""
+    """Never returns from a hit. Only its operation's limit is short; others keep theirs, however slow the machine."""
 
     def touch(self, block_ids: Sequence[int]) -> None:
         if block_ids:
@@ -75,7 +75,7 @@ class AsksForMore(KVCacheManager):
 
 
 class HidesState(BlockPool):
-    """Breaks at the third block that it gives, which it counts outside of the journal."""
+    """Raises at the third allocated block, which it counts outside of the journal."""
 
     num_taken = 0
 
@@ -87,14 +87,14 @@ class HidesState(BlockPool):
 
 
 class NeverShares(MergePolicy):
-    """Finds nothing equal: right, and slow."""
+    """Finds no equal blocks: correct, but slow."""
 
     def is_equal(self, other: Block, request: Request, link: int) -> bool:
         return False
 
 
 class LoopsInC(BlockPool):
-    """Never returns from a hit, and never comes back to Python either."""
+    """Never returns from a hit, nor to Python code."""
 
     def touch(self, block_ids: Sequence[int]) -> None:
         if block_ids:
@@ -102,7 +102,7 @@ class LoopsInC(BlockPool):
 
 
 class Waits(BlockPool):
-    """Waits at a hit for a lock that nobody will give back."""
+    """Waits at a hit for a lock that is never released."""
 
     def touch(self, block_ids: Sequence[int]) -> None:
         lock = Lock()
@@ -128,7 +128,7 @@ class Exits(BlockPool):
 
 
 class Hoards(BlockPool):
-    """Keeps memory whenever blocks are taken, over all engines: no single workload fills it."""
+    """Keeps memory whenever blocks are taken, across engines, so that no single workload fills it."""
 
     kept: ClassVar[list[bytes]] = []
 
@@ -146,7 +146,7 @@ class ForgetsToken(TokenBudgetScheduler):
 
 
 class KeepsTokens(TokenBudgetScheduler):
-    """Keeps each request's sampled tokens in a table of its own, which no rollback undoes."""
+    """Keeps each request's sampled tokens in a separate table, which no rollback undoes."""
 
     def append_token(self, request: Request, token_id: int) -> None:
         vars(self).setdefault("sampled", {}).setdefault(request.request_id, []).append(token_id)
@@ -159,7 +159,7 @@ class KeepsTokens(TokenBudgetScheduler):
 
 
 class EverySecondReuses(BlockPool):
-    """Reuses blocks without content first in every second engine: right each time, and never twice the same."""
+    """Reuses blocks without content first in every second engine: correct, but different each time."""
 
     num_made: ClassVar[int] = 0
 

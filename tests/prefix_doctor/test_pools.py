@@ -88,7 +88,7 @@ def test_requests_that_cannot_be_run_again_are_refused_with_the_reason(tmp_path:
     for place, why in (
         (tiered, "has an external tier"),
         (late, "events are not kept"),
-        (tmp_path / "class.lab", "classes of its own"),
+        (tmp_path / "class.lab", "custom classes"),
     ):
         with pytest.raises(labengine.ConfigError, match=why):
             labengine.doctor(place).with_pools()

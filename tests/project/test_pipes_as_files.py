@@ -93,7 +93,7 @@ def test_a_pipe_among_the_secrets_is_left_out(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("port", ["9" * 5000, "-1", "65536", "+80", "٣" * 5000])
 def test_a_port_that_is_none_is_refused(port: str) -> None:
-    with pytest.raises(ConfigError, match="a port is a number") as refusal:
+    with pytest.raises(ConfigError, match="a port must be a number") as refusal:
         endpoints(f"tcp:127.0.0.1:{port}")
     assert len(str(refusal.value)) < 300
 

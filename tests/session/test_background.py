@@ -16,13 +16,13 @@ from waiting import PATIENCE, join, wait_until
 
 
 class Work:
-    """Steps that can be counted, held up, and made to fail."""
+    """Steps that can be counted, delayed, and made to fail."""
 
     def __init__(self) -> None:
         self.left = 1_000_000_000
         self.num_begun = self.num_done = 0
         self.may_step = threading.Event()
-        """While it is cleared, a step that has begun does not end."""
+        """While cleared, a step that has begun does not end."""
         self.may_step.set()
         self.is_held_up = False
         """True once a step has begun after may_step was cleared."""

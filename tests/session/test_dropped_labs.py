@@ -1,4 +1,4 @@
-"""Labs that nobody holds any more are freed: their threads end, and IPython's Out alone keeps no KV pool."""
+"""Unreferenced labs are freed: their threads end, and IPython's Out alone keeps no KV pool."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ WAYS: dict[str, Callable[[Lab], object]] = {
 
 
 def drop(way: Callable[[Lab], object], number: int) -> None:
-    """Make labs and drop them; all of them and their threads have to go."""
+    """Make labs and drop them; all of them and their threads must go."""
     gc.collect()
     gc.freeze()  # each collection looks at what is new alone
     num_threads, left = threading.active_count(), []
@@ -171,7 +171,7 @@ def test_labs_that_only_out_holds_give_their_memory_back_and_no_other_does(numbe
     found = json.loads(done.stdout.splitlines()[-1])
     assert all(found["superseded"]) and len(found["superseded"]) == 4 * number
     assert found["held"] == dict.fromkeys(found["held"], False) and not found["newest"]
-    assert "a newer one has taken its place" in found["error"] and found["recording"]
+    assert "a newer lab exists" in found["error"] and found["recording"]
     assert not any(found["shown"][:-2]), "the dashboards of the newest two stay"
     assert len(found["threads"]) <= 1 + len(found["held"]), "of the labs that are held, and of the newest"
 

@@ -1,4 +1,4 @@
-"""A part, hook or connector that makes a step endless: one Ctrl-C, or one pause, ends it, and reports the place."""
+"""A part, hook or connector that makes a step endless: one Ctrl-C or pause ends it and reports the place."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _press_twice() -> None:
 
 @contextmanager
 def unchanged(*labs: Lab) -> Iterator[None]:
-    """The labs are as before, sound, and take their next step, which is endless no more."""
+    """The labs are unchanged and intact, and take their next step, which is no longer endless."""
     before = [lab.snapshot() for lab in labs]
     yield
     switch.is_on = False
@@ -238,7 +238,7 @@ def test_a_call_that_has_ended_is_not_interrupted_although_its_thread_has_anothe
 
 
 def test_a_views_pause_ends_it_too() -> None:
-    """Its command is posted to the thread that is busy."""
+    """Its command is posted to the busy thread."""
     with lab_with("part") as lab, unchanged(lab):
         started(lab)
         lab.view_source().post("pause").result(PATIENCE)

@@ -54,7 +54,7 @@ def held_elsewhere(lock: FairLock) -> threading.Event:
 
 
 def assert_free(lock: FairLock) -> None:
-    """Take the lock in another thread, which waits for ever where it is held."""
+    """Take the lock in another thread, which waits forever if it is held."""
     thread = threading.Thread(target=_take, args=(lock, "other", []), daemon=True)
     thread.start()
     join(thread)
@@ -117,7 +117,7 @@ def test_only_one_is_inside() -> None:
 
 
 def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
-    """A real SIGINT reaches this thread in the middle of the queue; those behind it keep their places."""
+    """A real SIGINT reaches this thread in the middle of the queue; the threads after it keep their places."""
     lock, order = FairLock(), list[str]()
     let_go = held_elsewhere(lock)
 

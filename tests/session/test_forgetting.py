@@ -71,9 +71,9 @@ def test_a_forgotten_request_is_named_as_such() -> None:
     with worked(small_lab()) as lab:
         for ask in (lab.output, lab.stream, lab.abort):
             for named in (0, "A"):
-                with pytest.raises(KeyError, match="has finished and was forgotten: the newest 2 are kept"):
+                with pytest.raises(KeyError, match=r"was forgotten: .* keeps the newest 2"):
                     ask(named)
-            with pytest.raises(KeyError, match="there is no request 6; known are 0 to 5"):
+            with pytest.raises(KeyError, match=r"there is no request 6; .* 0 to 5"):
                 ask(6)
         with pytest.raises(WhyError, match=r"request 0 \(A\).*keep_finished"):
             lab.why(request="A", about="hit")
@@ -91,7 +91,7 @@ class CannotForget(TokenBudgetScheduler):
 
 
 def test_a_part_that_fails_to_forget_fails_after_the_step() -> None:
-    """What was computed stays: there is nothing that could be rolled back."""
+    """The computed result stays, since there is nothing to roll back."""
     with small_lab(0, parts=Parts(scheduler=CannotForget)) as lab, small_lab(None) as unlimited:
         for one in (lab, unlimited):
             one.add(token_ids=range(6), max_tokens=2)
@@ -135,7 +135,7 @@ def growth(lab: Lab) -> float:
 
 
 def test_little_stays_of_a_forgotten_request() -> None:
-    """What fork needs of it: its tokens and settings."""
+    """The data that fork needs of it: tokens and settings."""
     tracemalloc.start()
     try:
         with small_lab(10, record=100) as lab, small_lab(None, record=100) as unlimited:

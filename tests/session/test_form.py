@@ -1,4 +1,4 @@
-"""What a form above a lab or a comparison offers for a request, and what its request does."""
+"""The options in the form above a lab or a comparison, and the requests that it adds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_answers_beams_and_a_priority_come_from_the_form() -> None:
         assert source.post("add", **ASKED | {"n": 3, "priority": -2}).result() == [[2, 3, 4], [5, 6, 7]]
         assert source.post("add", **ASKED | {"beams": 2, "copies": 1}).result() == [[8, 9]]
         assert [lab.snapshot().requests[i].priority for i in (0, 2, 7, 8)] == [0, -2, -2, 0]
-        with pytest.raises(ConfigError, match="beams=2 gives as many texts: leave n out"):
+        with pytest.raises(ConfigError, match="beams=2 already gives 2 texts"):
             source.post("add", **ASKED | {"beams": 2, "n": 2}).result()
 
 

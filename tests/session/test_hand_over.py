@@ -1,4 +1,4 @@
-"""Requests that move to another lab with their KV: their tokens stay what they are, and both labs stay whole."""
+"""Requests that move to another lab with their KV: their tokens do not change, and both labs stay intact."""
 
 from __future__ import annotations
 
@@ -244,11 +244,11 @@ def _a_leader(left: Lab, right: Lab) -> None:
 REFUSED: dict[str, tuple[Callable[[Lab, Lab], None], str]] = {
     "waits": (_waits, "B is waiting"),
     "finished": (_has_finished, "A has finished"),
-    "itself": (_to_itself, "this is the lab that the request runs on"),
-    "no lab": (_to_no_lab, "needs the lab that the request goes to, got 'right'"),
+    "itself": (_to_itself, "already runs on this lab"),
+    "no lab": (_to_no_lab, "got 'right'"),
     "other blocks": (_to_a_lab_like(block_size=8), "full blocks of 4, and lab .* in full blocks of 8"),
     "other groups": (_to_a_lab_like(groups=LAYOUTS["window"]), r"sliding_window blocks of 4 \(window 6\)"),
-    "nano": (_to_a_lab_like(edition="nano-vllm"), "edition 'nano-vllm', which cannot"),
+    "nano": (_to_a_lab_like(edition="nano-vllm"), "edition 'nano-vllm'"),
     "too long": (_to_a_lab_like(max_model_len=15), "shorten the prompt"),
     "never fits": (_to_a_lab_like(num_blocks=3), "needs 5 blocks, and the pool has 3"),
     "no room": (_to_a_full_lab, r"too few free blocks for 12 tokens \(2 are free\)"),
@@ -310,7 +310,7 @@ def test_what_breaks_a_copy_off_leaves_both_labs_as_they_were(
 
 
 def _without_content(snapshot: Snapshot) -> tuple[Any, ...]:
-    """Everything but what free blocks hold: one that was written to is forgotten."""
+    """Everything but the content of free blocks, since one that was written to is forgotten."""
     refs = tuple(block.ref_count for block in snapshot.blocks)
     return snapshot.step, snapshot.requests, refs, snapshot.free_queue
 

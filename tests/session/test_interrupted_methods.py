@@ -1,4 +1,4 @@
-"""Ctrl-C, a real signal, in any public method of a lab or a comparison: it was done completely, or not at all.
+"""Ctrl-C, a real signal, in any public method of a lab or a comparison: the call is done completely, or not at all.
 
 The sweep presses it 20,000 times, from a few bytecodes to a few milliseconds into each method.
 """
@@ -46,7 +46,7 @@ NUM_POINTS = 3
 
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
-    """Python's own handler; no thread is left behind."""
+    """Install Python's own handler; check that no thread is left behind."""
     with python_takes_ctrl_c():
         yield
     assert_no_thread_is_left()
@@ -190,7 +190,7 @@ def _num_steps(on: Any) -> int:
 
 @pytest.fixture
 def threads_switch_quickly() -> Iterator[None]:
-    """A thread that presses need not wait for its turn longer than most acts take."""
+    """The pressing thread must not wait longer than most acts take."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     yield

@@ -37,7 +37,7 @@ RIGHT: dict[str, Any] = {"edition": "nano-vllm-2025-07"}
 
 
 class ReversedTables(ModelRunner):
-    """Reads each request's blocks in reverse order: the plan is right, the content is not."""
+    """Reads each request's blocks in reverse order, so that the plan is right but the content is not."""
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
         step = super().step_tensors(plan)
@@ -60,7 +60,7 @@ class SecondHighest(ModelRunner):
 
 
 class DrawsByCalls(ModelRunner):
-    """Samples another token in each call: what it does depends on more than its inputs."""
+    """Samples a different token in each call, so that it depends on more than its inputs."""
 
     calls = count()
 
@@ -147,7 +147,7 @@ def test_what_the_runner_reads_wrongly_is_wrong_content_though_the_plan_is_right
     broken, right = ran(make(runner=ReversedTables)), ran(make())
     verdict = judge(broken, right)
     assert verdict.kind == "wrong content" and verdict.misreads == ((), ())
-    assert "The KV of the first run is not" in verdict.message and "below the plan" in verdict.message
+    assert "The KV of the first run " in verdict.message and "below the plan" in verdict.message
     assert verdict.figures is not None and verdict.figures.distances is not None
     wrong, exact = verdict.figures.distances
     assert wrong > verdict.figures.limit > exact and verdict.figures.first_far_layer == 1
@@ -266,7 +266,7 @@ def test_runs_of_other_requests_are_refused(make: MakeLab) -> None:
             judge((lab, 0), (lab, other))
     with pytest.raises(ConfigError, match="different models"):
         judge(lab, ran(make("simulated")))
-    with pytest.raises(ConfigError, match="a run is a lab"):
+    with pytest.raises(ConfigError, match="a run must be a lab"):
         judge(lab, "other")  # type: ignore[arg-type]
     with pytest.raises(KeyError, match="no request"):
         judge(lab, (lab, "Z"))
@@ -281,7 +281,7 @@ def test_drawn_tokens_need_the_same_seed(make: MakeLab) -> None:
 
 
 def test_a_run_that_depends_on_more_than_its_inputs_is_refused(make: MakeLab) -> None:
-    with pytest.raises(ConfigError, match="does not get the same tokens"):
+    with pytest.raises(ConfigError, match="gets other tokens"):
         judge(ran(make()), ran(make(runner=DrawsByCalls)))
 
 
@@ -301,7 +301,7 @@ def test_names_are_escaped_in_a_notebook(make: MakeLab) -> None:
 
 
 def test_without_figures_another_request_that_misread_is_named(make: MakeLab) -> None:
-    """KV that it has computed since may be what the judged request has hit: the oracle reports a chain's first link."""
+    """The judged request may have hit KV computed since, because the oracle reports only the first link of a chain."""
     labs = [ran(make("simulated", **engine), [1, 2, 3]) for engine in (BROKEN, RIGHT)]
     for lab in labs:
         ran(lab, [7, 8], max_tokens=1)

@@ -1,4 +1,4 @@
-"""A lab that runs for a day keeps no inputs without end, and what needs them says so."""
+"""A lab that runs for a day does not keep inputs forever, and calls that need them say so."""
 
 from __future__ import annotations
 

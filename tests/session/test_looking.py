@@ -1,4 +1,4 @@
-"""What a lab shows: the KV in its blocks, snapshots, the timeline, figures, pictures, and the package its names."""
+"""Reading a lab: the KV in its blocks, snapshots, the timeline, figures, pictures; and the package's names."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_stats_are_sane(lab: Lab) -> None:
 
 
 class NamesAStranger(TokenBudgetScheduler):
-    """Tells of each token, and of a look-up, once more for a request that is not there."""
+    """Repeats the events of each token and of a look-up for an unknown request."""
 
     def append_token(self, request: Request, token_id: int) -> None:
         super().append_token(request, token_id)

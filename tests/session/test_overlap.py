@@ -120,7 +120,7 @@ def test_the_background_is_ahead_while_requests_come_and_go(lab: Lab) -> None:
 
 
 def test_other_threads_see_sampled_tokens_only(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while a step samples, and all of it has been anticipated."""
+    """Also while a step samples that was completely anticipated."""
     sample, lock = SimulatedRunner.sample, lab.session.stepper._lock
 
     def sample_during_a_look(runner: SimulatedRunner, plan: StepPlan, logits: None) -> list[int]:
@@ -171,7 +171,7 @@ def test_generate_believes_no_end_that_may_be_taken_back(lab: Lab, monkeypatch: 
 
 
 class PrintsTheLab(TokenBudgetScheduler):
-    """As one writes it to see what happens, and forgets it."""
+    """A listener that a user writes to watch the lab, and forgets."""
 
     lab: Lab
     look: Callable[[Lab], object]

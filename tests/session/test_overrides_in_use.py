@@ -1,4 +1,4 @@
-"""What an override comes to is said: never called, another decision, or the same."""
+"""The effect of an override is reported: never called, a different decision, or the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TINY = (replace(small_scopes()[0], max_tokens=(1,)),)
 
 
 class Mixed(FullAttentionGroup):
-    """One method that is never called, and one that decides otherwise without consequences."""
+    """One method that is never called, and one that decides differently without consequences."""
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
         return False
@@ -71,8 +71,8 @@ def test_a_decision_without_consequences_is_no_difference(lab: Lab) -> None:
         [found] = right.timeline.of_kind(ev.DecisionDiffered)
         assert found.method == "Plenty.longest_chunk" and found.request_id == -1
         assert comparison.first_difference() is None
-        assert "Plenty.longest_chunk decided otherwise than production, and nothing came of it." in str(comparison)
-        assert right.status()["overrides"] == "Plenty.longest_chunk (decides otherwise than production)"
+        assert "Plenty.longest_chunk decided differently" in str(comparison)
+        assert right.status()["overrides"] == "Plenty.longest_chunk (decides differently from production)"
 
 
 def test_a_difference_is_that_of_the_runs(lab: Lab) -> None:
@@ -119,14 +119,14 @@ def test_a_search_that_finds_nothing_says_what_was_never_called() -> None:
     report = find(Mixed, scopes=TINY, seconds=600, max_workloads=9, workers=0, kinds=("rule",), show_progress=False)
     assert not report
     said = str(report)
-    assert "Mixed.is_worth_caching was never called" in said or "is_worth_caching decided otherwise" in said
-    assert "Mixed.freeing_order decided otherwise than production, and nothing went wrong by it." in said
+    assert "Mixed.is_worth_caching was never called" in said or "is_worth_caching decided differently" in said
+    assert "Mixed.freeing_order decided differently" in said
 
 
 def test_a_counterexample_names_the_first_decision_that_differs() -> None:
     found = find(Shortened, scopes=TINY, seconds=600, workers=0, kinds=("rule",), show_progress=False)
     assert found and found.rule == "longest"  # type: ignore[union-attr]
-    assert "The first decision that differs: Shortened.find_hit decides" in str(found)
+    assert "The first decision that differs: Shortened.find_hit " in str(found)
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -136,9 +136,9 @@ def test_each_outcome_has_its_words() -> None:
     found = {"A.x": None, "B.y": True, "C.z": False, "D.w": None}
     assert override_notes(found) == [
         "A.x and D.w were never called in this workload.",
-        "B.y decided otherwise than production, and nothing came of it.",
+        "B.y decided differently from production, and nothing came of it.",
     ]
-    line = "A.x (never called), B.y (decides otherwise than production), C.z, D.w (never called)"
+    line = "A.x (never called), B.y (decides differently from production), C.z, D.w (never called)"
     assert override_line(found) == line and override_notes({"C.z": False}) == []
 
 

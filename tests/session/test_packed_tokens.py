@@ -1,4 +1,4 @@
-"""Prompts that are kept for good: the same ids, in as few bytes as they need."""
+"""Packed prompts: the same ids in few bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request is asked for with is one record, from Lab.add to the engine and in the inputs that repeat it."""
+"""A request's options are one record, from Lab.add to the engine and in the inputs that repeat it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ReversedTables(ModelRunner):
 
 
 class WithoutPadding(StaticStep):
-    """Leaves the rows of requests that have finished as they were."""
+    """Leaves the rows of finished requests unchanged."""
 
     def pad(self, rows: StepTensors, first: int) -> None:
         padded.append((rows.num_requests, first))
@@ -113,7 +113,7 @@ def test_an_override_of_the_static_step_and_of_the_attention_is_called(lab: Make
 
 
 def test_an_override_of_the_native_attention_is_called(lab: MakeLab) -> None:
-    """Its name is the native program's, which has no modules."""
+    """Its name is that of the native program, which has no modules."""
     own = lab(Noting)
     assert tokens(own) == tokens(lab())
     assert max(read) == len(PROMPTS[0]) + NUM_TOKENS - 1
@@ -128,7 +128,7 @@ def test_a_fork_has_the_same_runner(lab: MakeLab) -> None:
     fork = broken.fork(0)
     assert type(fork.session.model.runner) is ReversedTables
     assert run(fork) == expected
-    with pytest.raises(ConfigError, match="runner goes with them"):
+    with pytest.raises(ConfigError, match="which fix runner"):
         broken.fork(runner=StaticRunner)
 
 
@@ -231,7 +231,7 @@ def test_a_runner_with_attention_of_its_own_refuses_another(lab: MakeLab) -> Non
 
 
 def test_the_simulated_model_has_no_runner_to_replace() -> None:
-    with pytest.raises(ConfigError, match="runner=StaticRunner: the simulated model has nothing to run"):
+    with pytest.raises(ConfigError, match="runner=StaticRunner: the simulated model"):
         Lab("simulated", runner=StaticRunner)
 
 

@@ -1,4 +1,4 @@
-"""Requests that do not read the prefix cache: nothing is looked up for them, and what they compute is cached."""
+"""Requests that do not read the prefix cache: they look nothing up, but their blocks are cached."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_to_code_makes_the_proposer(capsys: pytest.CaptureFixture[str]) -> None:
 
 @dataclass(frozen=True)
 class Mine:
-    """A proposer of the user's."""
+    """A user's proposer."""
 
     num_drafts: int = 2
     drafter: str = "lookup"

@@ -1,4 +1,4 @@
-"""Adding and stepping: by steps, by phases, to the end, and anew."""
+"""Adding and stepping: by steps, by phases, to the end, and after a reset."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class MergeOfMyOwn(LateMerge):
 
 
 class Garbage:
-    """Refers to itself, and runs Python code when it is collected: another thread may go on in the middle of a tree."""
+    """Refers to itself, and runs Python code when collected, so that another thread may run in the middle of a tree."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -45,7 +45,7 @@ class Garbage:
 
 @pytest.fixture(autouse=True)
 def threads_switch_often() -> Iterator[None]:
-    """And garbage is collected often, which runs Python code in between; what other tests have left is not walked."""
+    """Collect garbage often, which runs Python code in between, without walking the objects of other tests."""
     before, threshold = sys.getswitchinterval(), gc.get_threshold()
     note_threads_of_others()
     gc.collect()
@@ -58,7 +58,7 @@ def threads_switch_often() -> Iterator[None]:
 
 
 def at_once(calls: Sequence[Callable[[], object]], times: int) -> list[BaseException]:
-    """Each call again and again on a thread of its own, all at once; what they raised."""
+    """Repeat each call on a separate thread, all at once; return their exceptions."""
     errors: list[BaseException] = []
     gate = threading.Barrier(len(calls))
 

@@ -1,4 +1,4 @@
-"""A violation cannot be overlooked: warnings, status, the step's report, and runs that stop."""
+"""Violations are reported by warnings, status, the step's report, and runs that stop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NoAliveCheck(LateMerge):
 
 
 class TakesTheSecond(PrefixLookup):
-    """Takes the second block of a hit for the first: a hit that is too short, of wrong KV."""
+    """Uses the second block of a hit as the first: the hit is too short, with wrong KV."""
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
         hit = super().longest_hit(request, max_tokens)
@@ -131,7 +131,7 @@ def test_without_checks_nothing_is_looked_for() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert lab.step().violations == ()
-    assert lab.status()["violations"] == "not looked for (check=False)"
+    assert lab.status()["violations"] == "not checked (check=False)"
 
 
 def test_check_stop_ends_a_run_at_the_first_violation() -> None:

@@ -18,7 +18,7 @@ PROMPT = "The library had nine floors, and on each of them somebody was looking 
 
 @pytest.fixture(scope="module")
 def expected() -> Iterator[list[np.ndarray]]:
-    """What transformers' plain attention says of the prompt: per layer [heads, queries, keys]."""
+    """The attention of the prompt in transformers' plain implementation: per layer [heads, queries, keys]."""
     from transformers import AutoModelForCausalLM
 
     from labengine import model_path

@@ -49,7 +49,7 @@ def test_a_saved_piece_keeps_its_gap(tmp_path: Path) -> None:
 def test_a_gap_that_is_none_is_refused(fact: object, tmp_path: Path) -> None:
     from labengine.session.saved.trace import checked_gaps
 
-    with pytest.raises(TraceError, match="does not tell where events were lost"):
+    with pytest.raises(TraceError, match="invalid gaps"):
         checked_gaps({"stream": {"gap_before": fact}})
 
 

@@ -71,7 +71,7 @@ def test_after_a_kill_all_is_there_and_every_reader_says_first_that_it_was_cut(
     assert mode(growing) == 0o600
     with labengine.attach(growing) as trace:
         assert trace.fold().step == engine.tap.recorder.step
-        assert trace.note.startswith("The stream ends without an end: the engine still runs, or it or its recorder was")
+        assert trace.note.startswith("The stream stops without an end: ")
     found = labengine.doctor(growing)
     assert found.notes[0].startswith("The recording is cut:") and "without an end" in found.notes[0]
     assert "without an end" in repr(labengine.conform(growing))
@@ -86,19 +86,19 @@ def test_a_recording_ends_at_its_bytes_and_says_so(
     place = f"unix:{tmp_path / 'tap'}"
     out = tmp_path / "run.lab"
     assert main(["attach", place, "--record", str(out), "--max-bytes", "1"]) == 2
-    assert "the recording has its 1 bytes (--max-bytes)" in capsys.readouterr().err
+    assert "limit of 1 bytes (--max-bytes)" in capsys.readouterr().err
     assert not out.exists() and not (tmp_path / "run.labstream").exists()
 
 
 def test_a_full_journal_has_an_end_that_says_why(tmp_path: Path) -> None:
     growing = GrowingFile(tmp_path / "run.lab", 100)
     growing.write(b'{"format": "x"}')
-    with pytest.raises(FullFileError, match="its 100 bytes"):
+    with pytest.raises(FullFileError, match="limit of 100 bytes"):
         for number in range(100):
             growing.write(json.dumps({"n": number, "t": 1.0, "e": []}).encode())
     growing.close(is_kept=True)
     lines = growing.path.read_text().splitlines()
-    assert json.loads(lines[-1])["end"] == "the recording has its 100 bytes (--max-bytes)"
+    assert "limit of 100 bytes (--max-bytes)" in json.loads(lines[-1])["end"]
     assert json.loads(lines[-1])["n"] == len(lines) - 2
 
 

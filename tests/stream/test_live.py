@@ -202,7 +202,12 @@ def test_closing_leaves_no_thread_and_the_engine_alone(stream: LiveStream, engin
     assert readers()
     stream.close()
     stream.close()
-    assert stream.wait(PATIENCE) and not readers() and not stream.is_connected and "It was let go here." in stream.note
+    assert (
+        stream.wait(PATIENCE)
+        and not readers()
+        and not stream.is_connected
+        and "It was disconnected here." in stream.note
+    )
     engine.waits_for(False)
     engine.step()
     assert stream.fold().step == 3 and engine.tap.is_attached and not engine.tap._is_observing
@@ -224,14 +229,14 @@ def test_a_killed_engine_differs_from_one_that_ended(stream: LiveStream, engine:
 def test_a_stream_that_is_damaged_ends_with_a_sentence(stream: LiveStream, engine: TappedEngine) -> None:
     engine.tap.recorder.rows.append((1, 77))
     engine.step()
-    assert stream.wait(PATIENCE) and "Reading it ended" in stream.note and "does not add up at message" in stream.note
+    assert stream.wait(PATIENCE) and "Reading it failed" in stream.note and "does not add up at message" in stream.note
 
 
 def test_an_engine_that_says_nothing_is_abandoned(
     engine: TappedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "SECONDS_FOR_KEYFRAME", 0.01)
-    with engine.tap._entries.gate, pytest.raises(labengine.ConfigError, match="has not said its state within"):
+    with engine.tap._entries.gate, pytest.raises(labengine.ConfigError, match="has not sent its state within"):
         attached(tmp_path)
     assert not readers()
 
@@ -275,7 +280,7 @@ def test_a_file_without_lines_is_refused_before_it_is_read(tmp_path: Path, monke
 
 def test_several_engines_are_listed(engine: TappedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = TappedEngine(f"unix:{tmp_path / 'tap'}", 16)
-    with pytest.raises(labengine.ConfigError, match=r"2 engines answer, unix:.*: attach one of these places"):
+    with pytest.raises(labengine.ConfigError, match=r"2 engines answer, unix:.*: attach to one of these places"):
         attached(tmp_path)
     assert main(["attach", f"unix:{tmp_path / 'tap'}"]) == 0
     first, second, last = capsys.readouterr().out.splitlines()
@@ -284,7 +289,7 @@ def test_several_engines_are_listed(engine: TappedEngine, tmp_path: Path, capsys
     assert "--rank N" in last
     with labengine.attach(first.split()[0]) as stream:
         assert "rank 0" in stream.title
-    with pytest.raises(labengine.ConfigError, match="there is no rank 3; there is 0"):
+    with pytest.raises(labengine.ConfigError, match="there is no rank 3; the ranks are 0"):
         attached(tmp_path, rank=3)
     other.scheduler.shutdown()
 
@@ -304,8 +309,8 @@ def test_a_port_and_its_secret(tmp_path: Path) -> None:
     [
         ("unix:{}/nothing", "there is no folder"),
         ("unix:{}", "no engine listens in"),
-        ("tcp:10.0.0.1:80", "a tap is attached on this machine alone"),
-        ("tcp:127.0.0.1:http", "a port is a number"),
+        ("tcp:10.0.0.1:80", "a tap can only be attached on this machine"),
+        ("tcp:127.0.0.1:http", "a port must be a number"),
         ("tcp:127.0.0.1:65000", "there is no secret for port 65000"),
     ],
 )
@@ -322,9 +327,9 @@ def test_a_socket_of_a_killed_engine_says_so(tmp_path: Path) -> None:
 
 
 def test_pieces_are_of_files_and_ranks_of_engines(engine: TappedEngine, tmp_path: Path) -> None:
-    with pytest.raises(labengine.ConfigError, match="piece is for files"):
+    with pytest.raises(labengine.ConfigError, match="piece= is for files"):
         attached(tmp_path, piece=1)
-    with pytest.raises(labengine.ConfigError, match="rank is for a running vLLM"):
+    with pytest.raises(labengine.ConfigError, match="rank= is for a running vLLM"):
         labengine.attach(tmp_path, rank=1)
 
 
@@ -360,7 +365,7 @@ def test_the_command_shows_the_moment_without_recording(
     printed = capsys.readouterr().out
     assert printed.startswith("vllm unknown · rank 0") and "1 steps, 3 requests" in printed
     assert main(["attach", f"unix:{tmp_path / 'tap'}", "--record", str(tmp_path / "a.lab"), "--seconds", "0"]) == 0
-    assert "It was still going on." in labengine.open(tmp_path / "a.lab").note
+    assert "It was still growing." in labengine.open(tmp_path / "a.lab").note
 
 
 def test_the_doctor_examines_it_while_it_goes_on(stream: LiveStream, engine: TappedEngine) -> None:

@@ -90,7 +90,7 @@ def test_the_doctor_compares_hashes(trace: Trace, tmp_path: Path) -> None:
         assert found.look_ups[1].num_hit == 12 and "by c's" in found.look_ups[3].sentence
         assert "no request before it begins with the same block" in found.look_ups[2].sentence
         assert found.prefixes[0].text == "" and "-1" not in repr(found) + found._repr_html_()
-        with pytest.raises(ConfigError, match="cannot be run again"):
+        with pytest.raises(ConfigError, match="cannot be repeated"):
             found.with_pools()
 
 
@@ -100,7 +100,7 @@ def test_conform_does_not_judge_it(tmp_path: Path, capsys: pytest.CaptureFixture
     header = {**items[0]["header"], "has_tokens": False}
     file = written([{"header": header}, *items[1:]], tmp_path)
     assert main(["conform", str(file)]) == 2
-    assert "its token ids were left out, and prefix hits depend on them" in capsys.readouterr().out
+    assert "it has no token ids, on which prefix hits depend" in capsys.readouterr().out
 
 
 def test_another_value_is_refused(

@@ -93,5 +93,5 @@ def test_what_is_said_of_the_code_has_its_shape(lie: Callable[[dict[str, Any]], 
     lie(facts["code"]["BlockFreed"])
     lines[1] = json.dumps(facts).encode()
     (tmp_path / "run.lab").write_bytes(gzip.compress(b"\n".join(lines), 1))
-    with pytest.raises(TraceError, match="does not tell what decided its events"):
+    with pytest.raises(TraceError, match="invalid methods"):
         labengine.open(tmp_path / "run.lab")

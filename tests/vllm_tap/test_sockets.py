@@ -99,11 +99,11 @@ def test_a_path_that_is_too_long_for_a_socket_is_refused(tmp_path: Path, caplog:
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("tcp:0.0.0.0:7000", "a tap listens on this machine alone"),
-        ("tcp:example.org:7000", "a tap listens on this machine alone"),
-        ("tcp:7000", "a tap listens on this machine alone"),
-        ("tcp:127.0.0.1:port", "a port is a number from 0 to 65535"),
-        ("tcp:127.0.0.1:70000", "a port is a number from 0 to 65535"),
+        ("tcp:0.0.0.0:7000", "a tap listens only on this machine"),
+        ("tcp:example.org:7000", "a tap listens only on this machine"),
+        ("tcp:7000", "a tap listens only on this machine"),
+        ("tcp:127.0.0.1:port", "a port must be a number from 0 to 65535"),
+        ("tcp:127.0.0.1:70000", "a port must be a number from 0 to 65535"),
     ],
 )
 def test_tcp_is_for_this_machine_alone(address: str, why: str, caplog: pytest.LogCaptureFixture) -> None:

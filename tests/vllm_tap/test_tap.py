@@ -184,12 +184,12 @@ def test_a_setting_that_is_no_number_is_named(
 ) -> None:
     monkeypatch.setenv("LABENGINE_TAP_FILE_MB", text)
     assert labengine_vllm.attach(FakeScheduler(8), f"file:{tmp_path}") is None
-    assert f"LABENGINE_TAP_FILE_MB must be a whole number from 1 on, got {text[:40]!r}" in caplog.text
+    assert f"LABENGINE_TAP_FILE_MB must be an integer from 1, got {text[:40]!r}" in caplog.text
 
 
 def test_a_port_of_many_digits_is_named(caplog: pytest.LogCaptureFixture) -> None:
     assert labengine_vllm.attach(FakeScheduler(8), f"tcp:127.0.0.1:{'9' * 5_000}") is None
-    assert "a port is a number from 0 to 65535, got '999" in caplog.text and len(caplog.text) < 500
+    assert "a port must be a number from 0 to 65535, got '999" in caplog.text and len(caplog.text) < 500
 
 
 # -- an error of the tap's takes it off --------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def test_an_error_at_any_wrapper_detaches_the_tap(
     scheduler.shutdown()
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == 1 and "ZeroDivisionError: injected" in warnings[0], warnings
-    assert "the engine goes on" in warnings[0] and name in warnings[0] and not tap.is_attached
+    assert "the engine continues" in warnings[0] and name in warnings[0] and not tap.is_attached
     for _, target in Engine.of(scheduler).objects():
         assert vars(target).keys() == untouched[id(target)].keys(), "a wrapper is left"
 
@@ -329,7 +329,7 @@ def test_a_change_that_no_event_expresses_ends_a_piece(tmp_path: Path) -> None:
     assert "piece 2 of 2" in trace.title and f"It begins before step 4, after a gap: {BROKEN_OFF}" in trace.note
     assert trace.view_source().note == trace.note
     earlier = labengine.attach(tmp_path, piece=1)
-    assert earlier.fold().step == 3 and "Piece 2 goes on after it" in earlier.note and not earlier.violations
+    assert earlier.fold().step == 3 and "Piece 2 follows" in earlier.note and not earlier.violations
 
 
 def test_a_change_behind_the_taps_back_is_shown_as_a_contradiction(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""A plugin for vLLM: write what a scheduler and its KV cache do as labengine's events.
+"""A plugin for vLLM: write the work of a scheduler and its KV cache as labengine's events.
 
-LABENGINE_TAP=file:DIR switches it on, for every scheduler that this process makes; without it nothing happens.
-It needs the standard library alone; the names and fields of the events travel in each stream's header.
+LABENGINE_TAP=file:DIR enables it for every scheduler of this process; without it the plugin does nothing.
+It needs only the standard library; the names and fields of the events are in each stream's header.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 VARIABLE = "LABENGINE_TAP"
 
 logger = logging.getLogger("vllm.labengine")
-"""Below vLLM's own logger, so that a sentence of the tap's is found where vLLM's are."""
+"""A child of vLLM's logger, so that the tap's messages appear beside vLLM's."""
 
 
 def register() -> None:
@@ -28,7 +28,7 @@ def register() -> None:
 
 
 def attach_to_new(scheduler_class: Any, address: str) -> None:
-    """Have each new instance of a scheduler's class tapped. Twice is harmless: vLLM may load plugins again."""
+    """Tap each new instance of a scheduler's class. Twice is harmless, because vLLM may load plugins again."""
     make = scheduler_class.__init__
     if getattr(make, "is_tapped", False):
         return
@@ -42,7 +42,7 @@ def attach_to_new(scheduler_class: Any, address: str) -> None:
 
 
 def attach(scheduler: Any, address: str) -> Any:
-    """Attach a tap to a scheduler, and return it. None, with a sentence in the log, when that is not possible."""
+    """Attach a tap to a scheduler, and return it. None, with a sentence in the log, if that is not possible."""
     try:
         from labengine_vllm.tap import Tap
 

@@ -17,20 +17,21 @@ from labengine_vllm.places import Place
 from labengine_vllm.viewer import Viewer, ViewerGone
 
 MAX_VIEWERS = 8
-"""Viewers that are attached at once. Another one is told so, and closed."""
+"""Most viewers attached at once. A further one gets a refusal, and is closed."""
 
 MAX_STRANGERS = 8
-"""Connections whose secret has not come yet; the oldest goes when another comes. They take no viewer's place."""
+"""Most connections that have not sent their secret yet; a further one replaces the oldest. They do not count as
+viewers."""
 
 POLL_SECONDS = 0.1
-"""Between two looks while a viewer waits: for its secret, or for a keyframe of an idle engine."""
+"""Seconds between two checks while a viewer waits for its secret, or for a keyframe of an idle engine."""
 
 MAX_MESSAGES_AT_ONCE = 100
-"""Messages handed on between two looks at the sockets."""
+"""Messages passed on between two checks of the sockets."""
 
 
 class Broadcast(Sender):
-    """Sends one stream to all viewers of a place, on a thread of its own; nobody waits for a viewer.
+    """Sends one stream to all viewers of a place, on a separate thread; the engine never waits for a viewer.
 
     on_waiting: called on that thread, now and then, while a viewer waits for a keyframe.
     """
@@ -46,7 +47,7 @@ class Broadcast(Sender):
         self._ring.setblocking(False)
         self._is_rung = False
         self._close_by: float | None = None
-        """When to stop sending what waits; None before the end."""
+        """The time to stop sending waiting messages; None before the end."""
         self._linger = 0.0
         self._thread = Thread(target=self._run, name="labengine-tap", daemon=True)
         self._thread.start()
@@ -54,13 +55,13 @@ class Broadcast(Sender):
     # -- the engine's thread -------------------------------------------------------------------------------------------
 
     def put(self, message: Message, num_events: int) -> bool:
-        """Queue a message. Returns False, and does nothing, when too many events wait."""
+        """Queue a message. Returns False, and does nothing, if too many events wait."""
         is_queued = super().put(message, num_events)
         self._wake()
         return is_queued
 
     def close(self, seconds: float = 2.0) -> None:
-        """Have everything sent, and wait for it, but not longer. The socket is removed."""
+        """Send everything, waiting for at most `seconds`, and remove the socket."""
         self._linger = seconds
         self._queue.put(None)
         self._wake()
@@ -101,7 +102,7 @@ class Broadcast(Sender):
                     is_called = True
                 elif mask & selectors.EVENT_READ:
                     self._receive(self._viewers.get(sock))
-            if is_called:  # when the secrets that have come are read
+            if is_called:  # after the received secrets are read
                 self._accept()
             self._hand_on()
             for viewer in list(self._viewers.values()):
@@ -134,7 +135,7 @@ class Broadcast(Sender):
     def _accept(self) -> None:
         try:
             connection, _ = self.place.listener.accept()
-        except OSError:  # gone again
+        except OSError:  # already gone
             return
         connection.setblocking(False)
         viewer = Viewer(connection, self.place.secret, self._header)
@@ -206,7 +207,7 @@ class Broadcast(Sender):
 
 
 def _keyframe_for(viewer: Viewer, message: Message, line: bytes) -> bytes:
-    """Return the line of a keyframe for one viewer: what it alone has missed, or what no viewer could see."""
+    """Return the line of a keyframe for one viewer, with its own loss of events, or else the loss of all viewers."""
     was_following = viewer.is_following
     lost = viewer.follow()
     if was_following or (lost is None and "lost" not in message):

@@ -1,4 +1,4 @@
-"""What a scheduler's calls depend on besides the state that events tell: who begins at a keyframe needs it."""
+"""Inputs of a scheduler's calls besides the state in events, for a reader that begins at a keyframe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from labengine_vllm.engine import Engine
 from labengine_vllm.recorder import Recorder
 
 Link = tuple[int, str]
-"""A link of a request's hash chain that vLLM's prefix map has: its place, and the hash in hex."""
+"""A link of a request's hash chain in vLLM's prefix map: its place, and the hash in hex."""
 
 FEATURES = {
     "mm_features": "multimodal inputs",
@@ -21,16 +21,16 @@ FEATURES = {
     "resumable": "streaming input",
     "kv_transfer_params": "a KV transfer",
 }
-"""Attributes of a request that bear on its scheduling besides tokens, salt and limits."""
+"""Attributes of a request that affect its scheduling besides tokens, salt and limits."""
 
 
 def unusual_features(request: Any) -> list[str]:
-    """Return what bears on a request's scheduling besides its tokens, salt and limits, in words."""
+    """Return, in words, a request's features that affect its scheduling besides tokens, salt and limits."""
     return [words for name, words in FEATURES.items() if _is_set(getattr(request, name, None))]
 
 
 def _is_set(value: Any) -> bool:
-    """Return False for None, False and empty lists; a tensor is set."""
+    """Return False for None, False and empty lists; a tensor counts as set."""
     return value is not None and value is not False and (not hasattr(value, "__len__") or len(value) > 0)
 
 
@@ -41,15 +41,15 @@ def salt_of(request: Any) -> str:
 
 
 def is_unread(request: Any) -> bool:
-    """Return True for a request that is not to read the prefix cache."""
+    """Return True for a request that must not read the prefix cache."""
     return bool(getattr(request, "skip_reading_prefix_cache", False))
 
 
 def new_links(engine: Engine, request: Any, asked: set[bytes]) -> list[Link]:
-    """Return the links of a request's hash chain that the prefix map has, of those that are not in `asked` yet.
+    """Return the links of a request's hash chain in the prefix map, except those already in `asked`.
 
-    A reader that begins late does not know what cached blocks hold. By these hashes it knows for which tokens. Each is
-    asked for once: what the map gets later, events tell. A long prompt may wait for many steps.
+    A reader that begins late does not know the content of cached blocks; these hashes tell their tokens. Each is looked
+    up once, because events tell later entries of the map. A long prompt may wait for many steps.
     """
     served, num_groups = engine.pool.cached_block_hash_to_block._cache, len(engine.groups)
     new = [(place, found) for place, found in enumerate(request.block_hashes) if found not in asked]
@@ -65,7 +65,7 @@ def _served(links: Iterable[tuple[int, bytes]], served: Container[bytes], num_gr
 
 
 class CopiedCalls:
-    """A copy of what decides about one request besides the state, to be made between two steps."""
+    """A copy of the data that determine decisions about one request besides the state, made between two steps."""
 
     __slots__ = ("_cached", "_facts", "_hashes", "_in_flight")
 

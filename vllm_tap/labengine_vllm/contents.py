@@ -46,7 +46,7 @@ class ContentObserver:
 
     def _before_caching(self, request: Any, *_: Any, **__: Any) -> None:
         recorder = self._recorder
-        report_sampled(recorder, request)  # a block is cached for tokens that the request has
+        report_sampled(recorder, request)  # a block is cached for tokens that the request already has
         recorder.caching, recorder.evict_reason = recorder.id_of(request.request_id), "replaced"
 
     def _after_caching(self, *_: Any, **__: Any) -> None:

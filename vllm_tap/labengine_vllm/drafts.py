@@ -1,6 +1,6 @@
 """Observers of speculative decoding: guesses that a request gets, that a step computes, and that the model judges.
 
-With asynchronous scheduling vLLM's scheduler has numbers of guesses alone: their tokens stay in the worker.
+With asynchronous scheduling vLLM's scheduler has only the numbers of guesses: their tokens stay in the worker.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class DraftObserver:
         self._scheduler, self._recorder = engine.scheduler, recorder
         self._is_async = engine.is_async
         self._scheduled: dict[str, int] = {}
-        """Of the step that is booked now: how many guesses of each request it has computed."""
+        """Number of guesses of each request that the step being booked has computed."""
 
     def watch(self, wrapping: Wrapping) -> None:
-        """Put the wrapper on the method that brings guesses to a synchronous scheduler."""
+        """Wrap the method that brings guesses to a synchronous scheduler."""
         if not self._is_async:
             wrapping.watch(self._scheduler, "update_draft_token_ids", self._before_drafts, self._after_drafts)
 
     def _before_drafts(self, draft_token_ids: Any) -> dict[str, tuple[int, ...]]:
-        """Note what was guessed; return what each of the requests has had before."""
+        """Note the guesses; return each request's earlier ones."""
         recorder, requests = self._recorder, self._scheduler.requests
         named = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True)
         guessed = {name: tuple(tokens) for name, tokens in named if name in requests}
@@ -45,9 +45,9 @@ class DraftObserver:
                 recorder.rows.append((TOKENS_DRAFTED, recorder.id_of(name), drafts))
 
     def report_scheduled(self, request: Any, end: int) -> int:
-        """Return how many guesses are among a request's tokens up to `end`, which a step is about to compute.
+        """Return the number of guesses among a request's tokens up to `end`, which a step is about to compute.
 
-        vLLM pads a request that is admitted to decode: its guesses are of no token, and a step rejects them.
+        vLLM pads a request that is admitted to decode: its guesses have no tokens, and a step rejects them.
         """
         num_drafts = max(0, int(end - request.num_tokens - request.num_output_placeholders))
         if num_drafts and not request.spec_token_ids and not self._is_async:
@@ -59,11 +59,11 @@ class DraftObserver:
         self._scheduled = {name: len(drafts) for name, drafts in output.scheduled_spec_decode_tokens.items()}
 
     def num_scheduled(self, name: str) -> int:
-        """Return how many guesses of a request the step has computed."""
+        """Return the number of a request's guesses that the step has computed."""
         return self._scheduled.get(name, 0)
 
     def report_judged(self, request: Any, num_accepted: int) -> bool:
-        """Report which of a request's guesses the model agrees with; return False if the step has computed none."""
+        """Report the guesses of a request that the model accepts; return False if the step has computed none."""
         num_drafts = self._scheduled.pop(request.request_id, 0)
         if not num_drafts:
             return False
@@ -72,6 +72,6 @@ class DraftObserver:
         return True
 
     def report_unjudged(self, request: Any) -> None:
-        """Report that guesses are dropped which a step has computed, and for which no output came."""
+        """Report dropped guesses that a step has computed without any output."""
         if self._scheduled.pop(request.request_id, 0) and not self._is_async:
             self._recorder.rows.append((TOKENS_DRAFTED, self._recorder.id_of(request.request_id), ()))

@@ -17,7 +17,7 @@ except ImportError:
 
 
 def line_of(message: dict[str, Any]) -> bytes:
-    """Return a message of the tap's as JSON. A keyframe is written in parts, so that none holds the engine up long."""
+    """Return a message of the tap as JSON. A keyframe is encoded in parts, so that none delays the engine long."""
     if "k" not in message:
         line: bytes = encoded(message)
         return line
@@ -26,5 +26,5 @@ def line_of(message: dict[str, Any]) -> bytes:
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message of the tap's with JSON types alone."""
+    """Return a message of the tap with only JSON types."""
     return {**message, "k": message["k"].document()} if "k" in message else message

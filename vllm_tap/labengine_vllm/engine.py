@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 KNOWN_VERSIONS = ("0.30", "0.31", "0.32")
-"""Releases of vLLM with which the tap was held against vLLM's own state."""
+"""Releases of vLLM with which the tap was compared with vLLM's own state."""
 
 METHODS: dict[str, dict[str, str]] = {
     "scheduler": {
@@ -54,14 +54,14 @@ METHODS: dict[str, dict[str, str]] = {
     },
     "state": {"remove_skipped_blocks": "request_id processed_computed_tokens"},
 }
-"""The observed methods of each object, with the parameters that they begin with; of a state group these besides."""
+"""The observed methods of each object, with their first parameters; "state" lists further ones of state groups."""
 
 GROUP_KINDS = {"FullAttentionManager": "full", "SlidingWindowManager": "sliding_window", "MambaManager": "state"}
 """Classes of KV-cache groups whose changes the events can express."""
 
 
 class UnknownEngineError(Exception):
-    """A vLLM that cannot be tapped; the message names what is unknown and the versions that are known to work."""
+    """Raised for a vLLM that cannot be tapped; the message names the unknown parts and the supported versions."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Engine:
 
     @classmethod
     def of(cls, scheduler: Any) -> Engine:
-        """Return the objects of a scheduler. Raises UnknownEngineError where one of them is missing or unknown."""
+        """Return the objects of a scheduler. Raises UnknownEngineError if one of them is missing or unknown."""
         try:
             manager = scheduler.kv_cache_manager
             pool = manager.block_pool
@@ -97,7 +97,7 @@ class Engine:
 
     @property
     def is_async(self) -> bool:
-        """True if steps are scheduled before the tokens of the step before are known."""
+        """True if each step is scheduled before the previous step's tokens are known."""
         return any(base.__name__ == "AsyncScheduler" for base in type(self.scheduler).__mro__)
 
     @property
@@ -106,7 +106,7 @@ class Engine:
         return str(getattr(getattr(self.scheduler, "scheduler_config", None), "policy", "fcfs")) == "priority"
 
     def may_pin(self) -> bool:
-        """Return False if no block can have a reference that is of no table."""
+        """Return False if no block can have a reference outside tables."""
         scheduler = self.scheduler
         copies = any(getattr(group, "_pending_cow_copies", ()) for group in self.groups)
         has_connector = getattr(scheduler, "connector", None) is not None
@@ -138,7 +138,7 @@ def _known() -> str:
 
 
 def _kind(group: Any) -> str | None:
-    """Return the kind of a group; None for a class that is not in the table (a subclass may do something else)."""
+    """Return the kind of a group; None for a class outside the table (a subclass may behave differently)."""
     return GROUP_KINDS.get(type(group).__name__)
 
 
@@ -148,15 +148,15 @@ def _difference(target: Any, name: str, wanted: list[str]) -> str | None:
         return difference(type(target).__name__, name, None, wanted)
     parameters = inspect.signature(method).parameters.values()
     found = [one.name for one in takewhile(lambda one: one.kind is not one.VAR_POSITIONAL, parameters)]
-    if len(found) < len(parameters):  # of a wrapper: what it takes as *args it passes on
+    if len(found) < len(parameters):  # a wrapper passes its *args on
         found += wanted[len(found) :]
     return difference(type(target).__name__, name, found, wanted)
 
 
 def difference(owner: str, name: str, found: list[str] | None, wanted: list[str]) -> str | None:
-    """Return why a method cannot be observed; None if its parameters begin as wanted.
+    """Return the reason that a method cannot be observed; None if its parameters begin as wanted.
 
-    found: the method's parameters; None if there is no such method.
+    found: the method's parameters; None if the method is missing.
     """
     if found is None:
         return f"{owner} has no {name}"

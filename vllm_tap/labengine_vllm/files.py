@@ -1,4 +1,4 @@
-"""A stream as files in a folder: a new one begins at a size limit, with the header and a keyframe; the oldest go."""
+"""A stream as files in a folder: a full file is followed by one with header and keyframe; the oldest are removed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_FILE_BYTES = 256 << 20
 """Size at which the next file begins. LABENGINE_TAP_FILE_MB sets it."""
 
 MAX_FILES = 8
-"""Files that a folder keeps of a rank, over all starts of the engine; with an older file gone, the first part of its
-stream is gone. LABENGINE_TAP_FILES sets it."""
+"""Most files of a rank in a folder, over all starts of the engine. Removing an older file removes the first part of its
+stream. LABENGINE_TAP_FILES sets it."""
 
 MAX_DIGITS = 18
-"""Of a setting: Python refuses to read a number of 4,301 digits."""
+"""Most digits of a setting, because Python refuses to read a number of 4,301 digits."""
 
 SUFFIX = ".labstream"
 _NAME = re.compile(rf"rank(?P<rank>\d+)-.+-\d+{re.escape(SUFFIX)}")
@@ -28,7 +28,7 @@ _NAME = re.compile(rf"rank(?P<rank>\d+)-.+-\d+{re.escape(SUFFIX)}")
 class FileWriter:
     """Writes one stream into DIR/rankR-ID-0001.labstream and so on. Only this user may read them.
 
-    Each line is JSON: the header first, then a message. Raises OSError where the folder cannot be written.
+    Each line is JSON: the header first, then a message each. Raises OSError if the folder cannot be written.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FileWriter:
         self._write(line_of(message))
 
     def flush(self) -> None:
-        """Hand what was written to the system."""
+        """Flush written data to the system."""
         self._file.flush()
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class FileWriter:
         self._num_begun += 1
         name = f"rank{self._header['rank']}-{self._header['stream']}-{self._num_begun:04}{SUFFIX}"
         descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with suppress(OSError):  # a file system without locks: then nothing says that the file is in use
+        with suppress(OSError):  # on a file system without locks nothing shows that the file is in use
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._file, self._num_bytes = os.fdopen(descriptor, "wb", buffering=1 << 20), 0
         self._write(encoded({**self._header, "file": self._num_begun}))
@@ -73,7 +73,7 @@ class FileWriter:
         return self._file
 
     def _remove_oldest(self) -> None:
-        """Remove this rank's oldest files beyond the limit, of earlier starts too, but none that is being written."""
+        """Remove this rank's oldest files beyond the limit, including earlier starts', but no file being written."""
         found = [
             (file.stat().st_mtime_ns, file.name, file)
             for file in self._folder.glob(f"*{SUFFIX}")
@@ -93,7 +93,7 @@ class FileWriter:
 
 
 def _is_in_use(file: Path) -> bool:
-    """Return True for a file that some process holds a lock on: its writer."""
+    """Return True for a file that is locked by its writer."""
     try:
         with file.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,10 +103,10 @@ def _is_in_use(file: Path) -> bool:
 
 
 def _setting(name: str, default: int) -> int:
-    """Return a whole number >= 1 of the environment. Raises ValueError for anything else."""
+    """Return an integer >= 1 from the environment. Raises ValueError for anything else."""
     text = os.environ.get(name)
     if text is None:
         return default
     if not text.isdecimal() or len(text) > MAX_DIGITS or int(text) < 1:
-        raise ValueError(f"{name} must be a whole number from 1 on, got {text[:40]!r}")
+        raise ValueError(f"{name} must be an integer from 1, got {text[:40]!r}")
     return int(text)

@@ -1,4 +1,4 @@
-"""Observers of the block tables of one KV-cache group: blocks that join a request's table, and how they leave it.
+"""Observers of the block tables of one KV-cache group: blocks that join a request's table, and blocks that leave it.
 
 In a table of states (Mamba, linear attention) a block holds one state, and most entries are null.
 """
@@ -30,7 +30,7 @@ class GroupObserver:
         self._recorder, self._group, self._number = recorder, group, number
 
     def watch(self, wrapping: Wrapping) -> None:
-        """Put the wrappers on the group."""
+        """Wrap the group's methods."""
         group = self._group
         wrapping.watch(group, "add_local_computed_blocks", self._before_hit, self._after_hit)
         for name in ("allocate_new_blocks", "allocate_external_computed_blocks"):
@@ -82,7 +82,7 @@ class GroupObserver:
         return self._owns(request_id, index_of, self._recorder.free_reason)
 
     def _owns(self, request_id: str, index_of: dict[int, int], reason: str) -> Owner | None:
-        """Note whose blocks are freed now; return whose blocks the calling method frees."""
+        """Note the owner of the blocks that are freed now; return the owner of those that the calling method frees."""
         outer = self._recorder.owner
         self._recorder.owner = Owner(self._recorder.id_of(request_id), self._number, index_of, reason)
         return outer
@@ -110,15 +110,15 @@ class GroupObserver:
 
 
 class StateObserver(GroupObserver):
-    """Observes the block tables of one state group. Which state is copied into which block follows from the tables."""
+    """Observes the block tables of one state group. Copies of states between blocks follow from the tables."""
 
     def watch(self, wrapping: Wrapping) -> None:
-        """Put the wrappers on the group."""
+        """Wrap the group's methods."""
         super().watch(wrapping)
         wrapping.watch(self._group, "remove_skipped_blocks", self._before_skipped, self._after_freeing)
 
     def _before_growth(self, request_id: str, *_: Any, **__: Any) -> tuple[int, int, dict[int, int]]:
-        """Return the length of a request's table, how many copies are to be made, and the scratch blocks' entries."""
+        """Return the length of a request's table, the number of copies to make, and the scratch blocks' entries."""
         length = super()._before_growth(request_id)
         table, num_scratch = self._group.req_to_blocks.get(request_id, ()), self._group.num_speculative_blocks
         scratch = range(max(0, length - num_scratch), length)
@@ -142,19 +142,19 @@ class StateObserver(GroupObserver):
                 recorder.rows.append((BLOCK_ALLOCATED, block_id, number, self._number, index))
             num_null = 0
         for source, copy in self._group._pending_cow_copies[num_copies:]:
-            if copy not in table:  # the request goes on in its block, and the copy keeps the state for a hit
+            if copy not in table:  # the request continues in its block, and the copy keeps the state for a hit
                 recorder.rows += [(BLOCK_PINNED, source.block_id, source.ref_cnt), (BLOCK_PINNED, copy.block_id, 1)]
                 recorder.pins.update((source.block_id, copy.block_id))
 
     def _before_window(self, request_id: str, first_block: int, last_block: int) -> Owner | None:
-        """A table has gaps: vLLM frees what is left between them, from the end of what it has freed before."""
+        """Observe the freeing of a table's blocks between gaps, which vLLM does from the end of those freed before."""
         group, table = self._group, self._group.req_to_blocks.get(request_id, ())
         first = max(first_block, getattr(group, "_num_retired_blocks", {}).get(request_id, 0))
         blocks = ((index, table[index]) for index in range(first, min(last_block, len(table))))
         return self._owns(request_id, {block.block_id: index for index, block in blocks if not block.is_null}, "state")
 
     def _before_skipped(self, request_id: str, *_: Any, **__: Any) -> Owner | None:
-        """Of all that it passes on, the method itself frees one state: the one that was copied in the step before."""
+        """Observe the one state that the method frees itself: the one copied in the previous step."""
         index: int | None = getattr(self._group, "last_state_block_idx", {}).get(request_id)
         table = self._group.req_to_blocks.get(request_id, ())
         index_of = {} if index is None or table[index].is_null else {table[index].block_id: index}

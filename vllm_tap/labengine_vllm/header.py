@@ -1,4 +1,4 @@
-"""The first line of each file of a stream: what the rows mean, and which engine they come from."""
+"""The first line of each file of a stream: the meaning of the rows, and their engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUEUE_METHODS = ("peek_request", "pop_request", "add_request", "prepend_request"
 
 
 def header(engine: Engine, stream_id: str, *, has_tokens: bool = True) -> dict[str, Any]:
-    """Return the header of one engine's stream. has_tokens: False if token ids are left out of it."""
+    """Return the header of one engine's stream. has_tokens: False if the stream leaves out token ids."""
     scheduler = engine.scheduler
     config = getattr(scheduler, "vllm_config", None)
     return {
@@ -48,14 +48,14 @@ def engine_version() -> str:
 
 
 def rank_of(scheduler: Any) -> int:
-    """Return the data-parallel rank of a scheduler; 0 where there is only one."""
+    """Return the data-parallel rank of a scheduler; 0 if there is only one."""
     parallel = getattr(getattr(scheduler, "vllm_config", None), "parallel_config", None)
     rank = getattr(parallel, "data_parallel_index", None)
     return int(rank if rank is not None else getattr(parallel, "data_parallel_rank", 0) or 0)
 
 
 def _place(engine: Engine, role: str, name: str) -> dict[str, Any] | None:
-    """Return the class, method, module and line of a method as the engine's own class has it; None without one."""
+    """Return the class, method, module and line of a method in the engine's class; None without one."""
     if role == "waiting":
         return _place_in_queue(getattr(engine.scheduler, "waiting", None))
     target = dict(reversed(list(engine.objects()))).get(role)  # no state group, no place
@@ -63,7 +63,7 @@ def _place(engine: Engine, role: str, name: str) -> dict[str, Any] | None:
 
 
 def _place_in_queue(queue: Any) -> dict[str, Any] | None:
-    """Return the method that orders the waiting requests: of several, the first that is not vLLM's own."""
+    """Return the method that orders the waiting requests: the first of several that is not vLLM's."""
     places = [place for name in QUEUE_METHODS if (place := _place_on(queue, name))]
     changed = (place for place in places if not place["module"].startswith("vllm."))
     return next(changed, places[0] if places else None)
@@ -73,7 +73,7 @@ def _place_on(target: Any, name: str) -> dict[str, Any] | None:
     for owner in type(target).__mro__:
         if name in vars(owner):
             function = vars(owner)[name]
-            module = getattr(function, "__module__", None) or owner.__module__  # a patched one comes from elsewhere
+            module = getattr(function, "__module__", None) or owner.__module__  # a patched method has another module
             return {"class": owner.__name__, "method": name, "module": module, "line": _line(function)}
     return None
 

@@ -9,18 +9,19 @@ from typing import Any
 from labengine_vllm.files import FileWriter
 
 MAX_QUEUED_EVENTS = 200_000
-"""Events that wait at most; a keyframe counts as one event for each of its blocks."""
+"""Most waiting events; a keyframe counts as one event per block."""
 
 Message = dict[str, Any]
 
 
 class Sender:
-    """What a tap sends its messages to: files, or viewers on sockets. Putting never blocks; what does not fit is
-    refused. One thread puts, another one takes.
+    """The receiver of a tap's messages: files, or viewers on sockets.
+
+    Putting never blocks; a message that does not fit is refused. One thread puts, another one takes.
     """
 
     has_audience = False
-    """True while somebody wants the events."""
+    """True while a file or a viewer takes the events."""
     wants_keyframe = False
     """True if the engine is asked for a keyframe."""
 
@@ -30,10 +31,10 @@ class Sender:
         self._max_events = max_events
         self._queue: SimpleQueue[tuple[Message, int] | None] = SimpleQueue()
         self._num_put = self._num_taken = 0
-        """Events put and events taken: each has one thread that counts."""
+        """Numbers of events put and taken, each counted by one thread."""
 
     def put(self, message: Message, num_events: int) -> bool:
-        """Queue a message. Returns False, and does nothing, when too many events wait."""
+        """Queue a message. Returns False, and does nothing, if too many events wait."""
         if not self.has_room():
             return False
         self._num_put += num_events
@@ -45,11 +46,11 @@ class Sender:
         return self._num_put - self._num_taken < self._max_events
 
     def close(self, seconds: float = 2.0) -> None:
-        """Send what waits, for so many seconds at most: vLLM gives its engine five seconds to shut down."""
+        """Send waiting messages for at most `seconds`, as vLLM gives its engine five seconds to shut down."""
 
 
 class Outbox(Sender):
-    """Hands messages to a writer of files on a thread of its own."""
+    """Passes messages to a writer of files on a separate thread."""
 
     has_audience = True
     """A file wants every event."""
@@ -62,11 +63,11 @@ class Outbox(Sender):
 
     @property
     def wants_keyframe(self) -> bool:  # type: ignore[override]
-        """True if the next file is to begin."""
+        """True if the next file should begin."""
         return self._writer.wants_keyframe
 
     def close(self, seconds: float = 2.0) -> None:
-        """Have everything written, and wait for it, but not longer."""
+        """Write everything, waiting for at most `seconds`."""
         self._queue.put(None)
         self._thread.join(seconds)
 

@@ -1,4 +1,4 @@
-"""Where viewers connect: a socket in a folder of the user's own, or a port of this machine with a secret."""
+"""Places for viewers to connect to: a socket in a private folder, or a port of this machine with a secret."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 SUFFIX = ".sock"
 LOOPBACK = ("127.0.0.1", "localhost")
 SECRETS = "LABENGINE_TAP_SECRETS"
-"""Environment variable: the folder in which the secrets of TCP ports are kept."""
+"""Environment variable: the folder for the secrets of TCP ports."""
 
 
 class Place:
-    """A listening socket. secret: what a viewer must send first; None: the folder's mode decides who may connect."""
+    """A listening socket. secret: to be sent first by a viewer; None: the folder's mode decides who may connect."""
 
     def __init__(self, listener: socket.socket, file: Path, described: str, secret: str | None = None) -> None:
         self.listener, self.secret, self.described = listener, secret, described
@@ -43,7 +43,7 @@ def unix_place(folder: str, name: str) -> Place:
         listener.bind(str(unready))
         unready.chmod(0o600)
         listener.listen()
-        unready.rename(file)  # named once it answers: another rank that starts now removes sockets that do not
+        unready.rename(file)  # renamed once it answers, because another starting rank removes silent sockets
     except OSError as error:
         listener.close()
         raise OSError(f"no socket can be made at {file} ({error}): a shorter path may help") from error
@@ -51,18 +51,18 @@ def unix_place(folder: str, name: str) -> Place:
 
 
 def tcp_place(address: str, header: dict[str, Any]) -> Place:
-    """Listen on 127.0.0.1:PORT + rank, or on any free port for 0; the secret is written into a file of its own.
+    """Listen on 127.0.0.1:PORT + rank, or on any free port for 0; the secret is written to a separate file.
 
     Raises ValueError for another machine's address, OSError.
     """
     host, _, port = address.rpartition(":")
     if host not in LOOPBACK:
         raise ValueError(
-            f"a tap listens on this machine alone: tcp:127.0.0.1:PORT, got {address!r}; "
-            "from elsewhere, ssh -L PORT:127.0.0.1:PORT HOST leads to it"
+            f"a tap listens only on this machine, as tcp:127.0.0.1:PORT; got {address!r}. "
+            "From another machine, use ssh -L PORT:127.0.0.1:PORT HOST"
         )
     if not _is_port(port):
-        raise ValueError(f"a port is a number from 0 to 65535, got {port[:40]!r}")
+        raise ValueError(f"a port must be a number from 0 to 65535, got {port[:40]!r}")
     asked = int(port)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -82,7 +82,7 @@ def _named(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder that only this user may enter. Raises ValueError where it is there and others may."""
+    """Make a folder that only this user may enter. Raises ValueError for an existing folder that others may enter."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
@@ -90,7 +90,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove the sockets of engines that are gone: nobody listens there."""
+    """Remove the sockets of engines that are gone, at which no process listens."""
     for file in folder.glob(f"*{SUFFIX}"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
@@ -103,7 +103,7 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _remove_stale_secrets(folder: Path) -> None:
-    """Remove the secrets of ports at which nobody listens: their engines were killed."""
+    """Remove the secrets of ports at which no process listens, because their engines were killed."""
     for file in folder.glob("tcp-*.json"):
         port = file.stem.removeprefix("tcp-")
         if not _is_port(port):

@@ -1,4 +1,4 @@
-"""The rows of one engine that are not sent yet, and what the observers of its methods share."""
+"""The unsent rows of one engine, and the state shared by the observers of its methods."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from labengine_vllm.tokens import TokenIds
 Row = tuple[Any, ...]
 
 MANY_INPUTS = 256
-"""Inputs that are sent without a row: a scheduler that does not get on is called for ever."""
+"""Most inputs sent without a row, because a stuck scheduler is called forever."""
 
 
 class Owner:
-    """The request and the table whose blocks are freed now. index_of: each block's index in the table."""
+    """The request and the table whose blocks are being freed. index_of: each block's index in the table."""
 
     __slots__ = ("group", "index_of", "reason", "request_id")
 
@@ -25,9 +25,9 @@ class Owner:
 
 
 class Recorder:
-    """Collects rows while `is_listening`. Requests get numbers; their names in vLLM travel beside the rows.
+    """Collects rows while `is_listening`. Requests get numbers; their names in vLLM are sent beside the rows.
 
-    `lose` ends listening: from then on the state is unknown, until a keyframe says what it is.
+    `lose` ends listening: from then on the state is unknown until the next keyframe.
     """
 
     def __init__(self, tokens: TokenIds) -> None:
@@ -35,35 +35,35 @@ class Recorder:
         self.is_listening = False
         self.lost: str | None = None
         self.lost_by = ""
-        """Why rows are missing since the last one sent; None if none are."""
+        """The reason that rows are missing since the last one sent, or None."""
         self.lost_in: int | None = None
-        """The request whose blocks were cached when rows began to be missing; None if none were."""
+        """The request whose blocks were being cached when rows began to be missing, or None."""
         self.rows: list[Row] = []
         self.step = 0
         self.ids: dict[str, int] = {}
         self.new_names: dict[int, str] = {}
-        """Names of requests that were not sent yet."""
+        """Unsent names of requests."""
         self.inputs: list[tuple[Any, ...]] = []
-        """What came from outside the scheduler: (rows before it, word, further values), see `note`."""
+        """Inputs from outside the scheduler: (rows before it, word, further values), see `note`."""
         self.pins: Counter[int] = Counter()
-        """Per block: references that are of no table."""
+        """Per block: references outside tables."""
         self.holding: set[str] = set()
         """Finished requests that hold their blocks for a connector."""
         self.loads: dict[str, tuple[int, int]] = {}
-        """Per request: its tokens [start, end) that a connector is to load."""
+        """Per request: its tokens [start, end) that a connector should load."""
         self.loading: dict[str, int] = {}
-        """Requests that wait for a load, and how many computed tokens each had before it."""
+        """Requests that wait for a load, with the number of computed tokens before it."""
         self.has_loaded: set[str] = set()
-        """Requests that have waited for a load since they were preempted: they wait as new ones do."""
+        """Requests that have waited for a load since their preemption, and wait like new ones."""
         self.asked: set[bytes] = set()
-        """Block hashes that requests have been looked up by since the newest keyframe."""
+        """Block hashes used in look-ups of requests since the newest keyframe."""
         self._num_ids = 0
         self._num_rows_at_start: int | None = None
         """Length of `rows` after the open step's StepStarted; -1 once that row was taken; None between steps."""
         self.forget_context()
 
     def forget_context(self) -> None:
-        """Forget which call is under way: it has raised, or was not observed."""
+        """Forget the call under way, because it has raised or was not observed."""
         self.owner: Owner | None = None
         self.caching: int | None = None
         self.sampling: tuple[Any, int] | None = None
@@ -73,9 +73,9 @@ class Recorder:
         self.to_tail: Sequence[Any] = ()
 
     def lose(self, why: str, by: str = "") -> None:
-        """Stop listening: something happened that no event can express, or that was not observed.
+        """Stop listening, because of a change that no event can express, or that was not observed.
 
-        by: the method of vLLM's that did it, "Class.method"; empty where no method did.
+        by: vLLM's method that made the change, "Class.method"; empty if none did.
         """
         if self.lost is None:
             self.lost, self.lost_by, self.lost_in = why, by, self.caching
@@ -85,17 +85,17 @@ class Recorder:
     def note(self, word: str, *values: Any) -> None:
         """Record a call that decides nothing itself, so that a reader can make the same calls on another scheduler.
 
-        schedule, update, reset; abort (request), salt (request, digest), arrival (request, its time, which decides
-        between equal priorities), unread (a request that is not to read the prefix cache), drafts ((request, tokens)
-        each), unusual (why no other one can follow). For a reader that begins at the newest keyframe also links
-        (request, its links of the hash chain that the prefix map has) and earlier (step, (request, number of tokens)
-        each): the update that follows is of a step that was scheduled before; None for a step that was not observed.
+        schedule, update, reset; abort (request), salt (request, digest), arrival (request, its time, which orders equal
+        priorities), unread (a request that must not read the prefix cache), drafts ((request, tokens) each), unusual
+        (why no other scheduler can follow). For a reader that begins at the newest keyframe also links (request, its
+        hash chain's links in the prefix map) and earlier (step, (request, number of tokens) each): the next update is
+        of a step scheduled before; None for an unobserved step.
         """
         if self.is_listening:
             self.inputs.append((len(self.rows), word, *values))
 
     def stop_listening(self) -> None:
-        """Stop listening because nobody does: what was not sent is forgotten."""
+        """Stop listening because there is no audience, and forget unsent rows."""
         self.is_listening = False
         self.rows, self.inputs, self._num_rows_at_start = [], [], None
         self.forget_context()
@@ -110,7 +110,7 @@ class Recorder:
         self._num_rows_at_start = len(self.rows)
 
     def close_step(self) -> None:
-        """End the open step. One without any other row is dropped: it only carried ids of finished requests."""
+        """End the open step. Drop one without other rows, which only carried ids of finished requests."""
         start, self._num_rows_at_start = self._num_rows_at_start, None
         if start is None:
             return
@@ -138,21 +138,21 @@ class Recorder:
         return number
 
     def forget_request(self, name: str) -> None:
-        """Forget what a connector had to do for a request."""
+        """Forget a connector's work for a request."""
         self.holding.discard(name)
         self.has_loaded.discard(name)
         self.loads.pop(name, None)
         self.loading.pop(name, None)
 
     def keep_ids(self, names: Any) -> None:
-        """Forget the numbers of all requests but these; each of these has one afterwards."""
+        """Forget the numbers of all requests but these, and give each of these a number."""
         self.ids = {name: self.id_of(name) for name in names}
         self.new_names = {number: name for name, number in self.ids.items()}
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def take(self) -> tuple[list[Row], list[tuple[Any, ...]], dict[int, str]]:
-        """Return the rows, inputs and names that were not sent, and forget them.
+        """Return the unsent rows, inputs and names, and forget them.
 
         An open step without rows is kept back.
         """
@@ -166,7 +166,7 @@ class Recorder:
         return rows, inputs, names
 
     def start_again(self) -> None:
-        """Forget the rows and listen from here on; a keyframe comes next. Inputs of steps without rows are kept."""
+        """Forget the rows and listen from now on; a keyframe comes next. Inputs of steps without rows are kept."""
         if self.lost is not None:
             self.inputs = []
         self.rows, self._num_rows_at_start, self.lost = [], None, None

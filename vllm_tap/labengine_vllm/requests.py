@@ -24,11 +24,11 @@ from labengine_vllm.transfers import TransferObserver
 from labengine_vllm.wrapping import Entries, Wrapping
 
 FINISH_REASONS = {"FINISHED_STOPPED": "stop", "FINISHED_LENGTH_CAPPED": "length", "FINISHED_ABORTED": "abort"}
-"""A finished request's status in vLLM, and the word of RequestFinished; another one is passed on in lower case."""
+"""A finished request's status in vLLM, and RequestFinished's word for it; others are passed on in lower case."""
 
 
 ENDED_FROM_OUTSIDE = ("FINISHED_ABORTED", "FINISHED_ERROR", "FINISHED_IGNORED")
-"""Statuses of finished requests whose end was not decided by their tokens."""
+"""Statuses of finished requests that did not end because of their tokens."""
 
 
 class RequestObserver:
@@ -42,14 +42,14 @@ class RequestObserver:
         self._is_prioritized, self._is_async = engine.is_prioritized, engine.is_async
         self._num_groups = len(engine.groups)
         self._unbooked: deque[str] = deque()
-        """Requests of the step that is booked now whose computed tokens were not reported yet."""
+        """Requests of the step being booked whose computed tokens were not reported yet."""
 
     def enter(self, entries: Entries) -> None:
-        """Put the wrapper on the method that brings requests."""
+        """Wrap the method that brings requests."""
         entries.enter(self._scheduler, "add_request", self._before_add, self._after_add)
 
     def watch(self, wrapping: Wrapping) -> None:
-        """Put the wrappers on the scheduler and the manager."""
+        """Wrap methods of the scheduler and the manager."""
         scheduler = self._scheduler
         self.transfers.watch(wrapping)
         self._drafts.watch(wrapping)
@@ -83,7 +83,7 @@ class RequestObserver:
             recorder.note("unusual", f"request {request.request_id} has {', '.join(found)}")
 
     def _before_allocate(self, request: Any, num_new_tokens: int, *_: Any, **kwargs: Any) -> tuple[bool, int, int]:
-        """Return whether the request is admitted now, its computed tokens, and where its rows begin."""
+        """Return True if the request is admitted now, its computed tokens, and where its rows begin."""
         is_new = request.status.name != "RUNNING" and request.num_computed_tokens == 0
         if is_new and (links := new_links(self._engine, request, self._recorder.asked)):
             self._recorder.note("links", self._recorder.id_of(request.request_id), links)
@@ -136,15 +136,15 @@ class RequestObserver:
         self._drafts.begin_booking(output)
 
     def report_computed(self, up_to: str | None = None) -> None:
-        """Report the computed tokens of the step's requests up to one of them; of all by default.
+        """Report the computed tokens of the step's requests up to one of them, by default of all.
 
-        A request that was preempted or aborted meanwhile has none: its output is stale.
+        A request that was preempted or aborted meanwhile has none, because its output is stale.
         """
         while self._unbooked:
             name = self._unbooked.popleft()
             request = self._scheduler.requests.get(name)
             if name == up_to and self._drafts.num_scheduled(name):
-                return  # they count as computed as far as they are accepted
+                return  # only accepted ones count as computed
             if request is not None and _is_current(request):
                 self._drafts.report_unjudged(request)
                 self._report_computed(request, _num_booked(request))
@@ -155,7 +155,7 @@ class RequestObserver:
         self._recorder.rows.append((TOKENS_COMPUTED, self._recorder.ids[request.request_id], num_tokens))
 
     def _before_tokens(self, request: Any, new_token_ids: list[int], *_: Any, **__: Any) -> bool:
-        """Return whether the tokens are accepted drafts, and one behind them, that are not counted as computed yet."""
+        """Return True if the tokens are accepted drafts and one after them, not yet counted as computed."""
         self.report_computed(request.request_id)
         self._recorder.sampling = request, request.num_tokens
         is_judged = self._drafts.report_judged(request, len(new_token_ids) - 1)
@@ -166,7 +166,7 @@ class RequestObserver:
     def _after_tokens(self, is_judged: bool, result: Any, request: Any, *_: Any, **__: Any) -> None:
         report_sampled(self._recorder, request)
         self._recorder.sampling = None
-        if is_judged:  # a request that ends has none of the drafts behind its last token
+        if is_judged:  # a request that ends keeps no drafts after its last token
             self._report_computed(request, min(_num_booked(request), request.num_tokens - 1))
 
     # -- preempted and finished ----------------------------------------------------------------------------------------
@@ -206,13 +206,13 @@ class RequestObserver:
 
 
 def _end_of(request: Any) -> str:
-    """Return why a request ended, as RequestFinished has it."""
+    """Return the reason of a request's end, in RequestFinished's words."""
     status: str = request.status.name
     return FINISH_REASONS.get(status, status.removeprefix("FINISHED_").lower())
 
 
 def report_sampled(recorder: Recorder, request: Any) -> None:
-    """Report the tokens that a request has got since the update of its output began."""
+    """Report the tokens that a request has received since the update of its output began."""
     if recorder.sampling is None or recorder.sampling[0] is not request:
         return
     number, start = recorder.id_of(request.request_id), recorder.sampling[1]
@@ -222,16 +222,16 @@ def report_sampled(recorder: Recorder, request: Any) -> None:
 
 
 def _is_current(request: Any) -> bool:
-    """Return False where the output that comes is of steps before the request's preemption: it adds tokens alone."""
+    """Return False if the output is of steps before the request's preemption, so that it only adds tokens."""
     return request.status.name == "RUNNING" and not request.num_stale_output_tokens
 
 
 def _num_booked(request: Any) -> int:
-    """Return how many tokens of a request are computed in steps whose output has come."""
+    """Return the number of a request's tokens computed in steps whose output has come."""
     return max(0, int(request.num_computed_tokens - request.num_in_flight_tokens))
 
 
 def _is_prefill(request: Any, start: int, num_new_tokens: int) -> bool:
-    """Return False for a decode: one token besides guesses, and all before it were computed or are in flight."""
+    """Return False for a decode: one token besides guesses, after tokens that are computed or in flight."""
     num_outputs = request.num_output_tokens + request.num_output_placeholders
     return not (num_new_tokens == 1 and num_outputs > 0 and start + 1 >= request.num_tokens)

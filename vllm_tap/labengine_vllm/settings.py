@@ -1,4 +1,4 @@
-"""The settings that a scheduler's decisions depend on: a reader makes the same decisions again with them."""
+"""The settings that a scheduler's decisions depend on, so that a reader can repeat them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Settings = dict[str, Any]
 
 
 def settings(engine: Engine) -> Settings:
-    """Return limits and features in JSON types. Of an unknown scheduler limits are None, and `features` is left out."""
+    """Return limits and features in JSON types. For an unknown scheduler limits are None, and `features` is missing."""
     scheduler, coordinator = engine.scheduler, getattr(engine.manager, "coordinator", None)
     limits = getattr(scheduler, "scheduler_config", None)
     found = {
@@ -25,7 +25,7 @@ def settings(engine: Engine) -> Settings:
         "hash_block_size": getattr(scheduler, "hash_block_size", None),
         "retention_interval": getattr(coordinator, "retention_interval", None),
     }
-    with suppress(AttributeError):  # not known: a reader must not take it for none
+    with suppress(AttributeError):  # unknown features must not look like none
         found["features"] = [*_features(scheduler), *_features_of_states(engine)]
         if speculation := _speculation(scheduler):
             found["speculation"] = speculation
@@ -35,8 +35,9 @@ def settings(engine: Engine) -> Settings:
 
 
 def _checkpoint_alignment(engine: Engine) -> int | None:
-    """Return at which multiples of tokens a chunk can leave a state inside it; None unless hits end at blocks of one
-    size, and none if there are no such states.
+    """Return the multiple of tokens at which a chunk can leave a state inside it.
+
+    None unless hits end at blocks of one size, and if there are no such states.
     """
     scheduler = engine.scheduler
     sizes = {group.block_size for group in engine.groups} | {scheduler.hash_block_size}
@@ -47,9 +48,9 @@ def _checkpoint_alignment(engine: Engine) -> int | None:
 
 
 def _speculation(scheduler: Any) -> Settings | None:
-    """Return what scheduling depends on where drafts are judged; None without.
+    """Return the settings of speculation that affect scheduling; None without speculation.
 
-    num_lookahead: slots behind a request's tokens and drafts, for the drafter's KV. num_draft_slots: tokens of a step's
+    num_lookahead: slots after a request's tokens and drafts, for the drafter's KV. num_draft_slots: tokens of a step's
     budget that each request takes besides its own. drops_last_block: per group, True if hits lose their last block.
     """
     config = scheduler.vllm_config.speculative_config
@@ -72,9 +73,9 @@ def _groups(scheduler: Any) -> Any:
 
 
 def _features(scheduler: Any) -> Iterator[str]:
-    """Yield features that change decisions in ways which the limits do not tell.
+    """Yield features that change decisions beyond the limits.
 
-    Raises AttributeError for one that this scheduler does not know.
+    Raises AttributeError for a feature that this scheduler does not know.
     """
     config = scheduler.vllm_config
     limits, cache, parallel = scheduler.scheduler_config, scheduler.cache_config, scheduler.parallel_config
@@ -100,7 +101,7 @@ def _features(scheduler: Any) -> Iterator[str]:
 
 
 def _features_of_states(engine: Engine) -> Iterator[str]:
-    """Yield what state groups do besides keeping the state at the end of a chunk."""
+    """Yield features of state groups besides keeping the state at the end of a chunk."""
     states = [group for group in engine.groups if type(group).__name__ == "MambaManager"]
     if any(group.mamba_cache_mode != "align" for group in states):
         yield "states that are not cached at block boundaries"

@@ -1,4 +1,4 @@
-"""An engine's state as a keyframe of labengine.record.files: what a reader begins with, or checks its fold against."""
+"""An engine's state as a keyframe of labengine.record.files, with which a reader begins, or checks its fold."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from labengine_vllm.engine import Engine
 from labengine_vllm.recorder import Recorder
 
 STATUS = {"RUNNING": "running", "PREEMPTED": "preempted"}
-"""A status in vLLM and labengine's; the others wait, except finished requests that still hold blocks."""
+"""vLLM's statuses and labengine's; all others wait, except finished requests that still hold blocks."""
 
 ROWS_AT_ONCE = 500
-"""Rows that are encoded in one piece: a millisecond in which the engine's thread cannot run."""
+"""Most rows encoded in one piece, which stops the engine's thread for a millisecond."""
 
 Row = tuple[Any, ...]
 
 
 class Keyframe:
-    """A copy of an engine's state, to be made between two of its steps, on its thread.
+    """A copy of an engine's state, made on its thread between two steps.
 
-    Another thread makes rows of it. The copy has a few long lists, of numbers, hashes and references to blocks: a list
-    for each block would make Python's garbage collection go through vLLM's whole heap, several times in a keyframe of
-    100,000 blocks. A block's id never changes, so its reference serves as well, and is read later.
+    Another thread makes rows of it. The copy has a few long lists of numbers, hashes and references to blocks: one list
+    per block would make Python's garbage collection traverse vLLM's whole heap, several times in a keyframe of 100,000
+    blocks. A block's id never changes, so the copy keeps its reference, and the id is read later.
     """
 
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
@@ -42,7 +42,7 @@ class Keyframe:
         self._calls = [CopiedCalls(engine, recorder, name, one) for name, one in requests.items()]
         self._running, self._waiting = (
             [recorder.ids[one.request_id] for one in islice(queue, len(requests)) if one.request_id in requests]
-            for queue in (scheduler.running, scheduler.waiting)  # a broken one may hold others, or be endless
+            for queue in (scheduler.running, scheduler.waiting)  # a broken queue may hold other objects, or be endless
         )
         self._ref_counts = [block.ref_cnt for block in blocks]
         self._ref_counts[self._null_block] = 0
@@ -51,7 +51,7 @@ class Keyframe:
         self._first_free, self._last_free = queue.fake_free_list_head.next_free_block, queue.fake_free_list_tail
         self._next_free = [block.next_free_block for block in blocks]
         self._keys, self._mapped = list(served), list(served.values())
-        if dict in set(map(type, self._mapped)):  # entries of several blocks: these change
+        if dict in set(map(type, self._mapped)):  # entries of several blocks may change
             self._mapped = [mapped_ids(entry) if type(entry) is dict else entry for entry in self._mapped]
 
     def document(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Keyframe:
         yield "drafts", [(request.number, request.drafts) for request in self._requests if request.drafts]
 
     def pins(self) -> Counter[int]:
-        """Return per block its references that are of no table."""
+        """Return, per block, its references outside tables."""
         held = (table for request in self._requests for table in request.tables)
         in_tables = Counter(block.block_id for table in held for block in table)
         return Counter(
@@ -109,7 +109,7 @@ class Keyframe:
 
     def _queue(self) -> Iterator[int]:
         block, num_blocks = self._first_free, len(self._next_free)
-        for _ in range(num_blocks + 1):  # a broken queue may be a circle, or leave the pool
+        for _ in range(num_blocks + 1):  # a broken queue may be circular, or leave the pool
             if block is None or block is self._last_free:
                 return
             yield block.block_id
@@ -126,7 +126,7 @@ class Keyframe:
 
 
 class _CopiedRequest:
-    """A copy of one request. tables: its blocks per group; num_hashed: the prefix tokens of each one's hash."""
+    """A copy of one request. tables: its blocks per group; num_hashed: the number of prefix tokens in each hash."""
 
     __slots__ = (
         "_counts",
@@ -156,7 +156,7 @@ class _CopiedRequest:
         self.num_hashed = [[block._block_hash_num_tokens for block in table] for table in self.tables]
 
     def row(self) -> Row:
-        """Return the request as a keyframe has it."""
+        """Return the request as a row of a keyframe."""
         tables = [[block.block_id for block in table] for table in self.tables]
         return self.number, self._status, self.token_ids, *self._counts, tables
 

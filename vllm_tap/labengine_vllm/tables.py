@@ -26,13 +26,13 @@ def watch_tables(wrapping: Wrapping, engine: Engine, recorder: Recorder) -> None
 
 
 class FreeObserver:
-    """Observes the pool's frees. Each freed block's end of the queue is seen at the queue, and not inferred."""
+    """Observes the pool's frees. Each freed block's end of the queue is observed at the queue, not inferred."""
 
     def __init__(self, recorder: Recorder, groups: Sequence[Any]) -> None:
         self._recorder, self._groups = recorder, groups
 
     def watch(self, wrapping: Wrapping, engine: Engine) -> None:
-        """Put the wrappers on the pool and its free queue."""
+        """Wrap methods of the pool and its free queue."""
         pool, queue = engine.pool, engine.queue
         wrapping.watch(queue, "prepend_n", self._before_prepend)
         wrapping.watch(queue, "append_n", self._before_append)
@@ -42,7 +42,7 @@ class FreeObserver:
         observed = pool.free_blocks
 
         def free_blocks(ordered_blocks: Iterable[Any]) -> None:
-            observed(list(ordered_blocks))  # an iterator could be read only once, by the observer or by the pool
+            observed(list(ordered_blocks))  # an iterator can be read only once, by the observer or by the pool
 
         wrapping.replace(pool, "free_blocks", free_blocks)
 
@@ -86,12 +86,12 @@ class FreeObserver:
         recorder.to_head = recorder.to_tail = ()
 
     def _ids_in_tables(self) -> set[int]:
-        """Return the blocks of all tables: one that is freed from there without its table is for readers to judge."""
+        """Return the blocks of all tables, since readers must judge a block freed while still in one."""
         tables = (table for group in self._groups for table in group.req_to_blocks.values())
         return {block.block_id for table in tables for block in table}
 
     def _report_unpinned(self, blocks: list[Any]) -> None:
-        """Report dropped references of no table that is given up. A block may be among them twice."""
+        """Report dropped references outside the freed table. A block may occur twice."""
         recorder, following = self._recorder, _ids_of(blocks)
         recorder.pins -= following
         queued = {block.block_id for block in (*recorder.to_head, *recorder.to_tail)}
@@ -105,12 +105,12 @@ class FreeObserver:
         recorder.rows.extend((BLOCK_UNPINNED, block.block_id, 0, "head") for block in reversed(recorder.to_head))
 
     def _after_free(self, found: None, result: None, ordered_blocks: list[Any]) -> None:
-        """Report the frees in an order that puts each block where it is: the head's come last."""
+        """Report the frees in an order that reproduces the queue: those at the head come last."""
         if self._recorder.owner is None:
             return self._report_unpinned(ordered_blocks)
         to_head, to_tail = self._recorder.to_head, self._recorder.to_tail
         head_ids, tail_ids = ({block.block_id for block in blocks} for blocks in (to_head, to_tail))
-        next_at_tail = iter(to_tail)  # in the queue's order, which need not be the one in which they were freed
+        next_at_tail = iter(to_tail)  # in the queue's order, which may differ from the order of frees
         for block in ordered_blocks:
             if block.block_id in tail_ids:
                 self._report(next(next_at_tail), "tail")
@@ -130,5 +130,5 @@ class FreeObserver:
 
 
 def _ids_of(blocks: Iterable[Any]) -> Counter[int]:
-    """Return how often each block is there; null blocks are left out."""
+    """Return how often each block occurs, without null blocks."""
     return Counter(block.block_id for block in blocks if not block.is_null)

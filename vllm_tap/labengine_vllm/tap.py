@@ -26,20 +26,20 @@ from labengine_vllm.tokens import TokenIds
 from labengine_vllm.wrapping import Entries, Wrapping
 
 SECONDS_BETWEEN_KEYFRAMES = 1.0
-"""At least: a keyframe takes time of the engine's thread."""
+"""The least interval, because a keyframe takes time of the engine's thread."""
 
 SECONDS_BETWEEN_CHECKS = 30.0
-"""At most, while steps are taken: a reader holds its fold against each keyframe."""
+"""The greatest interval while steps are taken, because a reader checks its fold against each keyframe."""
 
 
 class Tap:
-    """Observes one scheduler and sends what happens to an outbox. Every exception of its own detaches it.
+    """Observes one scheduler and sends its events to an outbox. Any exception of the tap itself detaches it.
 
-    A step of the stream is one call of schedule, with the update of an earlier step's output that follows it: with
-    asynchronous scheduling, step k + 1 is scheduled before step k's tokens are known.
+    A step of the stream is one call of schedule and the following update of an earlier step's output: with asynchronous
+    scheduling, step k + 1 is scheduled before step k's tokens are known.
 
-    While the outbox has no audience only the methods by which vLLM enters the scheduler are wrapped, and nothing is
-    recorded. tokens: of a tap that leaves token ids out.
+    While the outbox has no audience, only the methods by which vLLM enters the scheduler are wrapped, and nothing is
+    recorded. tokens: reads token ids, or leaves them out.
     """
 
     def __init__(self, engine: Engine, outbox: Sender, tokens: TokenIds | None = None) -> None:
@@ -51,9 +51,9 @@ class Tap:
         self._is_observing = False
         self._num_sent = self._num_dropped = 0
         self._num_unseen_steps = 0
-        """Steps that were scheduled while the state was unknown."""
+        """Number of steps scheduled while the state was unknown."""
         self._in_flight: deque[tuple[int, Any]] = deque()
-        """Steps that were observed and whose output has not come, oldest first: number and plan."""
+        """Observed steps without an output yet, oldest first: number and plan."""
         self._keyframe_step = 0
         """The newest step before the newest keyframe."""
         self._next_keyframe = self._next_check = 0.0
@@ -90,17 +90,17 @@ class Tap:
         return tap
 
     def detach(self, where: str, error: Exception) -> None:
-        """Take all wrappers off after an error of the tap's; the engine goes on. The log and the stream say so."""
+        """Remove all wrappers after an error of the tap; the engine continues. The log and the stream say so."""
         if not self.is_attached:
             return
         self._take_off()
         sentence = f"the tap detached after an error in its observer of {where} ({type(error).__name__}: {error})"
-        logger.warning("labengine: %s; the engine goes on, and nothing more is recorded", sentence)
+        logger.warning("labengine: %s; the engine continues, and nothing more is recorded", sentence)
         self._send({"end": sentence}, 1)
         self.outbox.close(0)
 
     def close(self) -> None:
-        """Send what is left and a last keyframe, and take the wrappers off. Twice is harmless."""
+        """Send the remaining rows and a last keyframe, and remove the wrappers. Twice is harmless."""
         if not self.is_attached:
             return
         try:
@@ -190,7 +190,7 @@ class Tap:
         self._requests.begin_booking(scheduler_output)
 
     def _step_of(self, output: Any) -> int | None:
-        """Return the step of an output that comes; None for one that was scheduled while nobody listened."""
+        """Return the step of an output; None for a step scheduled while there was no audience."""
         for place, (step, plan) in enumerate(self._in_flight):
             if plan is output:
                 del self._in_flight[place]
@@ -213,7 +213,7 @@ class Tap:
     def send_idle_keyframe(self) -> None:
         """Send a keyframe if vLLM has not entered its scheduler since the last call. Called on the outbox's thread.
 
-        A viewer of an engine without requests would else wait for the next one.
+        Otherwise a viewer of an engine without requests would wait for the next request.
         """
         num_entered, self._num_entered = self._num_entered, self._entries.num_entered
         if self._entries.num_entered != num_entered or not self._entries.gate.acquire(blocking=False):
@@ -233,7 +233,7 @@ class Tap:
             return
         message: dict[str, Any] = {"e": rows, "inputs": inputs}
         if not self.engine.scheduler.requests and not self._in_flight and not self.recorder.has_open_step:
-            message["idle"] = True  # vLLM may be killed at its exit: up to here a reader can judge
+            message["idle"] = True  # vLLM may be killed at its exit, and a reader can judge up to here
         if not self._send(message | {"names": names} if names else message, len(rows)):
             self._num_dropped += len(rows)
             self.recorder.lose("the queue to the writer was full")
@@ -245,7 +245,7 @@ class Tap:
         return not self.recorder.is_listening or now >= self._next_check or self.outbox.wants_keyframe
 
     def _send_keyframe(self) -> None:
-        """Send the engine's state, and listen from here on. What was lost since the last rows goes with it."""
+        """Send the engine's state with the loss since the last rows, and listen from now on."""
         self._observe()
         recorder = self.recorder
         if recorder.lost:
@@ -270,7 +270,7 @@ class Tap:
         recorder.start_again()
 
     def _loss(self) -> dict[str, Any]:
-        """Return what a message says of rows that are missing since the last ones sent; nothing if none are."""
+        """Return a message's fields on missing rows since the last ones sent; empty if none are missing."""
         recorder = self.recorder
         if recorder.lost is None:
             return {}
@@ -285,7 +285,7 @@ class Tap:
 
 
 def _unusual_step(scheduler: Any, throttle_prefills: bool) -> str | None:
-    """Return what bears on this step besides queues and limits; None if nothing does."""
+    """Return the condition that affects this step besides queues and limits, or None."""
     if throttle_prefills:
         return "prefills are held back for other data-parallel ranks"
     state = getattr(getattr(scheduler, "_pause_state", None), "name", "UNPAUSED")

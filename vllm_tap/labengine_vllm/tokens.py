@@ -1,4 +1,4 @@
-"""The token ids of requests, or a number that stands for any of them where LABENGINE_TAP_TOKENS=0 leaves them out."""
+"""The token ids of requests, or a number that replaces each of them with LABENGINE_TAP_TOKENS=0."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 VARIABLE = "LABENGINE_TAP_TOKENS"
 
 LEFT_OUT = -1
-"""In place of each token id that is left out."""
+"""Replaces each token id that is left out."""
 
 
 class TokenIds:
-    """Reads token ids of vLLM's requests. are_sent: False leaves them out, and their number stays."""
+    """Reads token ids of vLLM's requests. are_sent: False leaves them out, but keeps their number."""
 
     def __init__(self, *, are_sent: bool = True) -> None:
         self.are_sent = are_sent
 
     @classmethod
     def by_environment(cls) -> TokenIds:
-        """Return what LABENGINE_TAP_TOKENS asks for: 1, the default, or 0. Raises ValueError for anything else."""
+        """Return the setting of LABENGINE_TAP_TOKENS: 1 (the default) or 0. Raises ValueError for anything else."""
         text = os.environ.get(VARIABLE, "1")
         if text not in ("0", "1"):
             raise ValueError(f"{VARIABLE} must be 0 (leave token ids out) or 1, got {text!r}")

@@ -14,18 +14,18 @@ LOADING = "WAITING_FOR_REMOTE_KVS"
 """vLLM's status of a request that waits for a load."""
 
 Transfer = tuple[int, int, int, str]
-"""(group, table index, block id, block hash in hex): the hash is empty for a block that is filled in part."""
+"""(group, table index, block id, block hash in hex): the hash is empty for a partly filled block."""
 
 
 class TransferObserver:
-    """Observes what one scheduler's connector loads."""
+    """Observes the loads of one scheduler's connector."""
 
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
         self._scheduler, self._recorder = engine.scheduler, recorder
         self._groups, self._pool = engine.groups, engine.pool
 
     def watch(self, wrapping: Wrapping) -> None:
-        """Put the wrappers on the scheduler."""
+        """Wrap the scheduler's methods."""
         scheduler = self._scheduler
         wrapping.watch(scheduler, "_update_from_kv_xfer_finished", self._before_finished)
         wrapping.watch(scheduler, "_update_waiting_for_remote_kv", self._before_taking_up, self._after_taking_up)
@@ -33,7 +33,7 @@ class TransferObserver:
             wrapping.watch(scheduler, name, self._before_failing, self._after_failing)
 
     def forget(self) -> None:
-        """Take over, from the scheduler alone, what is under way: rows before now are not known."""
+        """Read the transfers under way from the scheduler alone, because earlier rows are unknown."""
         recorder = self._recorder
         recorder.loads, recorder.loading, recorder.has_loaded = {}, {}, set()
         requests = self._scheduler.requests
@@ -44,7 +44,7 @@ class TransferObserver:
                 self._note_load(name, local, request.num_computed_tokens, is_loading=True)
 
     def report_hit(self, request: Any, local: int, num_tokens: int, *, is_loading: bool) -> tuple[Any, ...]:
-        """Return the row of tokens that the external tier holds behind `local` computed ones."""
+        """Return the row for tokens in the external tier after `local` computed ones."""
         self._note_load(request.request_id, local, local + num_tokens, is_loading=is_loading)
         return EXTERNAL_HIT, self._recorder.id_of(request.request_id), num_tokens, is_loading
 
@@ -63,7 +63,7 @@ class TransferObserver:
             recorder.has_loaded.add(name)
 
     def _num_local(self, name: str) -> int:
-        """Return how many tokens of a loading request were cached before: a load's blocks have no hash yet."""
+        """Return the number of a loading request's tokens that were cached before; a load's blocks have no hash yet."""
         counts: list[int] = []
         for group in self._groups:
             table = group.req_to_blocks.get(name, ())

@@ -1,4 +1,4 @@
-"""One viewer on a socket: what waits to be sent to it, and whether it follows the stream."""
+"""One viewer on a socket: its waiting data, and whether it follows the stream."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from time import monotonic
 from typing import Any
 
 MAX_WAITING_BYTES = 32 << 20
-"""Bytes that wait for a viewer at most; a single line may be longer."""
+"""Most bytes waiting for a viewer; a single line may be longer."""
 
 MAX_RECEIVED_BYTES = 256
-"""A viewer sends one secret and, now and then, KEYFRAME: nothing longer is read."""
+"""Most bytes read from a viewer, which sends one secret and, now and then, KEYFRAME."""
 
 KEYFRAME = b"keyframe"
 """The one request of a viewer: a keyframe, to check its fold against."""
 
 SECONDS_TO_ADMIT = 5.0
-"""Within which the secret must have come."""
+"""Seconds within which the secret must come."""
 
 NO_BYTES = memoryview(b"")
 
 
 class ViewerGone(Exception):
-    """The viewer has closed its end, or has sent what no viewer sends."""
+    """Raised if the viewer has closed its end, or has sent anything unexpected."""
 
 
 class Viewer:
-    """One connection. It follows the stream from a keyframe on; what does not fit ends that until the next keyframe.
+    """One connection. It follows the stream from a keyframe on; a message that does not fit ends that until the next.
 
-    secret: what the viewer must send first; None where the file system decides who may connect. header: its first line.
+    secret: to be sent first by the viewer; None if the file system decides who may connect. header: its first line.
     """
 
     def __init__(self, connection: socket, secret: str | None, header: bytes) -> None:
@@ -42,7 +42,7 @@ class Viewer:
         self._received = b""
         self._waiting: deque[bytes] = deque()
         self._head = NO_BYTES
-        """What is left of the line that is sent now."""
+        """The rest of the line being sent."""
         self._num_waiting = 0
         self._has_followed = False
         self._num_dropped = 0
@@ -51,7 +51,7 @@ class Viewer:
 
     @property
     def wants_keyframe(self) -> bool:
-        """True if it asks for one, or needs one and has read all that was sent before."""
+        """True if it asks for a keyframe, or needs one and has read everything sent before."""
         return self.is_admitted and (self.asks or not (self.is_following or self.has_waiting))
 
     @property
@@ -65,7 +65,7 @@ class Viewer:
         return not self.is_admitted and monotonic() > self._admit_by
 
     def receive(self) -> None:
-        """Read what has come. Raises ViewerGone or OSError."""
+        """Read received data. Raises ViewerGone or OSError."""
         data = self.connection.recv(MAX_RECEIVED_BYTES)
         if not data:
             raise ViewerGone
@@ -91,12 +91,12 @@ class Viewer:
         self.put(self._header, 0)
 
     def refuse(self, why: str) -> None:
-        """Send why it is turned away, as far as that is possible at once."""
+        """Send the reason of a refusal, as far as that is possible at once."""
         self.put(json.dumps({"refused": why}).encode(), 0)
         self.send()
 
     def put(self, line: bytes, num_events: int) -> None:
-        """Have a line sent, or drop it if too much waits: the viewer then follows no longer."""
+        """Queue a line, or drop it if too much waits; the viewer then no longer follows."""
         if self.has_waiting and self._num_waiting + len(line) > MAX_WAITING_BYTES:
             self.is_following = False
             self._num_dropped += num_events
@@ -105,11 +105,11 @@ class Viewer:
         self._num_waiting += len(line) + 1
 
     def miss(self, num_events: int) -> None:
-        """Count events that were not put, because it does not follow."""
+        """Count events that were not put because the viewer does not follow."""
         self._num_dropped += num_events if self._has_followed else 0
 
     def follow(self) -> dict[str, Any] | None:
-        """Follow from a keyframe that is put next. Returns what was dropped before it; None for nothing."""
+        """Follow from a keyframe that is put next. Returns the loss before it, or None."""
         lost = None
         if self._has_followed and not self.is_following:
             lost = {"why": "this viewer reads too slowly", "num_events": self._num_dropped, "num_steps": 0}
@@ -118,7 +118,7 @@ class Viewer:
         return lost
 
     def send(self) -> None:
-        """Send as much as the system takes now. Raises OSError for a viewer that is gone."""
+        """Send as much as the system accepts now. Raises OSError for a viewer that is gone."""
         while self.has_waiting:
             if not self._head:
                 self._head = memoryview(self._waiting.popleft())

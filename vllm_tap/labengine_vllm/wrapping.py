@@ -1,4 +1,4 @@
-"""Wrappers on an engine's objects: the engine's own method runs between two observers, each behind a guard."""
+"""Wrappers on an engine's objects: the engine's method runs between two observers, each with a guard."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Before = Callable[..., Any]
 """Called with a method's arguments; its result is passed on to After."""
 
 After = Callable[..., None]
-"""Called with what Before returned, the method's result, and its arguments."""
+"""Called with Before's result, the method's result, and its arguments."""
 
 _NOTHING = object()
 
 
 class Wrapping:
-    """The wrappers of one engine. They sit on instances, so `remove` brings the engine's own methods back.
+    """The wrappers of one engine. They are on instances, so that `remove` restores the engine's own methods.
 
-    detach: called with a method's name and the exception that one of its observers raised.
+    detach: called with a method's name and the exception raised by one of its observers.
     """
 
     def __init__(self, recorder: Recorder, detach: Callable[[str, Exception], None]) -> None:
@@ -28,9 +28,9 @@ class Wrapping:
         self._replaced: list[tuple[Any, str, object, Callable[..., Any]]] = []
 
     def watch(self, target: Any, name: str, before: Before | None = None, after: After | None = None) -> None:
-        """Have observers called around a method, while the recorder listens.
+        """Call observers around a method, while the recorder listens.
 
-        An exception of the engine's own method passes through as it is; rows are then missing until a keyframe.
+        An exception of the engine's method passes through unchanged; rows are then missing until a keyframe.
         """
         self.replace(target, name, self._watched(target, name, before, after))
 
@@ -62,12 +62,12 @@ class Wrapping:
         return method
 
     def replace(self, target: Any, name: str, method: Callable[..., Any]) -> None:
-        """Put a method on an instance."""
+        """Replace a method on an instance."""
         self._replaced.append((target, name, vars(target).get(name, _NOTHING), method))
         setattr(target, name, method)
 
     def remove(self) -> None:
-        """Take all wrappers off, except one that somebody has wrapped since: it passes calls on."""
+        """Remove all wrappers, except one that was wrapped again since, which passes calls on."""
         replaced, self._replaced = self._replaced, []
         for target, name, former, method in reversed(replaced):
             if vars(target).get(name) is not method:
@@ -79,10 +79,10 @@ class Wrapping:
 
 
 class Entries(Wrapping):
-    """The wrappers that stay while nobody listens: on the methods by which vLLM enters its scheduler.
+    """The wrappers that stay without an audience: on the methods by which vLLM enters its scheduler.
 
-    gate: held inside each of them. Who holds it elsewhere sees a state that no method is changing.
-    num_entered: calls of these methods so far.
+    gate: held inside each of them; a caller that holds it elsewhere sees a state that no method is changing.
+    num_entered: number of calls of these methods so far.
     """
 
     def __init__(self, recorder: Recorder, detach: Callable[[str, Exception], None]) -> None:
@@ -98,7 +98,7 @@ class Entries(Wrapping):
         after: After | None = None,
         first: Before | None = None,
     ) -> None:
-        """Watch a method as `watch` does. first: called before it, also while nobody listens."""
+        """Watch a method as `watch` does. first: called before it, also without an audience."""
         watched, gate, detach = self._watched(target, name, before, after), self.gate, self._detach
         where = f"{type(target).__name__}.{name}"
 

@@ -69,13 +69,7 @@ class PageLogits:
 class PageRunner:
     """Computes steps with the page's weights and a separate KV pool. Like ModelRunner, independent of schedulers."""
 
-    def __init__(
-        self,
-        weights: PageWeights,
-        num_blocks: int,
-        block_size: int,
-        limits: StepLimits,
-    ) -> None:
+    def __init__(self, weights: PageWeights, num_blocks: int, block_size: int, limits: StepLimits) -> None:
         """Raises ConfigError if the page has no memory left for the pool."""
         self._weights, self._block_size = weights, block_size
         self._program = PageProgram(weights, num_blocks, block_size, limits.max_num_batched_tokens, limits.max_decodes)

@@ -1,1 +1,1 @@
-"""Files that run in another engine's interpreter: they import that engine and the standard library alone."""
+"""Files that run in another engine's interpreter and import only that engine and the standard library."""

@@ -1,12 +1,12 @@
-"""Plays workloads on another engine, in that engine's own interpreter, for a labengine that reads and judges.
+"""Plays workloads on another engine, in that engine's interpreter, for labengine to read and judge.
 
     PYTHON driver.py ENGINE [PATCH.py]
 
 Lines of JSON come in and go out, one for each workload, in order: {"number", "settings", "tokens", "operations"} is
-answered by {"number", "header", "messages", "states", "num_done", "num_steps", "left", "error"}. `number` is the
-workload's own; `header` is left out if it is the one before; `states`, after each call, are of an engine without
-events; `left` is the engine's state if it has not come to its end. The first line that goes out is {"engine",
-"source"}: the engine's release, and the text of the file that makes and drives it.
+answered by {"number", "header", "messages", "states", "num_done", "num_steps", "left", "error"}. `number` identifies
+the workload; `header` is left out if it has not changed; `states`, after each call, are for an engine without events;
+`left` is the engine's state if work is left. The first line that goes out is {"engine", "source"}: the engine's
+release, and the text of the file that makes and drives it.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from types import FrameType
 from typing import Any, TextIO
 
 WORKLOAD_S = 2.0
-"""Processor seconds of a workload: they are over in a hundredth of that."""
+"""Processor seconds that a workload may take; most take a hundredth of that."""
 
 MAX_STEPS = 400
-"""Steps to the end of a workload; some dozens are needed."""
+"""Most steps to the end of a workload, which needs some dozens."""
 
 MAX_STALLS = 12
-"""Steps in which nothing happens, after which nothing will."""
+"""Consecutive steps without a change after which the engine counts as stuck."""
 
 MODULES: dict[str, tuple[str, str | None]] = {
     "vllm": ("vllm_scheduler", "vllm_events"),
     "nano-vllm": ("nano_scheduler", None),
 }
-"""Per engine, the module that drives it, and the module that writes down its events; None: states are kept."""
+"""Per engine, the module that drives it, and the module that records its events; None: states are kept."""
 
 num_copies = [0]
-"""How many copies of this process the engine has made."""
+"""Number of copies of this process that the engine has made."""
 
 sys.path.append(str(Path(__file__).parents[2] / "isolation"))
 symptoms, confinement, looks = map(importlib.import_module, ("symptoms", "confinement", "looks"))
 
 
 class EndlessWorkloadError(BaseException):
-    """Raised inside a workload that takes too long. No Exception: an engine's `except Exception` must not catch it."""
+    """Raised inside a workload that takes too long. Not an Exception, so that no engine's `except` catches it."""
 
 
 def main(engine: str, patch: str | None = None) -> None:
@@ -63,28 +63,28 @@ def main(engine: str, patch: str | None = None) -> None:
     signal.signal(signal.SIGVTALRM, _end)
     signal.signal(signal.SIGALRM, _looking(looks.Looks()))
     os.register_at_fork(after_in_child=_end_copy, after_in_parent=_count_copy)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine's own Ctrl-C ends this process; the engine's is an answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine ends this process on Ctrl-C
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
     for line in sys.stdin:
         _say(answers, driver.answer(json.loads(line)))
 
 
 class Driver:
-    """Plays one workload after the other, each on an engine of its own."""
+    """Plays one workload after the other, each on a new engine."""
 
     def __init__(self, make_engine: Any, make_events: Any) -> None:
         self._make_engine, self._make_events = make_engine, make_events
         self._header: Any = None
 
     def answer(self, workload: dict[str, Any]) -> dict[str, Any]:
-        """Play a workload and steps to its end; return what happened, the engine's exception too."""
+        """Play a workload and steps to its end; return the answer, with the engine's exception if any."""
         run = DrivenRun(self._make_engine(workload["settings"], workload["tokens"]), workload["operations"])
         watching = None
         if self._make_events is States or workload["settings"]["transfers"]:  # events do not tell everything
             watching = symptoms.Watching(run.engine, workload["settings"])
         events = self._make_events(run.engine, json.dumps(workload["settings"]))
         error = limited(run.play)
-        error = limited(events.end) or error  # of a broken queue the end is never reached
+        error = limited(events.end) or error  # a broken queue may never reach its end
         found = {
             "number": workload.get("number"),
             "messages": events.messages,
@@ -100,7 +100,7 @@ class Driver:
 
 
 class States:
-    """Stands for the events of an engine that has no tap: the states after its calls are judged."""
+    """Replaces the events of an engine without a tap, which is judged by the states after its calls."""
 
     header = None
 
@@ -112,7 +112,7 @@ class States:
 
 
 class DrivenRun:
-    """One workload. num_done: operations that were begun; num_steps: steps, also those after the last operation."""
+    """One workload. num_done: operations begun; num_steps: steps, including those after the last operation."""
 
     def __init__(self, engine: Any, operations: Sequence[Sequence[Any]]) -> None:
         self.engine, self._operations = engine, operations
@@ -120,7 +120,7 @@ class DrivenRun:
         self.num_done = self.num_steps = 0
 
     def play(self) -> None:
-        """Do everything. Raises what the engine raises."""
+        """Do all operations. Raises the engine's exceptions."""
         for operation in self._operations:
             self.num_done += 1
             what, *values = operation
@@ -138,9 +138,9 @@ class DrivenRun:
 
 
 def limited(act: Callable[[], object]) -> list[str] | None:
-    """Do it; return the exception that ended it, as its name, its message, its traceback and a symptom's rule.
+    """Call `act`; return the exception that ended it: its name, message, traceback and a symptom's rule.
 
-    An engine's SystemExit or KeyboardInterrupt is an answer as well: it must not end this process unsaid.
+    An engine's SystemExit or KeyboardInterrupt is an answer as well, and must not end this process silently.
     """
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
     signal.setitimer(signal.ITIMER_REAL, looks.LOOK_S, looks.LOOK_S)
@@ -163,7 +163,7 @@ def _count_copy() -> None:
 
 
 def _end_copy() -> None:
-    os._exit(0)  # a copy would take workloads, and answer them, in this process's place
+    os._exit(0)  # a copy would read and answer workloads instead of this process
 
 
 def _text(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """nano-vLLM's own scheduler and block manager without a model: requests are added, steps taken, tokens sampled.
 
-LABENGINE_NANO_VLLM names a checkout of nano-vLLM; without it the current folder is one. It needs xxhash and numpy, and
-no torch.
+LABENGINE_NANO_VLLM names a checkout of nano-vLLM, by default the current folder. It needs xxhash and numpy, but not
+torch.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class NanoCore:
         self.scheduler = scheduling.Scheduler(config)
         self.requests: dict[str, Any] = {}
         self.plan: dict[str, tuple[int, int]] = {}
-        """Per request of the newest step: the first position that it computes, and how many tokens."""
+        """Per request of the newest step: the first computed position, and the number of tokens."""
         self.after_call: Callable[[str], object] = lambda call: None
         """Called after each call of the scheduler: add, schedule, update."""
         self._tokens = tokens
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing waits and nothing runs."""
+        """True if no request waits or runs."""
         return bool(self.scheduler.is_finished())
 
     def add(self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None) -> None:
-        """Queue a request; nano-vLLM knows no salts."""
+        """Queue a request; nano-vLLM has no salts."""
         sampling = SimpleNamespace(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
         self.requests[name] = sequences.Sequence(list(prompt), sampling)
         self.scheduler.add(self.requests[name])
@@ -86,7 +86,7 @@ class NanoCore:
         return len(self.requests[name])
 
     def content_of(self, name: str) -> list[Any]:
-        """Return a request's tokens with those that it will sample, after a salt that it has not."""
+        """Return a request's tokens with those that it will sample, after an empty salt."""
         sequence = self.requests[name]
         prompt = list(sequence.token_ids[: sequence.num_prompt_tokens])
         return [None, *prompt, *self._tokens[len(prompt) :]]
@@ -108,4 +108,4 @@ class NanoCore:
 
 
 CORE = NanoCore
-"""What the finder drives."""
+"""The engine that the finder drives."""

@@ -1,6 +1,6 @@
-"""Plays one workload on an engine, prints its state after each call, and says what is wrong with it.
+"""Plays one workload on an engine, prints its state after each call, and reports what is wrong with it.
 
-A script that shows a finding is the engine's file, this one, and the workload.
+The script of a finding consists of the engine's file, this one, and the workload.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MOST_STEPS = 400
 
 
 class Symptom(Exception):
-    """What is wrong with the engine's state. rule: ref_count, one_entry, read, hit, state or end."""
+    """An error in the engine's state. rule: ref_count, one_entry, read, hit, state or end."""
 
     def __init__(self, message: str, rule: str) -> None:
         super().__init__(message)
@@ -32,9 +32,9 @@ class Contents:
         """Requests that had blocks then."""
 
     def missed(self, engine: Any, state: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each request that begins with fewer tokens than blocks held for it. Before `compute`.
+        """Yield a sentence for each request that begins with fewer tokens than cached for it. Before `compute`.
 
-        Of blocks that this step has given away nothing is expected. For engines that cache every full block.
+        Blocks that this step has reallocated do not count. For engines that cache every full block.
         """
         size = self._groups[0][0]
         tables = {name: state["requests"][name][1][0] for name in engine.plan if name in state["requests"]}
@@ -52,12 +52,12 @@ class Contents:
                 yield f"request {name} finds {start} tokens in the cache, and blocks {blocks} hold {length}"
 
     def note(self, state: Mapping[str, Any]) -> None:
-        """Remember which blocks are in use."""
+        """Remember the blocks in use."""
         self._held = {block for block, count in enumerate(state["ref_counts"]) if count}
         self._begun = {name for name, (_, tables_of) in state["requests"].items() if any(tables_of)}
 
     def forget(self, engine: Any, state: Mapping[str, Any]) -> None:
-        """Forget what was in blocks that the planned step has given away. Before `compute`."""
+        """Forget the content of blocks that the planned step has reallocated. Called before `compute`."""
         hits, in_use = set[int](), set[int]()
         for name, (_, tables) in state["requests"].items():
             start, _ = engine.plan.get(name, (0, 0))
@@ -69,7 +69,7 @@ class Contents:
             del self._slots[slot]
 
     def compute(self, engine: Any) -> Iterator[str]:
-        """Write what the planned step computes; yield a sentence for each token that reads another prefix's KV."""
+        """Write the slots that the planned step computes; yield a sentence for each token that reads other KV."""
         tables = {name: engine.state()["requests"].get(name, ["", []])[1] for name in engine.plan}
         places = [(name, group, table) for name in engine.plan for group, table in enumerate(tables[name])]
         for name, group, table in places:
@@ -108,7 +108,7 @@ def wrong_counts(state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def shared_blocks(state: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each block that is in the tables of several KV-cache groups: each overwrites the other's."""
+    """Yield a sentence for each block in the tables of several KV-cache groups, which overwrite each other's KV."""
     tables = [(group, table) for _, of in state["requests"].values() for group, table in enumerate(of)]
     places = {(block, group) for group, table in tables for block in table}
     for block, number in Counter(block for block, _ in places).items():
@@ -117,11 +117,11 @@ def shared_blocks(state: Mapping[str, Any]) -> Iterator[str]:
 
 
 class Watching:
-    """Looks at an engine after each call. Raises Symptom. settings: says what is checked besides the counts."""
+    """Checks an engine's state after each call. Raises Symptom. settings: determine the checks besides the counts."""
 
     def __init__(self, engine: Any, settings: Mapping[str, Any]) -> None:
         self._engine, self._contents = engine, Contents(settings["groups"])
-        self._follows_content = not settings["transfers"]  # what a connector brings is not known
+        self._follows_content = not settings["transfers"]  # the content that a connector loads is unknown
         self._caches_all = settings["caches_all"]
         engine.after_call = self.look
         self.states: list[dict[str, Any]] = []
@@ -150,9 +150,9 @@ def refuse(rule: str, sentences: Iterable[str]) -> None:
 def play(
     engine: Any, settings: Mapping[str, Any], operations: Sequence[Sequence[Any]], expected: Sequence[Any]
 ) -> None:
-    """Do the operations, then steps to the end. Raises Symptom, or what the engine raises.
+    """Do the operations, then steps to the end. Raises Symptom, or the engine's exceptions.
 
-    expected: the state that the design has after each call, or nothing.
+    expected: the design's state after each call, or empty.
     """
     watching = Watching(engine, settings)
 
@@ -173,11 +173,11 @@ def play(
         if engine.is_idle:
             return
         engine.step()
-    raise Symptom(f"after {MOST_STEPS} more steps these have not ended: {engine.state()['requests']}", "end")
+    raise Symptom(f"after {MOST_STEPS} more steps some requests have not ended: {engine.state()['requests']}", "end")
 
 
 def actions(engine: Any) -> dict[str, Callable[..., object]]:
-    """Return what each operation does; requests are named by their number."""
+    """Return the call for each operation; requests are named by their number."""
     num_added = iter(range(1 << 30))
     return {
         "add": lambda *request: engine.add(str(next(num_added)), *request),
@@ -188,7 +188,7 @@ def actions(engine: Any) -> dict[str, Callable[..., object]]:
 
 
 def differences(state: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each part of the state that is not what the design has."""
+    """Yield a sentence for each part of the state that differs from the design."""
     for part, value in expected.items():
         if state[part] != value:
             yield f"{part} is {state[part]}, and should be {value}"

@@ -11,13 +11,13 @@ from labengine_vllm.header import header
 from labengine_vllm.outbox import Sender
 from labengine_vllm.tap import Tap
 
-tap.SECONDS_BETWEEN_KEYFRAMES = 0.0  # after what no event expresses, the next step begins with the state
+tap.SECONDS_BETWEEN_KEYFRAMES = 0.0  # a change without an event is followed by the state at the next step
 
 _headers: dict[str, dict[str, Any]] = {}
 
 
 class MessageList(Sender):
-    """Keeps what the tap sends."""
+    """Keeps the tap's messages."""
 
     has_audience = True
 
@@ -32,7 +32,7 @@ class MessageList(Sender):
 
 
 class Events:
-    """What one engine does, from here on. key: names its settings: engines of equal ones have the same header."""
+    """The events of one engine from now on. key: identifies its settings, which determine the header."""
 
     def __init__(self, driven: Any, key: str) -> None:
         scheduler = driven.scheduler
@@ -54,5 +54,5 @@ class Events:
         return self._outbox.messages
 
     def end(self) -> None:
-        """End the stream with the engine's own state, and take the wrappers off."""
+        """End the stream with the engine's state, and remove the wrappers."""
         self._tap.close()

@@ -44,22 +44,22 @@ MODEL = {
     "max_position_embeddings": MAX_MODEL_LEN,
     "torch_dtype": "float32",
 }
-"""The scheduler asks for a model's configuration, and for nothing in it that matters here."""
+"""A model's configuration, which the scheduler requires; nothing in it matters here."""
 
 
 class VllmCore:
     """One scheduler with an empty cache.
 
     settings: num_blocks, groups [[block_size, window or None], ...], hash_block_size, max_num_seqs,
-    max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async, transfers: those of a
-    PromptTier, or None; and policy, "fcfs" if left out. tokens: the token that a request samples at each position.
+    max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async, transfers (of a
+    PromptTier, or None) and policy ("fcfs" by default). tokens: the token that a request samples at each position.
     """
 
     def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
         self.scheduler = new_scheduler(json.dumps(settings))
         self.requests: dict[str, Any] = {}
         self.plan: dict[str, tuple[int, int]] = {}
-        """Per request of the newest planned step: the first position that it computes, and how many tokens."""
+        """Per request of the newest planned step: the first computed position, and the number of tokens."""
         self.after_call: Callable[[str], object] = lambda call: None
         """Called after each call of the scheduler: add, schedule, update, abort, reset."""
         self._tokens = tokens
@@ -69,7 +69,7 @@ class VllmCore:
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing waits, nothing runs, and every step is booked."""
+        """True if no request waits or runs, and every step is booked."""
         return not self._in_flight and not self.scheduler.has_requests()
 
     def add(self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None) -> None:
@@ -86,9 +86,9 @@ class VllmCore:
         self.after_call("add")
 
     def step(self) -> bool:
-        """Do what EngineCore does in a step: schedule ahead while there is room, else book the oldest step.
+        """Do as EngineCore does in a step: schedule ahead while there is room, else book the oldest step.
 
-        Returns False if nothing was scheduled and nothing was booked.
+        Return False if nothing was scheduled or booked.
         """
         if self.is_idle:
             return False
@@ -133,12 +133,12 @@ class VllmCore:
             self.after_call("abort")
 
     def reset(self) -> None:
-        """Reset the prefix cache; while a request holds blocks nothing happens."""
+        """Reset the prefix cache; do nothing while a request holds blocks."""
         self.scheduler.reset_prefix_cache()
         self.after_call("reset")
 
     def content_of(self, name: str) -> list[Any]:
-        """Return a request's salt, and its tokens with those that it will sample: what its KV depends on."""
+        """Return a request's salt and all its tokens, future ones included: everything that its KV depends on."""
         request = self.requests[name]
         prompt = list(request.prompt_token_ids)
         return [request.cache_salt, *prompt, *self._tokens[len(prompt) :]]
@@ -146,8 +146,8 @@ class VllmCore:
     def state(self) -> dict[str, Any]:
         """Return the engine's state in plain numbers.
 
-        Status and tables of the requests that are not forgotten, reference counts, the free queue, the cached blocks,
-        and those that are freed once the steps under way have ended.
+        Status and tables of the known requests, reference counts, the free queue, the cached blocks, and the blocks
+        that are freed once the steps under way have ended.
         """
         manager = self.scheduler.kv_cache_manager
         pool = manager.block_pool
@@ -164,18 +164,17 @@ class VllmCore:
 
 
 class TransferMetadata(KVConnectorMetadata):
-    """Names of the requests whose loads begin with a step, and of those whose sending does."""
+    """Names of the requests whose loads, and of those whose sends, begin with a step."""
 
     def __init__(self, loads: list[str], sends: list[str]) -> None:
         self.loads, self.sends = loads, sends
 
 
 class PromptTier(KVConnectorBase_V1, SupportsHMA):
-    """A connector without a store: it holds the full blocks of every prompt, and says when transfers are over.
+    """A connector without a store: it has the full blocks of every prompt, and reports when transfers end.
 
-    transfers: [steps that a load takes (0: it is there at once), steps that sending a finished request's blocks takes
-    (0: nothing is sent), of how many loads one fails (0: none), of how many requests one is to ask again once (0:
-    none)].
+    transfers: [steps of a load (0: at once), steps of sending a finished request's blocks (0: not sent), one of how
+    many loads fails (0: none), one of how many requests is told to ask again once (0: none)].
     """
 
     def __init__(self, config: Any, role: Any, kv_cache_config: Any) -> None:
@@ -190,7 +189,7 @@ class PromptTier(KVConnectorBase_V1, SupportsHMA):
         self._known: set[str] = set()
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """Return the tokens that it holds behind the local hit, and whether they come late; None to be asked again."""
+        """Return the tokens that it has after the local hit, and True if they come late; None to be asked again."""
         if request.request_id not in self._known:
             self._known.add(request.request_id)
             if self._asks and len(self._known) % self._asks == 0:
@@ -205,19 +204,19 @@ class PromptTier(KVConnectorBase_V1, SupportsHMA):
             self._new.loads.append(request.request_id)
 
     def build_connector_meta(self, scheduler_output: Any) -> TransferMetadata:
-        """Return what begins with this step."""
+        """Return the transfers that begin with this step."""
         found, self._new = self._new, TransferMetadata([], [])
         return found
 
     def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        """Send the blocks of a request that came to its end; they are freed later."""
+        """Send the blocks of a finished request; they are freed later."""
         is_sent = request.status is RequestStatus.FINISHED_LENGTH_CAPPED and self._send_steps > 0
         if is_sent:
             self._new.sends.append(request.request_id)
         return is_sent, None
 
     def transferred(self, metadata: TransferMetadata) -> KVConnectorOutput:
-        """Return what a worker reports after a step with this metadata."""
+        """Return a worker's report after a step with this metadata."""
         self._loading |= dict.fromkeys(metadata.loads, self._load_steps)
         self._sending |= dict.fromkeys(metadata.sends, self._send_steps)
         loaded, sent = _ended_of(self._loading), _ended_of(self._sending)
@@ -234,20 +233,20 @@ class PromptTier(KVConnectorBase_V1, SupportsHMA):
         return bool(self._loading or self._sending or self._new.loads or self._new.sends)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Do nothing: there is no KV."""
+        """Do nothing, because there is no KV."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Do nothing: there is no KV."""
+        """Do nothing, because there is no KV."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Do nothing: there is no KV."""
+        """Do nothing, because there is no KV."""
 
     def wait_for_save(self) -> None:
-        """Do nothing: there is no KV."""
+        """Do nothing, because there is no KV."""
 
 
 def _ended_of(transfers: dict[str, int]) -> set[str]:
-    """Count one step of each transfer; return those that are over, and forget them."""
+    """Count one step of each transfer; remove the finished ones and return them."""
     for name in transfers:
         transfers[name] -= 1
     found = {name for name, steps in transfers.items() if steps <= 0}
@@ -257,7 +256,7 @@ def _ended_of(transfers: dict[str, int]) -> set[str]:
 
 
 CORE = VllmCore
-"""What the finder drives."""
+"""The engine that the finder drives."""
 
 
 def new_scheduler(settings: str) -> Any:

@@ -1,1 +1,1 @@
-"""The finder on other engines: workloads are played by the engine itself, in its own interpreter, and judged here."""
+"""The finder on other engines: the engine plays workloads in its interpreter, and they are judged here."""

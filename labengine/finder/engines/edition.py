@@ -1,4 +1,4 @@
-"""An edition driven as another engine is: the states that the design has after each call."""
+"""An edition driven like another engine: the design's states after each call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST = 8192
 
 
 def edition_of(scope: EngineScope) -> Parts:
-    """Return the edition whose decisions an engine of this scope takes."""
+    """Return the edition that should decide like an engine of this scope."""
     if scope.engine == "nano-vllm":
         return NANO_VLLM
     return VLLM_ASYNC if scope.is_async else VLLM
@@ -32,21 +32,21 @@ class EditionEngine:
     """An edition's scheduler with the methods of a driven engine; see labengine/finder/driven/vllm_scheduler.py."""
 
     def __init__(self, scope: EngineScope, tokens: Sequence[int], parts: Parts | None = None) -> None:
-        """parts: other parts than the edition's."""
+        """parts: replace the edition's parts."""
         self.rerun = Rerun(scope.config, parts or edition_of(scope), {}, LONGEST)
         self.after_call: Callable[[str], object] = lambda call: None
         self._tokens, self._depth = tokens, 2 if scope.is_async else 1
         self._is_vllm = scope.engine == "vllm"
         self._in_flight: deque[StepPlan] = deque()
         self._has_ended = False
-        """True if a request has ended since the newest step was planned: vLLM plans another one to tell its worker."""
+        """True if a request has ended since the newest step was planned: vLLM plans another to tell its worker."""
         kinds = tuple((group.kind, group.block_size, group.window) for group in scope.config.groups)
         null_block = self.rerun.scheduler.manager.pool.null_block
         self.rerun.mark(ev.EngineStarted(scope.config.num_blocks, kinds, self.rerun.name, null_block))
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing waits, nothing runs, and every step is booked."""
+        """True if no request waits or runs, and every step is booked."""
         return not (self._in_flight or self._has_requests)
 
     @property
@@ -85,7 +85,7 @@ class EditionEngine:
             self._called("abort", self.rerun.abort(int(name)))
 
     def reset(self) -> None:
-        """Reset the prefix cache; while a request holds blocks nothing happens."""
+        """Reset the prefix cache; do nothing while a request holds blocks."""
         self._called("reset", self.rerun.reset())
 
     def state(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class EditionEngine:
         }
 
     def _status(self, request: RequestFold) -> str:
-        """Return the engine's word: nano-vLLM has none for preempted requests."""
+        """Return the engine's name for a status: nano-vLLM has none for preempted requests."""
         return "waiting" if request.status == "preempted" and not self._is_vllm else request.status
 
     def _called(self, call: str, events: Sequence[ev.Event]) -> None:
@@ -114,14 +114,14 @@ class EditionEngine:
 
 
 def expected_states(scope: EngineScope, wire: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the state that the edition has after each call of a workload, and of the steps to its end."""
+    """Return the edition's state after each call of a workload and of the steps to its end."""
     return edition_run(scope, wire)[0]
 
 
 def edition_run(
     scope: EngineScope, wire: dict[str, Any], on_state: Callable[[Fold], object] = lambda fold: None
 ) -> tuple[list[dict[str, Any]], list[ev.Event]]:
-    """Play a workload on the edition; return its state after each call, and its events. on_state: gets each state."""
+    """Play a workload on the edition; return its states after each call, and its events. on_state: gets each state."""
     engine, states = EditionEngine(scope, wire["tokens"]), list[dict[str, Any]]()
 
     def keep(call: str) -> None:

@@ -1,4 +1,4 @@
-"""What a search on another engine has found: the smallest workload for each way to go wrong, and what was searched."""
+"""The findings of a search on another engine: the smallest workload for each error, and the search's counts."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ HEADLINES: Mapping[Kind, str] = {
     "raises": "raises",
     "liveness": "never ends",
     "worse": "finds less in its cache than it could",
-    "differs": "does not do what its edition does",
+    "differs": "differs from its edition",
 }
 
 
 @dataclass(frozen=True)
 class EngineFinding:
-    """The smallest workload found on which an engine goes wrong in one way.
+    """The smallest workload found for one error of an engine.
 
-    engine: its name and release; num_before: workloads until it was found; seconds: since the search began.
+    engine: its name and release; num_before: workloads before it was found; seconds: since the search began.
     """
 
     engine: str
@@ -62,25 +62,25 @@ class EngineFinding:
 
     @property
     def kind(self) -> Kind:
-        """What goes wrong: rule, raises, liveness, worse or differs."""
+        """The kind of error: rule, raises, liveness, worse or differs."""
         return self.finding.kind
 
     @property
     def headline(self) -> str:
-        """One line: the engine, and what it does."""
+        """One line: the engine and its error."""
         rule = f" {self.finding.rule}" if self.kind in ("rule", "raises") else ""
         length = counted(len(self.case.workload), "operation")
         return f"{self.engine} {HEADLINES[self.kind]}{rule} after {length} ({self.case.scope.name})."
 
     def to_script(self) -> str:
-        """Return a script that shows it, and needs the engine alone."""
+        """Return a script that shows the error and needs only the engine."""
         scope = cast(EngineScope, self.case.scope)
         wire = wire_workload(scope, self.case.workload)
         expected = expected_states(scope, wire) if self.kind == "differs" else []
         return script_of(f"{self.headline}\n\n{self.finding.message}", self.source, self.patch, wire, expected)
 
     def save_script(self, path: str | PathLike[str]) -> None:
-        """Write the script into a file."""
+        """Write the script to a file."""
         replace_file(path, self.to_script().encode())
 
     def __str__(self) -> str:
@@ -93,25 +93,25 @@ class EngineFinding:
 
 @dataclass(frozen=True)
 class EngineSearch:
-    """What a search on an engine came to; truthy if it has findings. Of findings alike the first one is kept."""
+    """The result of a search on an engine; truthy if it has findings. Only the first of similar findings is kept."""
 
     engine: str
     findings: tuple[EngineFinding, ...]
     num_alike: int
-    """Further workloads that went wrong as one of the findings."""
+    """Further workloads with the same error as a finding."""
     num_workloads: int
     num_steps: int
     num_distinct: int
     """States that differ by more than names, over all scopes; counted within a thousandth."""
     num_conforming: int
-    """Workloads of which every event is what the edition does."""
+    """Workloads whose events all conform to the edition."""
     unjudged: Mapping[str, int]
-    """Workloads that the edition could not follow to their end, by reason."""
+    """Number of workloads that the edition could not follow to their end, per reason."""
     seconds: float
     seed: int
     remarks: Sequence[str] = ()
     is_cut: bool = False
-    """True if the search was interrupted, or the engine did not answer at its end: less was searched."""
+    """True if less was searched, because of an interrupt or because the engine did not answer at the end."""
 
     def __bool__(self) -> bool:
         return bool(self.findings)
@@ -127,10 +127,10 @@ class EngineSearch:
         lines.append(searched)
         lines.append(f"{self.num_conforming:,} workloads conform, event by event, to their edition.")
         if self.num_alike:
-            lines.append(f"{counted(self.num_alike, 'more workload')} went wrong as those that are shown.")
+            lines.append(f"{counted(self.num_alike, 'more workload')} had the same errors as those shown.")
         if self.unjudged:
             reasons = listed([f"{why} ({number:,})" for why, number in self.unjudged.items()])
-            lines.append(f"Not judged to their end by an edition: {reasons}.")
+            lines.append(f"Workloads that no edition could judge to their end: {reasons}.")
         return "\n".join([*lines, *self.remarks])
 
 
@@ -148,10 +148,10 @@ def line_of(operation: Operation) -> str:
 
 
 def script_of(heading: str, source: str, patch: str, wire: Mapping[str, Any], expected: Sequence[Any]) -> str:
-    """Return the script. It exits with 1 and a line SYMPTOM, or with the engine's exception, if it is wrong.
+    """Return the script, which exits with 1 and a line SYMPTOM, or with the engine's exception, on an error.
 
-    heading: what was found; source: the engine's file; patch: the text that is executed before, or nothing; wire: the
-    workload; expected: the design's state after each call, or nothing.
+    heading: the finding; source: the engine's file; patch: a text executed before it, or empty; wire: the workload;
+    expected: the design's state after each call, or empty.
     """
     data = "\n".join(
         (
@@ -170,7 +170,7 @@ def script_of(heading: str, source: str, patch: str, wire: Mapping[str, Any], ex
 
 
 def without_head(source: str) -> str:
-    """Return a module's text without its docstring and its __future__ imports, which a script has once."""
+    """Return a module's text without its docstring and its __future__ imports, which a script has only once."""
     lines = source.splitlines()
     body = ast.parse(source).body
     left_out: list[ast.stmt] = [one for one in body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]

@@ -1,4 +1,4 @@
-"""The judgement on one workload of another engine: its events are read, and held against rules and its edition."""
+"""The judgement on one workload of another engine: its events are compared with the rules and its edition."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from labengine.vllm.stream.reader import StreamReader
 
 MAX_EVENTS = 1 << 20
 ENDLESS = "EndlessWorkloadError"
-"""What the driver calls a workload that takes too long."""
+"""The driver's name for a workload that takes too long."""
 
 
 @dataclass(frozen=True)
 class PlayedCase:
-    """What one workload came to. findings: what goes wrong, the gravest first; num_done: operations until then."""
+    """The result of one workload. findings: the gravest first; num_done: operations up to them."""
 
     findings: tuple[Finding, ...]
     num_done: int
     num_steps: int
     why_unjudged: str
-    """Why the edition could not follow to the end; empty if it could."""
+    """The reason that the edition could not follow to the end; empty if it could."""
     events: Sequence[Event] = field(default=(), compare=False, repr=False)
 
 
@@ -49,7 +49,7 @@ class AnswerReader:
     def played(
         self, case: Case, answer: dict[str, Any], on_state: Callable[[Fold], object] = lambda fold: None
     ) -> PlayedCase:
-        """Judge an answer of the driver. on_state: called with the state after each message, or of the edition."""
+        """Judge an answer of the driver. on_state: called with each state of the engine, or of its edition."""
         scope = cast(EngineScope, case.scope)
         found = [*_raised(answer["error"])]
         if answer["states"] is None:
@@ -63,7 +63,7 @@ class AnswerReader:
     def _judge_events(
         self, answer: dict[str, Any], on_state: Callable[[Fold], object], found: list[Finding]
     ) -> tuple[str, Sequence[Event]]:
-        """Add what is wrong with the events; return why they could not be judged to their end, and the events."""
+        """Add findings about the events; return the reason that judging them ended early (or empty), and the events."""
         if "header" in answer:
             self._header = header_of(answer["header"], "the driven engine")
         reader = StreamReader(Limits("the driven engine"), MAX_EVENTS)
@@ -74,7 +74,7 @@ class AnswerReader:
         recorded = recorded_by(reader, "the driven engine", ending)
         conformance = conformance_of(recorded)
         broken = conformance.violations
-        if conformance.recorded is None:  # no edition is held against it, and the rules hold all the same
+        if conformance.recorded is None:  # no edition to compare with, but the rules still apply
             broken = tuple(violations_of(recorded.piece))
         found += [Finding("rule", one.message, one.rule) for one in broken[:1]]
         if ending and conformance.difference is None:
@@ -93,7 +93,7 @@ def _judge_states(
     on_state: Callable[[Fold], object],
     found: list[Finding],
 ) -> Sequence[Event]:
-    """Add the first state that is not the edition's; return the edition's events."""
+    """Add the first state that differs from the edition's; return the edition's events."""
     expected, events = edition_run(scope, wire_workload(scope, case.workload), on_state)
     for number, (state, wanted) in enumerate(zip(states, expected, strict=False), 1):
         if differing := [*differences(state, wanted)]:
@@ -103,7 +103,7 @@ def _judge_states(
 
 
 def _take_all(reader: StreamReader, messages: Sequence[dict[str, Any]], on_state: Callable[[Fold], object]) -> str:
-    """Read the messages; return why one of them cannot follow those before it, or an empty text."""
+    """Read the messages; return the reason that one of them cannot follow its predecessors, or an empty string."""
     try:
         for message in messages:
             reader.take_document(message)
@@ -123,7 +123,7 @@ def _raised(error: Sequence[str] | None) -> list[Finding]:
         return [
             Finding(
                 "liveness",
-                f"a workload takes more than its processor time, or waits for ever, in {readable(message)}",
+                f"a workload exceeds its processor time, or waits forever, in {readable(message)}",
                 "endless",
             )
         ]
@@ -131,7 +131,7 @@ def _raised(error: Sequence[str] | None) -> list[Finding]:
 
 
 def readable_lines(text: str) -> str:
-    """Return a text of several lines without control characters."""
+    """Return a multi-line text without control characters."""
     return "\n".join(readable(line, 200) for line in text.strip().splitlines()[-12:])
 
 
@@ -140,12 +140,12 @@ def _unfinished(left: Mapping[str, Any], num_steps: int) -> Finding:
         f"request {name} is {status} with {counted(sum(map(len, tables)), 'block')}"
         for name, (status, tables) in left["requests"].items()
     )
-    text = f"no step gets on any more after {num_steps}: {said}; blocks in the free queue: {len(left['free_queue'])}"
+    text = f"no step makes progress after {num_steps}: {said}; blocks in the free queue: {len(left['free_queue'])}"
     return Finding("liveness", readable(text, 1000), "liveness")
 
 
 def _place_of(conformance: Conformance) -> str:
-    """Return a name for findings alike: the kinds of the two events that differ, and the edition's method."""
+    """Return a name for similar findings: the kinds of the two events that differ, and the edition's method."""
     difference = conformance.difference
     assert difference is not None
     kinds = [
@@ -156,13 +156,13 @@ def _place_of(conformance: Conformance) -> str:
 
 @dataclass(frozen=True)
 class SameWay:
-    """Judges whether a case goes wrong as another one did: by the same kind and rule."""
+    """Judges whether a case has the same error as another one: the same kind and rule."""
 
     play: Callable[[Case], PlayedCase]
     like: Finding
 
     def __call__(self, case: Case) -> tuple[Finding, Case] | None:
-        """Return the finding and the case up to it; None if it does not go wrong in this way."""
+        """Return the finding and the case up to it; None without this error."""
         if not can_hold_all(cast(EngineScope, case.scope), case.workload):
             return None
         played = self.play(case)

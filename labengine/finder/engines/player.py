@@ -1,4 +1,4 @@
-"""Plays cases on another engine: several are under way, and an engine that hangs or dies is started again."""
+"""Plays cases on another engine, several at a time, and restarts an engine that hangs or dies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from labengine.isolation.limits import SearchEndedError
 from labengine.record.fold import Fold
 
 NUM_UNDER_WAY = 16
-"""Workloads that the engine has while answers are judged: they fit in a pipe, so that neither side waits for ever."""
+"""Workloads sent to the engine while answers are judged: few enough for a pipe, so that neither side blocks."""
 
 
 class Player:
-    """One process of an engine, started again when it is lost. A context manager.
+    """One process of an engine, restarted when it is lost. A context manager.
 
     on_state: called with the state after each message of a case.
     """
@@ -35,12 +35,12 @@ class Player:
         """start: makes the process. Raises ConfigError if the engine cannot be driven there."""
         self._driven, self._start, self._on_state = driven, start, on_state
         self._waiting: deque[Case] = deque()
-        """Cases that were sent, the oldest first."""
+        """Sent cases, the oldest first."""
         self._judged: deque[tuple[Case, PlayedCase]] = deque()
-        """Cases that were judged ahead of their turn."""
+        """Cases judged ahead of their turn."""
         self.remarks: list[str] = []
         self.last = inf
-        """The moment (monotonic) after which no answer is waited for."""
+        """The time (monotonic) after which no answer is awaited."""
         self._begin()
 
     def _begin(self) -> None:
@@ -54,7 +54,7 @@ class Player:
         self.process.close()
 
     def played(self, cases: Iterator[Case]) -> Iterator[tuple[Case, PlayedCase]]:
-        """Yield each case with what it came to, in order; some cases are taken ahead."""
+        """Yield each case with its result, in order; some cases are taken ahead."""
         while True:
             while len(self._waiting) + len(self._judged) < NUM_UNDER_WAY:
                 case = next(cases, None)
@@ -68,7 +68,7 @@ class Player:
             yield self._judged.popleft()
 
     def play(self, case: Case) -> PlayedCase:
-        """Return what one case comes to, ahead of those that were sent before."""
+        """Return the result of a case, ahead of those already sent."""
         while self._waiting:
             self._receive()
         kept, self._judged = self._judged, deque()
@@ -85,7 +85,7 @@ class Player:
             self._recover(error)
 
     def _receive(self) -> None:
-        """Move the oldest case that was sent to those that are judged."""
+        """Judge the answer to the oldest sent case."""
         try:
             answer = self._answer()
         except EngineLostError as error:
@@ -95,7 +95,7 @@ class Player:
         self._judged.append((case, self._judged_answer(case, answer)))
 
     def _answer(self) -> dict[str, Any]:
-        """Return the oldest answer. Raises EngineLostError, and SearchEndedError after the last moment."""
+        """Return the oldest answer. Raises EngineLostError, and SearchEndedError after the deadline."""
         seconds = self.last - monotonic()
         if seconds > SILENCE_S:
             return cast(dict[str, Any], self.process.receive())
@@ -110,14 +110,14 @@ class Player:
         return self._reading.played(case, answer, lambda fold: self._on_state(case, fold))
 
     def _recover(self, error: EngineLostError) -> None:
-        """Start the engine again. The oldest case is played alone: if the engine is lost again, that is a finding."""
+        """Restart the engine, and play the oldest case alone: if the engine is lost again, that is a finding."""
         suspected = self._waiting.popleft()
         self.process.close()
         self._begin()
         try:
             self.process.send(_wire(suspected))
             played = self._judged_answer(suspected, self._answer())
-            self.remarks.append(f"The engine was lost once, by no fault of its workload: {error}.")
+            self.remarks.append(f"The engine was lost once, but not because of its workload: {error}.")
         except EngineLostError as again:
             self.process.close()
             self._begin()

@@ -1,4 +1,4 @@
-"""Another engine's process: workloads go to it, and what happened in each comes back, in order."""
+"""Another engine's process, which receives workloads and returns their results in order."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from labengine.system.closing import Closing
 DRIVER = Path(__file__).resolve().parent.parent / "driven" / "driver.py"
 
 PLUGIN = DRIVER.parents[3] / "vllm_tap"
-"""The plugin of this clone; elsewhere it is installed beside vLLM."""
+"""The plugin in this clone; elsewhere it is installed beside vLLM."""
 
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-"""The engine's environment, unless it says otherwise: there is no model and no device."""
+"""Defaults of the engine's environment, since there is no model and no device."""
 
 SILENCE_S = 60.0
-"""Seconds without an answer, after which the engine hangs where no signal reaches it."""
+"""Seconds without an answer after which the engine counts as hanging where no signal reaches it."""
 STARTING_S = 300.0
-"""Seconds until the engine is imported; vLLM takes ten on an idle machine."""
+"""Seconds allowed for importing the engine; vLLM takes ten on an idle machine."""
 
 
 class EngineLostError(Exception):
-    """The engine's process ended, or does not answer; the message says which, with its last words."""
+    """Raised if the engine's process ended or does not answer; the message says which, with its last output."""
 
     def __init__(self, message: str, *, is_silent: bool = False) -> None:
         super().__init__(message)
@@ -44,8 +44,8 @@ class EngineLostError(Exception):
 class DrivenEngine:
     """An engine to be driven.
 
-    name: vllm or nano-vllm; python: its interpreter; patch: a file that is executed there first; checkout: the folder
-    of an engine that is not installed.
+    name: vllm or nano-vllm; python: its interpreter; patch: a file executed there first; checkout: the folder of an
+    engine that is not installed.
     """
 
     name: str
@@ -63,7 +63,7 @@ class EngineProcess(Closing):
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._buffer = bytearray()
         self._sent: deque[int] = deque()
-        """The numbers of the workloads that were sent and not answered, the oldest first."""
+        """The numbers of the unanswered workloads, the oldest first."""
         self._num_sent = 0
         command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
         pipe = subprocess.PIPE
@@ -73,7 +73,7 @@ class EngineProcess(Closing):
             )
         except OSError as error:
             raise ConfigError(
-                f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
+                f"{driven.python} does not start ({error.strerror}): give the engine's Python with --python"
             ) from None
         assert self._process.stdout
         self._selector = selectors.DefaultSelector()
@@ -101,13 +101,13 @@ class EngineProcess(Closing):
             raise EngineLostError(self._last_words("ended")) from None
 
     def receive(self, seconds: float = SILENCE_S) -> dict[str, Any]:
-        """Return what happened in the oldest workload that is not answered. Raises EngineLostError.
+        """Return the result of the oldest unanswered workload. Raises EngineLostError.
 
-        seconds: of silence, after which it is lost.
+        seconds: of silence, after which the engine counts as lost.
         """
         answer = self._read(seconds)
-        if answer.get("number") != self._sent.popleft():  # by a copy of the process, or printed by the engine
-            raise EngineLostError("its driver answers another workload than the one that it was sent")
+        if answer.get("number") != self._sent.popleft():  # from a copy of the process, or printed by the engine
+            raise EngineLostError("its driver answered a different workload")
         return answer
 
     def _read(self, seconds: float) -> dict[str, Any]:
@@ -126,36 +126,36 @@ class EngineProcess(Closing):
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise EngineLostError("its driver answers no JSON object")
+            raise EngineLostError("its driver's answer is not a JSON object")
         return answer
 
     def _last_words(self, what: str) -> str:
         status = self._status()
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
-        words = f"; its last words: {readable(lines[-1], 300)}" if lines else ""
+        words = f"; its last output: {readable(lines[-1], 300)}" if lines else ""
         return f"its process {what}" + (f" with status {status}" if what == "ended" else "") + words
 
     def _status(self) -> int:
-        with suppress(subprocess.TimeoutExpired):  # it has closed its output, and comes to its end
+        with suppress(subprocess.TimeoutExpired):  # it has closed its output, and is about to end
             return self._process.wait(1)
         self._process.kill()
         return self._process.wait()
 
     def close(self) -> None:
-        """End the process, and those that it has started. Twice is harmless."""
+        """End the process and its children. Twice is harmless."""
         end_session(self._process.pid)
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(OSError):  # what was not flushed has no reader
+                with suppress(OSError):  # unflushed data has no reader
                     pipe.close()
         self._log.close()
 
 
 def _environment(driven: DrivenEngine) -> dict[str, str]:
-    """Return this process's environment without what belongs to its own Python, and without a tap of the user's."""
+    """Return this process's environment without variables for its Python, and without a user's tap."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
     found |= {"LABENGINE_NANO_VLLM": str(Path(driven.checkout).resolve())} if driven.checkout else {}

@@ -1,4 +1,4 @@
-"""The scopes of a search on another engine: those of the random search that this engine can be set to."""
+"""The scopes of a search on another engine: those of the random search that the engine supports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from labengine.config import EngineConfig, GroupSpec
+from labengine.config import TUNING, EngineConfig, GroupSpec
 from labengine.engine.simulated import default_next_token
 from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
 from labengine.finder.scopes import Scope, large_scopes
@@ -19,9 +19,9 @@ Transfers = tuple[int, int, int, int]
 class EngineScope(Scope):
     """A scope for another engine. engine: its name.
 
-    is_async: steps are scheduled before the tokens of the step before are known. transfers: a connector's: steps that
-    a load takes (0: none, it is there at once), steps that sending takes (0: nothing is sent), of how many loads one
-    fails (0: none), of how many requests one is to ask again (0: none).
+    is_async: each step is scheduled before the previous step's tokens are known. transfers: of a connector: steps of a
+    load (0: at once), steps of sending (0: not sent), one of how many loads fails (0: none), one of how many requests
+    is told to ask again (0: none).
     """
 
     engine: str = "vllm"
@@ -36,7 +36,7 @@ class EngineScope(Scope):
     def can_hold(self, add: Add) -> bool:
         """Return whether vLLM would start with this pool for requests of this length.
 
-        A pool that it refuses when it starts (_check_enough_kv_cache_memory) may leave a request waiting for ever.
+        A pool that vLLM refuses at its start (_check_enough_kv_cache_memory) may leave a request waiting forever.
         """
         longest = len(add.token_ids) + add.max_tokens
         if self.engine == "nano-vllm":
@@ -52,17 +52,12 @@ class EngineScope(Scope):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the driven engine is set to, in JSON types."""
+        """The driven engine's settings, in JSON types."""
         config = self.config
+        same = "num_blocks", "max_num_seqs", "max_num_batched_tokens", *TUNING
         return {
-            "num_blocks": config.num_blocks,
+            **{name: getattr(config, name) for name in same},
             "groups": [[group.block_size, group.window] for group in config.groups],
-            "hash_block_size": config.hash_block_size,
-            "max_num_seqs": config.max_num_seqs,
-            "max_num_batched_tokens": config.max_num_batched_tokens,
-            "watermark": config.watermark,
-            "long_prefill_token_threshold": config.long_prefill_token_threshold,
-            "retention_interval": config.retention_interval,
             "is_async": self.is_async,
             "transfers": None if self.transfers is None else list(self.transfers),
             "caches_all": self.engine == "nano-vllm",
@@ -110,11 +105,11 @@ TRANSFERS = (
     (-1, (2, 0, 0, 3)),
     (5, (2, 0, 0, 3)),
 )
-"""Scopes with a connector: the place of one without, and the transfers."""
+"""Scopes with a connector: the index of a scope without one, and the transfers."""
 
 
 def _engine_scope(scope: Scope, **more: Any) -> EngineScope:
-    """Return the scope for another engine, whose steps do not break off. more: what only such scopes have."""
+    """Return the scope for another engine, whose steps do not break off. more: fields of such scopes."""
     kept = {one.name: getattr(scope, one.name) for one in fields(Scope)}
     return EngineScope(**{**kept, "broken": (), "branches": False, **more})
 
@@ -131,17 +126,17 @@ def _vllm_scope(scope: Scope, transfers: Transfers | None, is_async: bool) -> En
 
 
 def can_hold_all(scope: EngineScope, workload: Sequence[Operation]) -> bool:
-    """Return whether the pool can hold each request of a workload, alone."""
+    """Return whether the pool can hold each request of a workload by itself."""
     return all(scope.can_hold(operation) for operation in workload if isinstance(operation, Add))
 
 
 def ceil_div(number: int, size: int) -> int:
-    """Return how many parts of a size a number takes."""
+    """Return number / size, rounded up."""
     return -(-number // size)
 
 
 def _settable(config: EngineConfig) -> EngineConfig:
-    """Return settings that vLLM accepts: a step has a token for every running request."""
+    """Return settings that vLLM accepts, with a token per step for every running request."""
     return replace(config, max_num_seqs=min(config.max_num_seqs, config.max_num_batched_tokens))
 
 
@@ -163,7 +158,7 @@ def _of_groups(name: str, scope: Scope, *groups: GroupSpec, **settings: Any) -> 
 
 
 def wire_operation(operation: Operation) -> list[Any]:
-    """Return an operation in JSON types. Raises TypeError for one that no other engine can do."""
+    """Return an operation in JSON types. Raises TypeError for one that only labengine can do."""
     match operation:
         case Add(token_ids, max_tokens, salt):
             return ["add", list(token_ids), max_tokens, salt]
@@ -174,16 +169,16 @@ def wire_operation(operation: Operation) -> list[Any]:
         case Reset():
             return ["reset"]
         case _:
-            raise TypeError(f"{operation} is for labengine's own engine")
+            raise TypeError(f"{operation} is only for labengine's engine")
 
 
 def _does(scope: EngineScope, operation: Operation) -> bool:
-    """Return False for what an engine has no method for: nano-vLLM aborts and resets nothing."""
+    """Return False for an operation without a method in the engine: nano-vLLM cannot abort or reset."""
     return scope.engine == "vllm" or isinstance(operation, (Add, TakeStep))
 
 
 def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str, Any]:
-    """Return a workload in JSON types, with the tokens that requests sample by position."""
+    """Return a workload in JSON types, with the tokens that requests sample at each position."""
     adds = [operation for operation in workload if isinstance(operation, Add)]
     longest = max((len(add.token_ids) + add.max_tokens for add in adds), default=0)
     return {

@@ -28,15 +28,15 @@ from labengine.record.fold_state import FINISHED
 from labengine.system.regular_file import read_regular
 
 SHRINKING_S = 30.0
-"""Seconds for shrinking a finding: each attempt goes through the engine's process. So long a search may take beyond
-its own seconds for that, and AFTER_S for an engine that does not answer."""
+"""Seconds for shrinking a finding, each attempt of which goes through the engine's process. A search may exceed its
+seconds by this much for shrinking, and by AFTER_S for an engine that does not answer."""
 
 SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {"vllm": vllm_scopes, "nano-vllm": nano_scopes}
 """Per engine, the scopes of its workloads."""
 
 
 NUM_BITS = 1 << 28
-"""Bits of the count: 32 MiB, good for a hundred million states."""
+"""Bits of the count: 32 MiB, enough for a hundred million states."""
 
 
 def find_in_engine(
@@ -56,15 +56,15 @@ def find_in_engine(
 ) -> EngineSearch:
     """Search for the shortest workloads on which an engine's scheduler and cache go wrong.
 
-    engine: "vllm" or "nano-vllm". python: the interpreter of its environment. seconds: of the clock, without those in
-    which the engine starts; shrinking may take SHRINKING_S more, and an engine that does not answer AFTER_S more. It
-    ends earlier with max_findings different findings, or after max_workloads. seed: of the workloads. patch: a Python
-    file that is executed in the engine's process first: a change under test. checkout: the folder of nano-vLLM; by
-    default what LABENGINE_NANO_VLLM names. with_connector: also in scopes in which a KV connector brings tokens.
-    scopes: bounds of the workloads, in place of the usual ones. show: gets a line of progress now and then. start:
-    makes the engine's process.
+    engine: "vllm" or "nano-vllm". python: the interpreter of its environment. seconds: wall-clock time, without the
+    engine's start; shrinking may take SHRINKING_S more, and an engine that does not answer AFTER_S more. The search
+    ends earlier after max_findings different findings or max_workloads. seed: of the workloads. patch: a Python file
+    executed first in the engine's process: a change under test. checkout: the folder of nano-vLLM, by default
+    LABENGINE_NANO_VLLM. with_connector: also search scopes in which a KV connector loads tokens. scopes: bounds of the
+    workloads, instead of the default ones. show: called with a line of progress now and then. start: makes the
+    engine's process.
 
-    Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search, and returns what was found.
+    Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search and returns its findings so far.
     """
     if engine not in SCOPES:
         raise ConfigError(f"the finder drives {', '.join(SCOPES)}; got {shown(engine)}")
@@ -127,7 +127,7 @@ class _Search:
         self.findings: list[EngineFinding] = []
         self.num_workloads = self.num_done = 0
         self.why_cut = ""
-        """Why the search was ended before its end."""
+        """The reason that the search ended early."""
         self._num_steps = self._num_alike = self._num_conforming = 0
         self._unjudged: Counter[str] = Counter()
         self._known: set[tuple[str, str, str]] = set()
@@ -144,7 +144,7 @@ class _Search:
         self._states.add(fold_key(fold, case.scope.name))
 
     def note(self, case: Case, played: PlayedCase) -> Finding | None:
-        """Count a played case; return the gravest finding of a way that was not found before."""
+        """Count a played case; return its gravest finding unless a similar one was found before."""
         self.num_workloads += 1
         self.num_done = played.num_done
         self._num_steps += played.num_steps
@@ -159,13 +159,13 @@ class _Search:
         return min(new, key=lambda one: KINDS.index(one.kind)) if new else None
 
     def finding(self, player: Player, case: Case, found: Finding, patch: str) -> EngineFinding:
-        """Return a finding as it is, with the case up to it."""
+        """Return an EngineFinding with the case up to it, not shrunk."""
         case = Case(case.scope, case.workload[: self.num_done or None])
         process, seconds = player.process, monotonic() - self.began
         return EngineFinding(process.engine, found, case, self.num_workloads, seconds, process.source, patch)
 
     def report_progress(self, show: Callable[[str], object]) -> None:
-        """Show a line, once in a second."""
+        """Show a line once per second."""
         now = monotonic()
         if now - self._shown_at > 1:
             self._shown_at = now
@@ -173,7 +173,7 @@ class _Search:
             show(f"{self.num_workloads:,} workloads, {rate:,.0f} a second; {len(self.findings)} findings")
 
     def result(self, player: Player) -> EngineSearch:
-        """Return what the search came to."""
+        """Return the result of the search."""
         return EngineSearch(
             player.process.engine,
             tuple(self.findings),
@@ -198,7 +198,7 @@ def _pairs_of(played: PlayedCase) -> set[tuple[object, object]]:
 
 
 def fold_key(fold: Fold, scope: str) -> int:
-    """Return a hash of queues, tables, content and free order; blocks count by the order in which these name them."""
+    """Return a hash of queues, tables, content and free order, with blocks numbered in order of appearance."""
     names: dict[int, int] = {fold.null_block: -1}
     requests = [request for request in fold.requests.values() if request.status != FINISHED]
     tables = []
@@ -212,7 +212,7 @@ def fold_key(fold: Fold, scope: str) -> int:
 
 
 class DistinctStates:
-    """Counts distinct numbers in bounded memory, by linear counting: within 0.1 % up to a hundred million."""
+    """Counts distinct numbers in bounded memory by linear counting, within 0.1 % up to a hundred million."""
 
     def __init__(self, num_bits: int = NUM_BITS) -> None:
         self._num_bits = num_bits
@@ -228,6 +228,6 @@ class DistinctStates:
 
     @property
     def count(self) -> int:
-        """About how many different numbers were added."""
+        """The approximate number of distinct numbers."""
         left = max(1, self._num_bits - self._num_set)
         return round(-self._num_bits * math.log(left / self._num_bits))

@@ -1,1 +1,1 @@
-"""Two labs side by side, driven by the same acts, and the first difference between them."""
+"""Two labs side by side, which get the same calls, and the first difference between them."""

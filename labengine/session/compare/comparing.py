@@ -1,4 +1,4 @@
-"""labengine.compare: two engines side by side, made here or brought along."""
+"""labengine.compare: two engines side by side, given by the user or made here."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def compare(left: Looking | str | Parts, right: Looking | str | Parts, **setting
     checked_text("title", words.get("title", ""))
     is_made = [isinstance(side, str) or not hasattr(side, "timeline") for side in (left, right)]
     if settings and not any(is_made):
-        raise ConfigError(f"both sides are made already: there is no lab to give {', '.join(settings)} to")
+        raise ConfigError(f"{', '.join(settings)}: compare() takes settings only for labs it makes; both sides exist")
     if all(is_made) and isinstance(settings.get("external"), Connector):
         raise ConfigError(
-            f"external={shown(settings['external'])} is one connector, which serves one engine: make both labs, each "
-            "with a connector of its own, and compare these"
+            f"external={shown(settings['external'])} is a connector, which serves only one engine: make two labs with "
+            "a connector each, and compare those"
         )
     with ExitStack() as made:
         sides: list[Any] = [

@@ -45,9 +45,9 @@ _SAME = "No difference so far."
 
 
 class Comparison(Closing):
-    """Two labs in lockstep: each call of the comparison is done to both, left first.
+    """Two labs in lockstep: each call of the comparison goes to both, left first.
 
-    left, right: labs that have seen the same requests, or opened traces (which cannot be stepped).
+    left, right: labs that have had the same requests, or opened traces (which cannot be stepped).
     names: names of the sides; by default their editions.
     title, guide, follow_ups: a scenario's title, its guided sentences, and the acts that show its later cost.
     follow_up_question: the label of the button that runs these acts.
@@ -55,8 +55,8 @@ class Comparison(Closing):
     Raises ConfigError, before anything happens, for sides that cannot be compared.
 
     An interrupt may leave one side a step ahead: the next call first completes the act on the other. An error on one
-    side does not stop the other: the act is done to both, then the error is raised. A call on both sides raises
-    ConfigError, before anything happens, once one side alone was given other inputs.
+    side does not stop the other: the error is raised after both have done the act. A call on both sides raises
+    ConfigError, before anything happens, once one side alone has had other inputs.
     Its views read it as a labengine_widgets.view_source.PairViewSource.
     """
 
@@ -86,7 +86,7 @@ class Comparison(Closing):
         self._history = PairHistory(self._pair, self._runs)
         self._breakpoints = PairBreakpoints(self._pair)
         self.repetition = PairRepeat(self._pair, self._runs)
-        """Does a lab's inputs again on both sides; see Lab.rerun."""
+        """Repeats a lab's inputs on both sides; see Lab.rerun."""
 
     @property
     def is_live(self) -> bool:
@@ -95,7 +95,7 @@ class Comparison(Closing):
 
     @property
     def is_going_back(self) -> bool:
-        """True while both sides are rewound or reset: one of them may be there before the other."""
+        """True while both sides are being rewound or reset: one of them may finish before the other."""
         return self._pair.is_going_back
 
     @property
@@ -161,7 +161,7 @@ class Comparison(Closing):
         priority: int = 0,
         **sampling: Unpack[SamplingKeywords],
     ) -> Any:
-        """Queue a conversation on both sides through the left model's chat template; return what `add` returns."""
+        """Queue a conversation on both sides through the left model's chat template; return its id, or ids."""
         options = options_of(Comparison.chat, sampling, cache_salt=cache_salt, priority=priority)
         return self._add(None, self._pair.labs[0].session.model.tokenizer.chat(messages), options, n)
 
@@ -175,22 +175,22 @@ class Comparison(Closing):
     def step(self, num_steps: int = 1) -> tuple[StepReport, StepReport]:
         """Take one step on each side, or several, as Lab.step does; return the two last reports.
 
-        After an interrupt, or when one lab was stepped or rewound by itself, only the other one takes it: then both are
-        aligned again. A side whose part raises stays at its crash from then on, while the other one takes the steps.
-        ConfigError when one of them was given other requests.
+        After an interrupt, or when one lab was stepped or rewound by itself, only the other one takes the step, until
+        both are aligned again. A side whose part raises stays at its crash, while the other side takes the steps.
+        ConfigError if the sides have had different requests.
         """
         left, right = self._runs.step(num_steps)
         return left, right
 
     def next_phase(self) -> tuple[Phase | None, Phase | None]:
-        """Do the next phase on each side: schedule, forward, sample, update. None where there is nothing to do."""
+        """Do the next phase on each side: schedule, forward, sample, update. None for a side without work."""
         left, right = self._pair.do(lambda lab: lab.session.runs.next_phase())
         return left, right
 
     def run(self, until: Callable[[Self], object] | None = None) -> None:
         """Step both until neither has anything left to do, or until(comparison) is true after a step.
 
-        It ends early, with both sides at the same step, when one of them hits a breakpoint.
+        A breakpoint on either side ends the run early, with both sides at the same step.
         """
         if until is not None:
             checked_call("until", until, "comparison")
@@ -211,11 +211,11 @@ class Comparison(Closing):
 
     @property
     def background_error(self) -> BaseException | None:
-        """The error that ended the last background run; None for none."""
+        """The error that ended the last background run, or None."""
         return self._runs.background.error
 
     def post(self, call: Callable[[], Any]) -> Future[Any]:
-        """Run a call on the comparison's own thread: for callbacks, which must not wait."""
+        """Run a call on the comparison's thread: for callbacks, which must not wait."""
         checked_call("call", call)
         return self._runs.background.post(call)
 
@@ -226,40 +226,39 @@ class Comparison(Closing):
     ) -> PairBreakpoint:
         """End runs of both after the step in which an event of either side meets a condition; see Lab.break_on.
 
-        `close()` removes the breakpoint from both sides. What Lab.break_on refuses on one side changes nothing on the
-        other.
+        `close()` removes the breakpoint from both sides. A condition that one side refuses is added to neither.
         """
         return self._breakpoints.add(kind, fields)
 
     @property
     def breakpoints(self) -> tuple[PairBreakpoint, ...]:
-        """The open breakpoints of both sides, oldest first; comparison.left.breakpoints has its own ones too."""
+        """The breakpoints on both sides, oldest first; comparison.left.breakpoints also has the left side's own."""
         return self._breakpoints.open
 
     @property
     def stopped_at(self) -> tuple[BreakpointHit | None, BreakpointHit | None]:
-        """The breakpoint that the newest run or step has hit on either side; None for none."""
+        """Per side, the breakpoint that the newest run or step has hit, or None."""
         return self._runs.hits
 
     def rewind(self, step: int) -> None:
-        """Go back, with both engines, to where step `step + 1` was about to begin; see Lab.rewind.
+        """Rewind both engines to where step `step + 1` was about to begin; see Lab.rewind.
 
-        A side that took fewer steps, because it had no work left, is at its end. Follow-ups done after that step can
-        be done again. Raises ConfigError, before anything changes, for a step not taken, and if the two had not been
-        given the same requests by then. An interrupt may leave the sides at different steps: repeat the call.
+        A side that ran out of work earlier goes to its end. Follow-ups done after that step can be done again. Raises
+        ConfigError, before anything changes, for a step not taken, and if the sides had different requests by then. An
+        interrupt may leave the sides at different steps: repeat the call.
         """
         self._history.rewind(step)
 
     def reset(self) -> None:
-        """Reset to two empty engines; an interrupted act and the follow-ups are forgotten."""
+        """Reset to two empty engines; forget an interrupted act and the follow-ups."""
         self._runs.reset()
 
     def fork(self, step: int | None = None, **settings: Any) -> NoReturn:
-        """Raise ConfigError: a fork is made of one side."""
+        """Raise ConfigError: only one side can be forked."""
         asked = ", ".join([*([] if step is None else [str(step)]), *(f"{k}={v!r}" for k, v in settings.items())])
         raise ConfigError(
-            f"a fork is made of one side: comparison.left.fork({asked}) or comparison.right.fork({asked}), and "
-            f"labengine.compare(one, other) puts two such labs side by side"
+            f"fork one side: comparison.left.fork({asked}) or comparison.right.fork({asked}); "
+            f"labengine.compare(one, other) compares two forks"
         )
 
     def follow_up(self) -> None:
@@ -278,11 +277,11 @@ class Comparison(Closing):
 
     @property
     def snapshots(self) -> tuple[Snapshot, Snapshot]:
-        """The state of either side."""
+        """The state of each side."""
         return self.left.snapshot(), self.right.snapshot()
 
     def snapshot(self) -> tuple[Snapshot, Snapshot]:
-        """Return the state of either side."""
+        """Return the state of each side."""
         return self.snapshots
 
     @property
@@ -297,24 +296,24 @@ class Comparison(Closing):
 
     @property
     def moments(self) -> Ends | None:
-        """The moments that goto, back, forward or a breakpoint selected for the view; None: the newest ones."""
+        """The moments that goto, back, forward or a breakpoint selected for the view; None at the newest ones."""
         return self._cursor.moments
 
     def goto(self, step: int | Literal["crash"], event: int | None = None) -> PairLook:
         """Show both sides after a step (0: before the first one); no engine moves.
 
         A side that has taken fewer steps is shown at its end. "crash" is the moment at which a part of either side
-        raised; the other side is shown at the end of that step. ConfigError for what is not recorded. A moment inside a
-        step is one side's own: comparison.left.goto(step, event).
+        raised; the other side is shown at the end of that step. ConfigError for a moment that is not recorded. Only one
+        side can be shown inside a step: comparison.left.goto(step, event).
         """
         return self._cursor.goto(step, event)
 
     def back(self, num_steps: int = 1) -> PairLook:
-        """Show the end of the step before the one that Python has last shown, or of so many before it."""
+        """Show the end of the step `num_steps` before the one that Python has last shown."""
         return self._cursor.back(num_steps)
 
     def forward(self, num_steps: int = 1) -> PairLook:
-        """Show the end of the step after the one that Python has last shown, up to the newest."""
+        """Show the end of the step `num_steps` after the one that Python has last shown, at most the newest."""
         return self._cursor.forward(num_steps)
 
     @property
@@ -329,7 +328,7 @@ class Comparison(Closing):
     def selection(self, selected: Selection | tuple[str, int | str] | None) -> None:
         try:
             self.left.selection = selected
-        except ConfigError:  # there is none on the left: the right side may have one
+        except ConfigError:  # a subject that the left side lacks may be on the right
             self.right.selection = selected
             self.left.feed.select(self.right.selection)
         else:
@@ -340,13 +339,13 @@ class Comparison(Closing):
     def first_difference(self) -> Difference | None:
         """Return the first event at which the sides decide differently, with a sentence for each; None without one.
 
-        Settings (blocks, their size, the null block) are no decisions: see `configuration_difference`.
+        Settings (blocks, their size, the null block) do not count as decisions: see `configuration_difference`.
         """
         return difference_of(self.sides, self.names)
 
     @property
     def configuration_difference(self) -> str:
-        """The settings that differ, in one sentence; empty when nothing but the parts does."""
+        """The settings that differ, in one sentence; empty if only the parts differ."""
         from labengine_widgets.compare.configuration import configuration_difference  # for views only
 
         return configuration_difference(*self.timelines, self.names)
@@ -359,16 +358,16 @@ class Comparison(Closing):
         if subject:
             asked = ", ".join(f"{name}={value!r}" for name, value in subject.items())
             raise ConfigError(
-                f"each side has its own answer: comparison.left.why({asked}) or comparison.right.why({asked}); "
+                f"ask one side: comparison.left.why({asked}) or comparison.right.why({asked}); "
                 f"comparison.why() explains the first difference"
             )
         return why_of(self.sides, self.names)
 
     def to_test(self, asserting: Asserting | None = None) -> str:
-        """Return a file for pytest that repeats the session of the side that goes wrong; see Lab.to_test.
+        """Return a pytest file that repeats the session of the side that goes wrong; see Lab.to_test.
 
-        That is the side whose rules are broken or whose part raises, or else the one with overrides, or the right one.
-        Without overrides the test is green with the parts of the other side. ConfigError for opened traces.
+        That is the side that breaks a rule or raises, or else the one with overrides, or else the right one. Without
+        overrides the test is green with the parts of the other side. ConfigError for opened traces.
         """
         right, left = reversed(self._pair.labs)
         wrong = left if _wrongness(left) > _wrongness(right) else right
@@ -379,23 +378,23 @@ class Comparison(Closing):
 
     def show(self) -> CompareView:
         """Return the compare view, always the same one."""
-        with interrupts_deferred():  # a module whose import was cut off stays broken
+        with interrupts_deferred():  # a module whose import was interrupted stays broken
             from labengine_widgets.compare.view import CompareView
 
-        with interrupts_deferred(), self._view_guard:  # of threads that come at once, the first one makes it
+        with interrupts_deferred(), self._view_guard:  # only the first of several threads makes it
             if not isinstance(self._view, CompareView):
                 self._view = CompareView(self)
         return self._view
 
     @property
     def has_view(self) -> bool:
-        """True once the compare view was shown."""
+        """True once the compare view has been shown."""
         return self._view is not None
 
     def show_in(self, view: PairLink) -> None:
-        """Have a view of a front end's own follow this comparison, in place of the notebook's.
+        """Have a front end's view follow this comparison, instead of the notebook's.
 
-        Raises ConfigError for what is no labengine_widgets.compare.link.PairLink.
+        Raises ConfigError for a view that is not a labengine_widgets.compare.link.PairLink.
         """
         needed = ("send_new_soon", "show_position", "show_moment")
         if not all(callable(getattr(view, name, None)) for name in needed):
@@ -403,13 +402,13 @@ class Comparison(Closing):
         self._view = view
 
     def post_command(self, action: str, **arguments: Any) -> Future[Any]:
-        """Have the comparison's own thread do what its view asks for; the Future carries the result or the error.
+        """Post a view's command to the comparison's thread; return a Future with its result or error.
 
         ConfigError for an unknown command.
         """
         if not isinstance(action, str) or action not in _COMMANDS:
             raise ConfigError(f"the action is one of {', '.join(_COMMANDS)}; got {shown(action)}")
-        if action == "pause":  # posted, it would wait for a step that may not end
+        if action == "pause":  # a posted pause would wait for a step that may not end
             self._runs.background.end_step()
         return self._runs.background.post(partial(_COMMANDS[action], self, **arguments))
 
@@ -423,7 +422,7 @@ class Comparison(Closing):
     ) -> Path:
         """Write one self-contained page in which both sides scrub together; return its path.
 
-        intro, appendix: markup above and below the two sides, inserted unchanged: escape what is not your own.
+        intro, appendix: markup above and below the two sides, inserted unchanged: escape any text that is not yours.
         """
         from labengine_widgets.pages.export import export_pair  # for views only
 
@@ -439,7 +438,7 @@ class Comparison(Closing):
             return export_pair(self, path, title, intro=intro, appendix=appendix)
 
     def close(self) -> None:
-        """Stop and close both sides; what was recorded can still be looked at, also in the view. Twice is harmless."""
+        """Stop and close both sides; their recordings stay readable, also in the view. Twice is harmless."""
         with interrupts_deferred():
             self._pair.is_closed = True
             self._runs.background.close()
@@ -480,7 +479,7 @@ _COMMANDS: dict[str, Command] = {
     "add": add_copies,
     "follow_up": Comparison.follow_up,
 }
-"""What the view asks a comparison for, by the names that it sends."""
+"""The commands of a comparison's view, by the names that it sends."""
 
 
 def _wrongness(lab: LiveSide) -> tuple[bool, bool]:

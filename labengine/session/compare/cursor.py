@@ -1,4 +1,4 @@
-"""The moments of both recordings that a comparison's view shows, and moving them step by step."""
+"""The moments of both recordings that a comparison's view shows, and moves through them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PairLook:
 
     @property
     def text(self) -> str:
-        """Both, one below the other."""
+        """Both states, one below the other."""
         sides = zip(self.names, (self.left, self.right), strict=True)
         return "\n\n".join(f"{name}: {look.text}" for name, look in sides)
 
@@ -35,7 +35,7 @@ class PairLook:
 
 
 class Cursor:
-    """The shown moments of a pair. Engines do not move. view: returns the view, None while it was not shown."""
+    """The shown moments of a pair. Engines do not move. view: returns the view, None before it is shown."""
 
     def __init__(self, pair: SidePair, names: tuple[str, str], view: Callable[[], PairLink | None]) -> None:
         self._pair, self._names, self._view = pair, names, view
@@ -52,23 +52,23 @@ class Cursor:
     def goto(self, step: int | Literal["crash"], event: int | None = None) -> PairLook:
         """Show both sides after a step, or at one side's crash. See Comparison.goto."""
         if event is not None:
-            raise ConfigError(f"a moment inside a step is one side's own: comparison.left.goto({step!r}, {event!r})")
+            raise ConfigError(f"only one side can be shown inside a step: comparison.left.goto({step!r}, {event!r})")
         return self._look(self._crash_moments() if step == CRASH else moments_of(self._pair.timelines, step))
 
     def back(self, num_steps: int) -> PairLook:
-        """Show the end of the step so many before the shown one."""
+        """Show the end of the step `num_steps` before the shown one."""
         return self._look(steps_before(self._pair.timelines, self.moments or self._pair.newest, num_steps))
 
     def forward(self, num_steps: int) -> PairLook:
-        """Show the end of the step so many after the shown one, up to the newest."""
+        """Show the end of the step `num_steps` after the shown one, at most the newest."""
         return self._look(steps_after(self._pair.timelines, self.moments or self._pair.newest, num_steps))
 
     def _crash_moments(self) -> tuple[int, ...]:
-        """Return the moment of a crash; a side without one is at that step's end. ConfigError without any."""
+        """Return each side's crash, or its end of that step if it has none. ConfigError if neither has a crash."""
         crashes = self._pair.left.crash, self._pair.right.crash
         step = next((crash.step for crash in crashes if crash is not None), None)
         if step is None:
-            raise ConfigError('goto("crash"): no part of either side has raised an exception inside a step')
+            raise ConfigError('goto("crash"): neither side has raised an exception inside a step')
         return tuple(
             moment_after(timeline, step) if crash is None else crash.moment_in(timeline)
             for timeline, crash in zip(self._pair.timelines, crashes, strict=True)

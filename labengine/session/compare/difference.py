@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # widgets are imported for views only
 Sides = tuple[Looking, Looking]
 
 _WRAPPED = "margin:0 0 6px;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
-"""Style of a side's lines: JupyterLab's own breaks a line of preformatted text inside a word."""
+"""Style of a side's lines: JupyterLab's style breaks preformatted text inside words."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,7 +27,7 @@ class Difference:
     """The first difference. left, right: the events, None on a side without one; moments: their numbers.
 
     sentences: one for each side, always different. reasons: each side's deciding method and its reason, if known.
-    configuration: the settings that differ, in a sentence; empty when none do.
+    configuration: the settings that differ, in a sentence; empty if none do.
     """
 
     step: int
@@ -84,7 +84,7 @@ NOTHING = "nothing of the kind happens."
 
 
 def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
-    """Return the first difference between two sides; None when there is none."""
+    """Return the first difference between two sides, or None."""
     from labengine_widgets.compare.configuration import configuration_difference
     from labengine_widgets.compare.first_difference import (
         distinct_sentences,  # for views only
@@ -132,13 +132,13 @@ def _share(side: Looking, at: int | None, events: Sequence[Event], span: tuple[i
 
 
 def notes_of(sides: Sides) -> list[str]:
-    """Return sentences on overrides of the sides that make no difference: never called, or without consequences."""
+    """Return sentences on overrides without effect: those never called, and those that changed no decision."""
     sessions = [one for side in sides if isinstance(one := getattr(side, "session", None), Session)]
     return override_notes({name: found for one in sessions for name, found in one.inspection.overrides.items()})
 
 
 def why_of(sides: Sides, names: tuple[str, str]) -> Why:
-    """Return the answer with the causes of the first difference, or the answer that there is none."""
+    """Return an answer with the causes of the first difference, or one that says the sides agree."""
     from labengine_widgets.compare.first_difference import (
         find_first_difference,  # for views only
         why_different,
@@ -154,7 +154,7 @@ def why_of(sides: Sides, names: tuple[str, str]) -> Why:
 
 
 def _reason(side: Looking, event: Event | None) -> str:
-    """Return the method that decided, and its one-line reason; empty where neither is known."""
+    """Return the deciding method and its one-line reason; empty if unknown."""
     if event is None:
         return ""
     seam = entry_of(side.view_source().seams(), event)

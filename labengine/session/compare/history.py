@@ -12,7 +12,7 @@ from labengine.config import ConfigError, as_int
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event
 from labengine.session.compare.lockstep import progress
-from labengine.session.compare.pair import ON_THEIR_OWN, CutOffRewind, SidePair
+from labengine.session.compare.pair import CutOffRewind, SidePair
 from labengine.session.compare.pair_runs import PairRuns
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.breakpoints import Breakpoint
@@ -24,7 +24,7 @@ from labengine.system.closing import Closing
 class PairBreakpoint(Closing):
     """One breakpoint on both sides. `close()` removes both, twice is harmless; usable in a `with` block.
 
-    number: its number in %lab break, counted from 1. left, right: the breakpoint of each side.
+    number: its number in %lab break, from 1. left, right: the breakpoint of each side.
     """
 
     number: int
@@ -38,7 +38,7 @@ class PairBreakpoint(Closing):
 
     @property
     def num_hits(self) -> tuple[int, int]:
-        """Events that have met the condition, on either side."""
+        """Per side, the events that have met the condition."""
         return self.left.num_hits, self.right.num_hits
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class PairBreakpoints:
         return tuple(breakpoint for breakpoint in self._added if breakpoint.is_open)
 
     def add(self, kind: type[Event] | str | Callable[[Event], object] | None, fields: dict[str, Any]) -> PairBreakpoint:
-        """Add a breakpoint to both sides, or, where one side refuses it, to neither."""
+        """Add a breakpoint to both sides, or to neither if one side refuses it."""
         left, right = self._pair.labs
         with interrupts_deferred():
             one = left.session.break_on(kind, fields)
@@ -88,7 +88,7 @@ class PairHistory:
         self._runs = runs
 
     def rewind(self, step: int) -> None:
-        """Go back, with both engines, to where step `step + 1` was about to begin. See Comparison.rewind."""
+        """Rewind both engines to where step `step + 1` was about to begin. See Comparison.rewind."""
         if self._pair.labs and not self._pair.lockstep.is_behind:
             self._steps_for(step)
         self._runs.pause()
@@ -104,7 +104,7 @@ class PairHistory:
 
     @contextmanager
     def _noting_cut_off(self, step: int) -> Iterator[None]:
-        """Note a rewind that does not come to its end, so that the next act does it again."""
+        """Note a rewind that is cut off, so that the next act does it again."""
         pair = self._pair
         try:
             yield
@@ -118,7 +118,7 @@ class PairHistory:
         try:
             History(lab.session).rewind(to)
         except BaseException as error:
-            error.add_note(f"The two sides may stand apart: comparison.rewind({step}) brings both there.")
+            error.add_note(f"The sides may be at different steps: comparison.rewind({step}) realigns them.")
             raise
 
     def _steps_for(self, step: object) -> list[int]:
@@ -128,14 +128,14 @@ class PairHistory:
         asked = as_int(step)
         if asked is None or not 0 <= asked <= max(known):
             taken = f"{max(known)} step{'s' * (max(known) != 1)}"
-            raise ConfigError(f"step must be between 0 and {max(known)} (the two have taken {taken}), got {step!r}")
+            raise ConfigError(f"step must be between 0 and {max(known)} (the sides have taken {taken}), got {step!r}")
         steps = [min(asked, newest) for newest in known]
         for history, to in zip(histories, steps, strict=True):
             history.refuse_rewind(to)
         if len({history.num_requests_before(to) for history, to in zip(histories, steps, strict=True)}) > 1:
             raise ConfigError(
-                f"the two had not been given the same requests when they had taken {step} steps, so they cannot stand "
-                f"there together. {ON_THEIR_OWN}comparison.left.fork({step}) shows one; comparison.reset() begins anew"
+                f"the sides had different requests after {step} steps, so they cannot be compared there. "
+                f"comparison.left.fork({step}) shows one side; comparison.reset() starts both over"
             )
         return steps
 
@@ -150,7 +150,7 @@ class PairHistory:
         """Do all follow-ups on both sides, after the step at which they are due. Raises ConfigError if none is left."""
         pair = self._pair
         if not pair.follow_ups:
-            raise ConfigError("there is nothing more to show: labengine.bug(id).compare() prepares follow-ups")
+            raise ConfigError("no follow-up is left; labengine.bug(id).compare() prepares follow-ups")
         with pair.lock:
             pair.complete()
             pair.require_aligned()
@@ -164,5 +164,5 @@ class PairHistory:
         if progress(left)[0] >= due:
             return
         if History(left.session).num_known_steps < due:
-            raise ConfigError(f"the story goes on after step {due}: comparison.step() takes both there first")
+            raise ConfigError(f"the follow-up begins after step {due}: take both sides there with comparison.step()")
         self.rewind(due)

@@ -1,4 +1,4 @@
-"""Two labs in lockstep: acts done to both, so that neither is ahead by more than one act, and follow-up acts."""
+"""Two labs in lockstep: both get the same acts, neither is more than one act ahead; and follow-up acts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from labengine.session.compare.sides import LiveSide
 
 Act = Callable[[Any], Any]
-"""One operation on a lab, such as add or a step. An interrupt leaves the lab as before the act or as after it.
+"""One operation on a lab, such as add or a step. An interrupt leaves the lab as before or as after the act.
 
 Any: a scenario's acts take a Lab, those of a comparison a LiveSide."""
 
@@ -27,7 +27,7 @@ class Side:
 class Lockstep:
     """Does acts to the left lab and then to the right one. An act that an interrupt cuts off is completed first.
 
-    An error is a result: the act is done to the other side, too, and then the error is raised.
+    An error does not stop an act: it is raised once the other side has done the act, too.
     """
 
     def __init__(self, labs: Sequence[LiveSide]) -> None:
@@ -45,7 +45,7 @@ class Lockstep:
         return [side.result for side in self.sides]
 
     def do(self, act: Act) -> list[Any]:
-        """Complete an act that was cut off, then do this one to both; return its results."""
+        """Complete an interrupted act, then do this one to both sides; return its results."""
         if self.is_behind:
             self.catch_up()
         self._act = act
@@ -54,7 +54,7 @@ class Lockstep:
         return self.catch_up()
 
     def catch_up(self) -> list[Any]:
-        """Complete the act that was cut off; return its results."""
+        """Complete the interrupted act; return its results."""
         error: Exception | None = None
         for number, side in enumerate(self.sides):
             if not side.is_done:
@@ -69,12 +69,12 @@ class Lockstep:
         return self.results
 
     def forget(self) -> None:
-        """Leave an act that was cut off as it is."""
+        """Leave an interrupted act incomplete."""
         for side in self.sides:
             side.is_done = True
 
     def _do(self, side: Side) -> None:
-        """Do the act, unless an interrupt came just after it was done."""
+        """Do the act, unless the lab had done it before the interrupt came."""
         assert self._act is not None
         now = progress(side.lab)
         if side.begun_at is None or side.begun_at == now:
@@ -91,7 +91,7 @@ def progress(lab: LiveSide) -> tuple[int, int]:
 
 
 class FollowUps:
-    """A scenario's follow-up acts in order: some done, some still to do, some undone by a rewind.
+    """A scenario's follow-up acts in order: done, undone by a rewind, or yet to do.
 
     begins_after: the step after which the first one is due.
     """
@@ -99,7 +99,7 @@ class FollowUps:
     def __init__(self, acts: Sequence[Act] = (), begins_after: int = 0) -> None:
         self._acts, self._begins_after = tuple(acts), begins_after
         self._done_after: list[int | None] = []
-        """Per act that was done, the step after which it was; None while that is not known."""
+        """Per completed act, the step after which it was done; None while unknown."""
         self._num_done = 0
 
     def __bool__(self) -> bool:
@@ -113,20 +113,20 @@ class FollowUps:
         return 0 if before is None else before
 
     def take(self) -> Act:
-        """Return the next act, which counts as done from now on, even if an interrupt cuts it off."""
+        """Return the next act and count it as done, even if an interrupt cuts it off."""
         act = self._acts[self._num_done]
         self._done_after[self._num_done :] = [None]
         self._num_done += 1
         return act
 
     def note_other_act(self) -> None:
-        """Forget the acts that a rewind undid: another act has been done in their place."""
+        """Forget the acts that a rewind undid, because another act has replaced them."""
         del self._done_after[self._num_done :]
 
     def note_completed(self, step: int) -> None:
-        """Note that both sides have completed their acts, after that step of the left one."""
+        """Note that both sides have completed their acts after this step of the left side."""
         self._done_after = [step if after is None else after for after in self._done_after]
 
     def note_rewound(self, step: int) -> None:
-        """Note that both sides are after that step: acts done by then stay done, later ones are to do again."""
+        """Note a rewind to after this step: acts done by then stay done, later ones are to be done again."""
         self._num_done = sum(after is not None and after <= step for after in self._done_after)

@@ -1,4 +1,4 @@
-"""The two sides of a comparison, with one lock for both, and the acts that both have done."""
+"""The two sides of a comparison, one lock for both, and the acts that both have done."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ from labengine.session.stepper import LabClosedError
 Ends = tuple[int, int]
 """A moment of the left recording and one of the right."""
 
-ON_THEIR_OWN = "comparison.left and comparison.right are labs of their own: "
-
 
 @dataclass(frozen=True, slots=True)
 class CutOffRewind:
-    """A rewind of both sides that did not come to its end. left_at: where the sides were then. again: does it again."""
+    """A rewind of both sides that was cut off. left_at: where the sides were then. again: repeats the rewind."""
 
     step: int
     left_at: tuple[object, ...]
@@ -38,7 +36,7 @@ class CutOffRewind:
 
 
 class SidePair:
-    """Two sides that start after the same step, and acts that are done to both, left first.
+    """Two sides that start after the same step, and acts on both, left first.
 
     on_progress: called after each act.
     """
@@ -53,12 +51,12 @@ class SidePair:
         self.lockstep = Lockstep(_live(left, right) if self.is_live else ())
         self.follow_ups = follow_ups
         self.cut_off: CutOffRewind | None = None
-        """A rewind that an interrupt or an error has cut off: the next act does it again first."""
+        """A rewind cut off by an interrupt or an error: the next act repeats it first."""
         self._on_progress = on_progress
         self._num_known_requests = 0
-        """Leading requests that are known to be equal on both sides."""
+        """Number of leading requests known to be equal on both sides."""
         self._drift = self._lead
-        """Extra steps of the left side that the right one could not take because it had nothing to do."""
+        """Extra steps of the left side that the right one could not take for lack of work."""
         self._ahead_before = 0
         self._aligned_at = self._last_boundary = self.newest
         self._generations = self.generations
@@ -74,17 +72,17 @@ class SidePair:
         if self.is_closed:
             raise LabClosedError
         if not self.is_live:
-            raise ConfigError("these are recordings, to look at and not to step: compare two labs instead")
+            raise ConfigError("recordings cannot be stepped: compare two labs instead")
         return tuple(side.lab for side in self.lockstep.sides)
 
     @property
     def newest(self) -> Ends:
-        """The newest moment of either recording."""
+        """The newest moment of each recording."""
         return self.timelines[0].end, self.timelines[1].end
 
     @property
     def generations(self) -> tuple[int, int]:
-        """The numbers of the recordings: a lab that was reset or rewound has begun another one."""
+        """The numbers of the recordings: a reset or rewind begins a new one."""
         return self.timelines[0].generation, self.timelines[1].generation
 
     @property
@@ -100,7 +98,7 @@ class SidePair:
     # -- acts ----------------------------------------------------------------------------------------------------------
 
     def do(self, act: Act) -> list[Any]:
-        """Do one act to both; return its results. An act that was cut off is completed first.
+        """Do one act to both; return its results. An interrupted act is completed first.
 
         ConfigError, before anything changes, unless both sides are aligned.
         """
@@ -111,7 +109,7 @@ class SidePair:
             return self.do_aligned(act)
 
     def do_aligned(self, act: Act) -> list[Any]:
-        """Do one act to both sides, which are aligned or which the act aligns. The caller holds the lock."""
+        """Do one act to both sides, which are aligned before it or after it. The caller holds the lock."""
         self._ahead_before = self.ahead
         try:
             return self.lockstep.do(act)
@@ -119,7 +117,7 @@ class SidePair:
             self._note_progress()
 
     def complete(self) -> list[Any] | None:
-        """Complete an act or a rewind that was cut off, and return an act's results; None when there is none."""
+        """Complete an interrupted act or rewind; return the act's results, None without one."""
         labs = self.labs
         if self.cut_off is not None and self.cut_off.left_at == self.where:
             self.cut_off.again()
@@ -131,20 +129,20 @@ class SidePair:
             self._note_progress()
 
     def require_aligned(self) -> None:
-        """Raise ConfigError when one side alone was stepped or given other inputs. Nothing has changed then."""
+        """Raise ConfigError if one side alone was stepped or has had other inputs. Nothing changes."""
         self.require_same_requests()
         if self.ahead:
             behind, number = ("right", self.ahead) if self.ahead > 0 else ("left", -self.ahead)
             steps = [progress(lab)[0] for lab in self.labs]
             raise ConfigError(
-                f"the left side stands after step {steps[0]}, the right one after step {steps[1]}: one of them was "
-                f"stepped, rewound or reset by itself. {self._cut_off_advice}comparison.step() brings the {behind} one "
-                f"along ({number} step{'s' * (number > 1)}), comparison.rewind(step) takes both back"
+                f"the left side is after step {steps[0]}, the right one after step {steps[1]}: one of them was "
+                f"stepped, rewound or reset by itself. {self._cut_off_advice}comparison.step() moves the {behind} one "
+                f"forward ({number} step{'s' * (number > 1)}), comparison.rewind(step) takes both back"
             )
 
     @property
     def where(self) -> tuple[object, ...]:
-        """Where both sides are: progress and recording of each."""
+        """The progress and the recording of each side."""
         return (*map(progress, self.labs), *self.generations)
 
     @property
@@ -152,21 +150,20 @@ class SidePair:
         if self.cut_off is None:
             return ""
         step = self.cut_off.step
-        return f"comparison.rewind({step}), which was cut off, brings both there, and no request is lost. "
+        return f"comparison.rewind({step}) was cut off: repeat it to realign both without losing a request. "
 
     def require_same_requests(self) -> None:
-        """Raise ConfigError when one side alone was given other requests."""
+        """Raise ConfigError if the sides have had different requests."""
         counts = [progress(lab)[1] for lab in self.labs]
         is_known = self._generations == self.generations
         first = min(self._num_known_requests, *counts) if is_known else 0
         left, right = (requests_of(lab.session, first) for lab in self.labs)
         unequal = first_unequal(left, right, first)
         if unequal or counts[0] != counts[1]:
-            what = unequal or f"the left one has seen {counts[0]} of them, the right one {counts[1]}"
+            what = unequal or f"the left one has had {counts[0]}, the right one {counts[1]}"
             raise ConfigError(
-                f"the two sides have not seen the same requests any more: {what}. {self._cut_off_advice}"
-                f"{ON_THEIR_OWN}what is added to both is added with comparison.add(...). "
-                "comparison.reset() begins anew with both"
+                f"the two sides no longer have the same requests: {what}. {self._cut_off_advice}"
+                "comparison.add(...) adds a request to both. comparison.reset() starts both over"
             )
         self._num_known_requests = counts[0]
 
@@ -174,7 +171,7 @@ class SidePair:
 
     @contextmanager
     def going_back(self) -> Iterator[None]:
-        """Mark that both sides go back: views hear of them at the end, also of an error's or an interrupt's."""
+        """Mark both sides as going back; tell the views at the end, also after an error or an interrupt."""
         try:
             self.is_going_back = True
             yield
@@ -187,21 +184,21 @@ class SidePair:
 
     @property
     def ahead(self) -> int:
-        """Steps by which the left side (below 0: the right one) is ahead because it alone was stepped."""
+        """Steps that the left side (negative: the right side) is ahead because it alone was stepped."""
         return self._lead - self._drift
 
     @property
     def _lead(self) -> int:
-        """Finished steps of the left side minus those of the right one, which takes none without work."""
+        """Finished steps of the left side minus those of the right side, which takes none without work."""
         if not self.is_live:
             return 0
         left, right = (progress(side.lab)[0] for side in self.lockstep.sides)
         return left - right
 
     def begin_aligned(self, *, as_they_are: bool = False) -> None:
-        """Note that both sides have been reset, or brought to the same step: forget earlier differences.
+        """Note that both sides were reset or moved to the same step: forget earlier differences.
 
-        as_they_are: they need not be after the same step.
+        as_they_are: count the sides as aligned even if they are after different steps.
         """
         self._num_known_requests = 0
         lead = self._lead
@@ -210,7 +207,7 @@ class SidePair:
         self._note_aligned()
 
     def _note_progress(self) -> None:
-        """Note an act's progress: a side without work is not behind, and a side that did the act has caught up."""
+        """Note an act's progress: a side without work is not behind; a side that did the act has caught up."""
         if not self.lockstep.is_behind and not self._ahead_before:
             self._drift = self._lead
         self._note_aligned()

@@ -25,7 +25,7 @@ class PairRuns:
         self._pair = pair
         self._show_hits = show_hits
         self._in_progress, self.rewinds = RunCount(), RunCount()
-        """Runs, and rewinds, on threads that wait for their end."""
+        """Number of runs and rewinds on threads that wait for their end."""
         self._background_run = ExitStack()
         """Cleanup to do when a background run ends."""
         self.background = Background(self._step_in_background, self._background_run.close)
@@ -65,14 +65,14 @@ class PairRuns:
         return pair.do_aligned(step)
 
     def _crashed(self) -> LiveSide | None:
-        """Return the side that is at its crash, while the other one can go on."""
+        """Return the side at its crash, if the other one can go on."""
         crashed = [lab for lab in self._pair.labs if History(lab.session).is_at_crash]
         return crashed[0] if len(crashed) == 1 else None
 
     # -- runs, whose steps may overlap ---------------------------------------------------------------------------------
 
     def run(self, until: Callable[[], object] | None) -> None:
-        """Step both until neither has anything left to do, one hits a breakpoint, or until() is true after a step."""
+        """Step both until neither has work left, one hits a breakpoint, or until() is true after a step."""
         self.pause()
         self._require_aligned()
         with self._running():
@@ -88,20 +88,20 @@ class PairRuns:
 
     @property
     def hits(self) -> tuple[BreakpointHit | None, BreakpointHit | None]:
-        """The first breakpoint that the newest run or step has hit on either side; None for none."""
+        """Per side, the first breakpoint that the newest run or step has hit, or None."""
         if not self._pair.is_live:
             return None, None
         left, right = (side.lab.session.breakpoints.hit for side in self._pair.lockstep.sides)
         return left, right
 
     def _take_step(self) -> bool:
-        """Take a step of a run; return False when the run has to end."""
+        """Take a step of a run; return False if the run must end."""
         crashed = self._crashed()
         reports = self._pair.do(lambda lab: None if lab is crashed else lab.session.runs.take_step())
         return any(map(bool, reports)) and not any(self.hits)
 
     def _require_aligned(self) -> None:
-        """Raise ConfigError for sides that are not aligned. An act that was cut off is completed by the first step."""
+        """Raise ConfigError for sides that are not aligned. The first step completes an interrupted act."""
         with self._pair.lock:
             if self._pair.labs and not self._pair.lockstep.is_behind:
                 self._pair.require_aligned()
@@ -133,7 +133,7 @@ class PairRuns:
             self.background.pause()
 
     def reset(self) -> None:
-        """Reset to two empty engines; acts that were cut off, and follow-ups, are forgotten."""
+        """Reset to two empty engines; forget interrupted acts and follow-ups."""
         self.pause()
         with self._pair.lock:
             self._pair.lockstep.forget()

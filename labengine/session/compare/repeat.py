@@ -1,4 +1,4 @@
-"""The inputs of a third lab, done again on both sides of a comparison: each before the same step of the left side."""
+"""The inputs of a third lab, repeated on both sides of a comparison: each before the same step of the left side."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, 
 from labengine.session.history.repeating import progress_bar
 
 _MORE_STEPS = 100
-"""Steps that the right side may take after the left one's end, besides twice as many as the left one took: parts that
-never finish a request do not go on for ever."""
+"""Extra steps that the right side may take after the left one's end, beyond twice the left one's number: a limit for
+parts that never finish a request."""
 
 _STEPPING = ("step", "next_phase", "run", "generate")
 """The methods of a lab that take steps."""
@@ -31,9 +31,9 @@ class PairRepeat:
         self._runs = runs
 
     def repeat(self, inputs: Sequence[Input], num_steps: int) -> None:
-        """Do the inputs and take `num_steps` steps of the left side; finish the right one's work if the left has none.
+        """Do the inputs and take `num_steps` left steps; finish the right side's work if the left side has none left.
 
-        An error outside a step (a part that raises when a request is added) is raised.
+        Raises an error from outside a step, such as a part's when a request is added.
         """
         with progress_bar(0, num_steps) as advance:
             for due in inputs:
@@ -44,15 +44,15 @@ class PairRepeat:
             self.finish(_MORE_STEPS + 2 * num_steps)
 
     def finish(self, most: int) -> None:
-        """Step both until neither has work left or gets on, `most` times at most."""
+        """Step both at most `most` times, until neither has work left or makes progress."""
         for _ in range(most):
             if all(map(_is_idle, self._pair.labs)) or not self._step():
                 return
 
     def play(self, play: Callable[[Any], object]) -> None:
-        """Have each side be played by itself, from its beginning; a step in which a part raises does nothing.
+        """Play each side by itself from its beginning; a step in which a part raises does nothing.
 
-        They count as aligned afterwards, wherever they are.
+        Afterwards the sides count as aligned, wherever they are.
         """
         for lab in self._pair.labs:
             with _crashes_ignored(lab):
@@ -64,7 +64,7 @@ class PairRepeat:
             advance()
 
     def _step(self) -> bool:
-        """Take one step on each side that can; return False if neither has got on."""
+        """Take one step on each side that can; return False if neither has made progress."""
         labs = self._pair.labs
         before = [*map(_num_steps, labs)]
         try:
@@ -76,14 +76,14 @@ class PairRepeat:
 
     def _do(self, due: Input) -> None:
         if isinstance(due, BrokenStep) and due.is_failure_of_parts:
-            self._step()  # the same parts raise again; others may take the step
+            self._step()  # the same parts raise again; other parts may take the step
         else:
             self._pair.do(_act(due))
 
 
 @contextmanager
 def _crashes_ignored(lab: LiveSide) -> Iterator[None]:
-    """Have the lab's stepping methods return None inside the block where a part raises in a step."""
+    """Inside the block, have the lab's stepping methods return None if a part raises in a step."""
     for name in _STEPPING:
         vars(lab)[name] = _ignoring_crashes(lab, getattr(lab, name))
     try:
@@ -111,7 +111,7 @@ def _has_raised(lab: LiveSide, error: Exception) -> bool:
 
 
 def _act(due: Input) -> Act:
-    """Return the operation on a lab that an input was."""
+    """Return an input as an operation on a lab."""
     match due:
         case BranchInput():
             return lambda lab: lab.session.requests.branch(due.request_id, due.seed, due.token_id)
@@ -125,7 +125,7 @@ def _act(due: Input) -> Act:
             return lambda lab: lab.session.requests.reset_prefix_cache()
         case BrokenStep():
             return lambda lab: break_again(lab.session.stepper, due)
-    raise AssertionError(f"{due} is no input that could be done again")
+    raise AssertionError(f"{due} is not a repeatable input")
 
 
 def _add(lab: LiveSide, due: AddInput) -> int:
@@ -135,7 +135,7 @@ def _add(lab: LiveSide, due: AddInput) -> int:
 
 
 def _abort(lab: LiveSide, request_id: int) -> None:
-    with suppress(KeyError):  # one side may have finished and forgotten it
+    with suppress(KeyError):  # one side may have finished and forgotten the request
         lab.session.requests.abort(request_id)
 
 

@@ -19,7 +19,7 @@ from labengine.session.session import Session
 if TYPE_CHECKING:  # widgets are imported for views only
     pass
 
-SAME_WAY = "compare labs that were given the same requests (lab.fork(edition=...) makes such a one), or empty ones"
+SAME_WAY = "compare two empty labs, or labs with the same requests, as made by lab.fork(edition=...)"
 
 
 class LiveSide(Looking):
@@ -36,9 +36,9 @@ def session_of(side: object) -> Session | None:
 
 
 def timeline_of(side: Looking) -> Timeline:
-    """Return the recording of a side. ConfigError where nothing is recorded."""
+    """Return the recording of a side. ConfigError without one."""
     if side.timeline is None:
-        raise ConfigError("a lab made with record=False cannot be compared: nothing of it is recorded")
+        raise ConfigError("a lab made with record=False cannot be compared: it has no recording")
     return side.timeline
 
 
@@ -60,11 +60,11 @@ def _edition(side: Looking) -> str:
 
 
 def checked_names(names: object) -> tuple[str, str] | None:
-    """Return two texts, or None for the editions' own names. ConfigError for anything else."""
+    """Return two texts, or None for the names of the editions. ConfigError for anything else."""
     if names is None:
         return None
     if not isinstance(names, (tuple, list)) or len(names) != 2 or not all(isinstance(n, str) and n for n in names):
-        raise ConfigError(f'names are what to call the two sides, such as names=("before", "after"); got {names!r}')
+        raise ConfigError(f'names must be a name for each side, such as names=("before", "after"); got {names!r}')
     return names[0], names[1]
 
 
@@ -72,44 +72,44 @@ def checked_names(names: object) -> tuple[str, str] | None:
 
 
 def refuse_incomparable(left: Looking, right: Looking) -> None:
-    """Raise ConfigError for two sides that cannot be compared. Nothing has changed then."""
+    """Raise ConfigError for two sides that cannot be compared."""
     for side in (left, right):
         if session_of(side) is None and not isinstance(side, Trace):
-            raise ConfigError(f"a side is a lab or an opened trace; got {side!r}. {_instead(side)}")
+            raise ConfigError(f"a side must be a lab or an opened trace; got {side!r}. {_instead(side)}")
     for side in (left, right):
         timeline_of(side)
     if left is right:
         raise ConfigError(
-            "both sides are one and the same: lab.fork(edition=...) makes a second lab to compare with, and "
-            "labengine.open(path) a recording of how it was"
+            "both sides are the same object: make a second lab with lab.fork(edition=...), or compare with a saved "
+            "recording, labengine.open(path)"
         )
     _refuse_other_requests(left, right)
 
 
 def _instead(side: object) -> str:
     if isinstance(side, str):
-        return f"lab.fork(edition={side!r}) makes a lab of that edition that has gone the same way"
-    return "lab.fork(edition=...) makes a second lab that has gone the same way"
+        return f"lab.fork(edition={side!r}) makes a lab of that edition with the same history"
+    return "lab.fork(edition=...) makes a second lab with the same history"
 
 
 def _refuse_other_requests(left: Looking, right: Looking) -> None:
     """Raise ConfigError for sides with different requests, and for labs after different steps.
 
-    Of recordings one may be shorter: it ends before the last requests of the other come.
+    One recording may be shorter, and end before the other's last requests are added.
     """
     are_live = session_of(left) is not None and session_of(right) is not None
     requests = _requests_of(left), _requests_of(right)
     unequal = first_unequal(*requests)
     if not unequal and are_live and len(requests[0]) != len(requests[1]):
-        numbers = f"the left lab was given {len(requests[0])} requests, the right one {len(requests[1])}"
-        raise ConfigError(f"{numbers}, and so not the same: {SAME_WAY}")
+        numbers = f"the left lab has had {len(requests[0])} requests, the right one {len(requests[1])}"
+        raise ConfigError(f"{numbers}: {SAME_WAY}")
     if unequal:
-        raise ConfigError(f"the two were not given the same requests: {unequal}. {SAME_WAY.capitalize()}")
+        raise ConfigError(f"the sides have had different requests: {unequal}. {SAME_WAY.capitalize()}")
     steps = left.snapshot().step, right.snapshot().step
     if are_live and steps[0] != steps[1]:
         raise ConfigError(
-            f"the left lab stands after step {steps[0]}, the right one after step {steps[1]}: step the one that is "
-            f"behind first, or lab.rewind({min(steps)}) the other"
+            f"the left lab is after step {steps[0]}, the right one after step {steps[1]}: step the one that is behind "
+            f"first, or rewind the other with lab.rewind({min(steps)})"
         )
 
 
@@ -118,13 +118,13 @@ def _refuse_other_requests(left: Looking, right: Looking) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """A request's prompt and settings (max_tokens, temperature, cache_salt ...), as far as they are known."""
+    """A request's prompt and settings (max_tokens, temperature, cache_salt ...), as far as known."""
 
     token_ids: tuple[int, ...]
     settings: Mapping[str, Any]
 
     def differs_from(self, other: RequestSettings) -> str:
-        """Return the name of a setting that differs, or "the prompt"; empty when all known ones are equal."""
+        """Return the name of a setting that differs, or "the prompt"; empty if all known ones are equal."""
         if self.token_ids != other.token_ids:
             return "the prompt"
         names = (name for name in self.settings if name in other.settings)
@@ -132,7 +132,7 @@ class RequestSettings:
 
 
 def requests_of(session: Session, first: int = 0) -> list[RequestSettings]:
-    """Return the requests of a session in order of their ids, from an id on."""
+    """Return the requests of a session by id, from `first` on."""
     with session.stepper.reading():
         adds = [done for done in session.inputs.done if isinstance(done, AddInput)]
         return [_of_input(add, request_id, session.config) for request_id, add in enumerate(adds[first:], first)]
@@ -155,7 +155,7 @@ def _of_input(add: AddInput, request_id: int, config: EngineConfig) -> RequestSe
 
 
 def _of_facts(inputs: object) -> list[RequestSettings]:
-    """Read the inputs that a trace's file keeps; the file may hold anything."""
+    """Read the inputs in a trace's file, which may hold anything."""
     adds = (
         [one for one in inputs if isinstance(one, dict) and one.get("do") in ("add", "branch", "receive")]
         if isinstance(inputs, list)
@@ -172,10 +172,10 @@ def _of_facts(inputs: object) -> list[RequestSettings]:
 
 
 def _of_recording(timeline: Timeline) -> list[RequestSettings]:
-    """Read a recording alone: prompts, and max_tokens of requests whose RequestAdded is kept."""
+    """Read a recording: prompts, and max_tokens of requests whose RequestAdded is kept."""
     max_tokens = {event.request_id: event.max_tokens for event in timeline.of_kind(RequestAdded)}
     kept = timeline.state().requests
-    if [*kept] != [*range(len(kept))]:  # some requests are forgotten, and their prompts are unknown
+    if [*kept] != [*range(len(kept))]:  # the prompts of forgotten requests are unknown
         return []
     return [
         RequestSettings(
@@ -187,11 +187,11 @@ def _of_recording(timeline: Timeline) -> list[RequestSettings]:
 
 
 def first_unequal(left: Sequence[RequestSettings], right: Sequence[RequestSettings], first: int = 0) -> str:
-    """Describe the first request that differs between the sides; empty when there is none. first: the first id."""
+    """Describe the first request that differs between the sides; empty without one. first: the first id."""
     for request_id, (one, other) in enumerate(zip(left, right, strict=False), first):
         what = one.differs_from(other)
         if what == "the prompt":
-            return f"request {request_name(request_id)} has another prompt on the right than on the left"
+            return f"request {request_name(request_id)} has different prompts on the left and on the right"
         if what:
             values = one.settings[what], other.settings[what]
             return (

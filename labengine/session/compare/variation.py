@@ -1,4 +1,4 @@
-"""labengine.vary: a recorded workload run again, as often as one likes, with other blocks and other copies."""
+"""labengine.vary: a recorded workload repeated with other numbers of blocks, block sizes and copies."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.view_source import PairViewSource, ViewSource
 
 _MOST_STEPS = 2_000
-"""Steps of a run that goes on until nothing is left to do: parts that never finish a request do not go on for ever."""
+"""Most steps of a run to the end of its work: a limit for parts that never finish a request."""
 _LEAST_RANGE = 16
-"""A slider reaches as far, or to twice the recorded figure."""
+"""The end of a slider, unless twice the recorded figure is more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of the workload that can be changed. recorded: as it was; most: as far as a slider goes (from 1)."""
+    """A number of the workload that can be changed. recorded: its recorded value; most: the slider's end (from 1)."""
 
     name: str
     label: str
@@ -43,18 +43,18 @@ class Figure:
 
     @property
     def most(self) -> int:
-        """As far as its slider goes."""
+        """The end of its slider."""
         return max(_LEAST_RANGE, 2 * self.recorded)
 
 
 class Variation:
     """Sliders for blocks, block size and copies over the workload of a lab, or of a comparison of two labs.
 
-    Displayed, it shows pool and figures; each move of a slider runs the recorded inputs and steps again from the
-    beginning, on new labs. on_weights: a real model computes each run anew; by default its requests sample the tokens
-    that they had, and past these made-up ones, so that no weights are needed. plain: draws the pool
-    as lab.view("pool", plain=True) does.
-    Raises ConfigError for what cannot be run again: a recording alone, no requests, a tier that cannot be emptied.
+    The widget shows pool and figures; each move of a slider repeats the recorded inputs and steps from the beginning,
+    on new labs. on_weights: recompute each run with the real model; by default requests sample their recorded tokens,
+    and made-up ones after these, so that no weights are needed. plain: draw the pool as lab.view("pool", plain=True).
+    Raises ConfigError for a workload that cannot be repeated: a recording alone, no requests, a tier that cannot be
+    emptied.
     """
 
     def __init__(self, of: object, *, on_weights: bool = False, plain: bool = False) -> None:
@@ -71,14 +71,14 @@ class Variation:
             Figure("copies", f"copies of {request_name(copied.start)}", self._workload.num_copies),
         )
         self.values = {figure.name: figure.recorded for figure in self.figures}
-        """The figures of the run that is shown, by name."""
+        """The figures of the shown run, by name."""
         self._outcome: list[dict[str, Any]] = []
         self._view: VaryView | None = None
 
     def run(self, num_blocks: int | None = None, block_size: int | None = None, copies: int | None = None) -> Any:
-        """Return a new lab, or comparison, that has done the workload with these figures; close it when done.
+        """Return a new lab, or comparison, after the workload with these figures; close it when done.
 
-        None is as recorded. Raises ConfigError, naming the reason, for figures with which the workload cannot be run.
+        None: as recorded. Raises ConfigError, naming the reason, for figures with which the workload cannot run.
         """
         asked = {"num_blocks": num_blocks, "block_size": block_size, "copies": copies}
         values = {one.name: _checked(one, asked[one.name]) for one in self.figures}
@@ -104,7 +104,7 @@ class Variation:
     # -- the widget ----------------------------------------------------------------------------------------------------
 
     def change(self, changes: Mapping[str, int]) -> ViewSource | PairViewSource:
-        """Run the workload with these figures, and return the run to show, closed. After an error nothing has changed.
+        """Run the workload with these figures; return the run to show, closed. After an error nothing has changed.
 
         Raises ConfigError and TypeError as run() does.
         """
@@ -114,7 +114,7 @@ class Variation:
         return run
 
     def changed(self, changes: Mapping[str, int]) -> Any:
-        """As run(), with the figures of the newest run where `changes` names none; its outcome is the one to show."""
+        """Run the workload as run() does, with the newest run's figures by default, and keep its outcome to show."""
         refuse_unknown("vary", changes, self.run)
         values = {**self.values, **changes}
         done = self.run(**values)
@@ -123,12 +123,12 @@ class Variation:
         return done
 
     def note_outcome(self, done: Any) -> None:
-        """Take the figures to show from a lab, or a comparison, that has done the workload."""
+        """Keep the figures of a lab or comparison that has done the workload, to show them."""
         sides = zip(done.names, done.sides, strict=True) if isinstance(done, Comparison) else [(done.parts.name, done)]
         self._outcome = [outcome_of(name, side) for name, side in sides]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return figures, values, outcome and a note as JSON types, for the browser."""
+        """Return figures, values, outcome and note as JSON types, for the browser."""
         return {
             "figures": [
                 {"name": one.name, "label": one.label, "value": self.values[one.name], "most": one.most}
@@ -164,10 +164,10 @@ class Variation:
 
 
 def vary(of: object, *, plain: bool = False) -> Variation:
-    """Return sliders for block size, pool and copies over what a lab, or a comparison of two labs, was given so far.
+    """Return sliders for block size, pool and copies over the inputs of a lab, or of a comparison of two labs, so far.
 
-    The lab is left as it is; what it is given later is not part of the workload. See Variation.
-    plain: draws one lab's pool as lab.view("pool", plain=True) does.
+    The lab does not change; its later inputs are not part of the workload. See Variation.
+    plain: draw one lab's pool as lab.view("pool", plain=True).
     """
     return Variation(of, plain=plain)
 
@@ -180,8 +180,8 @@ def _lab(side: Any) -> Any:
     """Return a lab that has a recorded workload. ConfigError for anything else."""
     if session_of(side) is None:
         raise ConfigError(
-            f"sliders run a workload again: give a lab, or a comparison of two labs; a recording alone has no engine. "
-            f"Got {shown(side)}"
+            f"vary() repeats a workload on an engine, which a recording does not have: give a lab, or a comparison of "
+            f"two labs. Got {shown(side)}"
         )
     timeline_of(side)
     return side
@@ -193,7 +193,7 @@ def _beside(recorded: Comparison, labs: Sequence[Any]) -> Comparison:
 
 
 def outcome_of(name: str, lab: Any) -> dict[str, Any]:
-    """Return a finished run's figures by name, and what went wrong in one line (empty for nothing), as JSON types."""
+    """Return a finished run's figures by name, and its errors in one line (empty without any), as JSON types."""
     snapshot, run = lab.snapshot(), counted(lab.timeline.events())
     figures = {
         "peak": lab.stats().peak_used_blocks,
@@ -219,7 +219,7 @@ def _wrong(lab: Any) -> str:
 class VariedSide:
     """A lab's inputs, steps and tokens at this moment. ConfigError for a lab without requests.
 
-    on_weights: its real model computes again; otherwise its recorded tokens are sampled.
+    on_weights: recompute with the real model; otherwise sample the recorded tokens.
     """
 
     def __init__(self, lab: Any, on_weights: bool) -> None:
@@ -228,7 +228,7 @@ class VariedSide:
         self._history.refuse_lasting_tier("vary")
         inputs, self.num_steps = self._history.past
         if not any(isinstance(one, AddInput) for one in inputs):
-            raise ConfigError("there is no workload to run again: add a request to the lab first")
+            raise ConfigError("the lab has no workload to repeat: add a request first")
         self.workload = Workload.of(inputs)
         with self.session.stepper.reading():
             engine = self.session.stepper.engine
@@ -241,20 +241,20 @@ class VariedSide:
         self._is_recorded = not (on_weights or isinstance(self.session.model, SimulatedModel))
         if self._is_recorded and any(isinstance(one, AddInput) and one.options.sampling.beams > 1 for one in inputs):
             raise ConfigError(
-                "recorded tokens do not say how the beams of a search would have gone on: vary a lab without one, or "
-                "repeat the search by fork(num_blocks=...)"
+                "a beam search cannot be varied, because recorded tokens do not say how other beams would go on: vary "
+                "a lab without beams, or repeat the search with fork(num_blocks=...)"
             )
 
     @property
     def note(self) -> str:
-        """What a reader has to know of the runs' tokens; empty for a simulated model."""
+        """A note on the source of the runs' tokens; empty for a simulated model."""
         if not self._is_recorded:
             return ""
         name = self.session.model.name
-        return f"{name} is not asked again: requests sample the tokens that were recorded, and past these made-up ones."
+        return f"{name} does not compute again: requests sample their recorded tokens, and made-up ones after these."
 
     def empty_lab(self, num_blocks: int, block_size: int, copies: int) -> LiveSide:
-        """Return a new lab with this pool, in which `copies` of a request are to be played."""
+        """Return a new lab with this pool, to play `copies` of a request in."""
         sizes: dict[str, Any] = {"num_blocks": num_blocks, "block_size": block_size}
         if (groups := self.session.settings.groups) is not None:
             sizes |= {
@@ -264,12 +264,12 @@ class VariedSide:
             }
         recorded = partial(self._request, copies) if self._is_recorded else None
         session = self._history.varied_fork(recorded, **sizes)
-        session.violation_warnings.is_silent = True  # the figures count the rules that are broken
+        session.violation_warnings.is_silent = True  # the figures count broken rules
         lab: LiveSide = self._lab_of(session)
         return lab
 
     def play(self, session: Session, inputs: Sequence[Input], most: int) -> None:
-        """Do the inputs and take `most` steps, or as many as there are. A session whose part raises stays there."""
+        """Do the inputs and take at most `most` steps. A session whose part raises stays there."""
         engine = session.stepper.engine
         with session.stepper.exclusive():
             session.inputs.expect(tuple(inputs))
@@ -286,6 +286,6 @@ class VariedSide:
                     raise
 
     def _request(self, copies: int, request_id: int) -> RecordedRequest:
-        """Return what a request of such a run repeats. The tokens of one that the lab has forgotten are made up."""
+        """Return the recorded request that a request of the run repeats; made-up tokens if the lab has forgotten it."""
         source = self.workload.source(request_id, copies)
         return self._recorded.get(source) or RecordedRequest((source,), 0)

@@ -21,7 +21,7 @@ class Breakpoint(Closing):
 
     def __init__(self, number: int, condition: Condition, owner: Breakpoints) -> None:
         self.number = number
-        """Its number in %lab break, counted from 1."""
+        """Its number in %lab break, from 1."""
         self.condition = condition
         self.num_hits = 0
         """Events that have met the condition while steps were taken."""
@@ -34,7 +34,7 @@ class Breakpoint(Closing):
         return self in self._owner.open
 
     def close(self) -> None:
-        """Remove it: it ends no more runs."""
+        """Remove it, so that it ends no more runs."""
         self._owner.remove(self)
 
     def __repr__(self) -> str:
@@ -50,9 +50,9 @@ class BreakpointHit:
     event: Event
     step: int
     event_number: int | None
-    """The event's number in the recording; of a violation, the event that caused it. None when nothing is recorded."""
+    """The event's number in the recording; for a violation, that of the event that caused it. None without one."""
     error: Exception | None
-    """The exception that the breakpoint's own test raised, or None; such a breakpoint is closed."""
+    """The exception raised by the breakpoint's test, or None; such a breakpoint is closed."""
     timeline: Timeline | None
 
     @property
@@ -62,15 +62,16 @@ class BreakpointHit:
 
     @cached_property
     def sentence(self) -> str:
-        """The event in words. Cached: views read it with every message."""
+        """The event in words. Cached, because views read it with every message."""
         if self.error is not None:
-            return f"{self.breakpoint.condition} raised {type(self.error).__name__}: {self.error}; it is closed"
+            error = f"{type(self.error).__name__}: {self.error}"
+            return f"{self.breakpoint.condition} raised {error}; the breakpoint is closed"
         if isinstance(self.event, ViolationFound):
             return self.event.message
         return self._caption() or _plain_sentence(self.event)
 
     def _caption(self) -> str | None:
-        """Return the views' caption of the event; None where the recording does not hold it (any more)."""
+        """Return the views' caption of the event; None if the recording does not hold it."""
         timeline, number = self.timeline, self.event_number
         if timeline is None or number is None or not any(e is self.event for e in timeline.events(number, number + 1)):
             return None
@@ -99,7 +100,7 @@ class Breakpoints:
     def __init__(self, hooks: Hooks, timeline: Timeline | None, step_number: Callable[[], int]) -> None:
         self.open: tuple[Breakpoint, ...] = ()
         self.hit: BreakpointHit | None = None
-        """The first hit of the newest run or step; None without one."""
+        """The first hit of the newest run or step, or None."""
         self.on_hit: Callable[[BreakpointHit], object] = lambda hit: None
         """Called after the step, on the thread that took it."""
         self._hooks, self._timeline, self._step_number = hooks, timeline, step_number
@@ -109,7 +110,7 @@ class Breakpoints:
 
     @property
     def is_hit(self) -> bool:
-        """True when the run has to end."""
+        """True if the run must end."""
         return self.hit is not None
 
     def add(self, condition: Condition) -> Breakpoint:
@@ -123,7 +124,7 @@ class Breakpoints:
             return added
 
     def remove(self, breakpoint: Breakpoint) -> None:
-        """Remove a breakpoint; one that is gone already is ignored."""
+        """Remove a breakpoint; ignore one that is already gone."""
         with interrupts_deferred():
             self.open = tuple(other for other in self.open if other is not breakpoint)
             if breakpoint._subscription is not None:
@@ -137,10 +138,10 @@ class Breakpoints:
         self.hit = None
 
     @contextmanager
-    def armed(self, *, anew: bool = True) -> Iterator[None]:
-        """Count events inside this block, in which steps are taken. anew: forget an earlier hit first."""
+    def armed(self, *, forgetting: bool = True) -> Iterator[None]:
+        """Count events inside this block, in which steps are taken. forgetting: forget an earlier hit first."""
         with interrupts_deferred():
-            if anew and not self._num_armed:
+            if forgetting and not self._num_armed:
                 self.forget_hit()
             self._num_armed += 1
             try:
@@ -166,7 +167,7 @@ class Breakpoints:
                 self.hit = BreakpointHit(breakpoint, event, self._step_number(), number, error, self._timeline)
 
     def _number_of(self, event: Event) -> int | None:
-        """Return an event's number; the recording has just appended it."""
+        """Return the number of an event that the recording has just appended."""
         if isinstance(event, ViolationFound) and event.first_event is not None:
             return event.first_event
         return None if self._timeline is None else self._timeline.end - 1

@@ -1,4 +1,4 @@
-"""Steps that are broken off on purpose: between two phases, at an event, or again as a recorded one was."""
+"""Steps broken off on purpose: between two phases, at an event, or where a recorded step was."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ _INSIDE = {kind.__name__: kind for kind in EVENT_KINDS if kind not in _AFTER}
 
 
 def break_off(stepper: Stepper, reached: Phase, reason: str = "KeyboardInterrupt") -> None:
-    """Take a step up to a phase, and take it back; the content of the slots it wrote to is invalid afterwards.
+    """Take a step up to a phase, and roll it back; the content of the slots it wrote is invalid afterwards.
 
     Scripts made by to_code() call this. reached: "schedule" (blocks may have been loaded), "forward" (the forward pass
-    failed) or "sample" (it was done). reason: the name of the error that ends the step. ConfigError for another phase,
-    and for what is no name.
+    failed) or "sample" (it was done). reason: the name of the error that ends the step. ConfigError for another phase
+    or an invalid name.
     """
     if reached not in _REACHED or not reason.isidentifier():
-        raise ConfigError(f"a step is broken off after one of {', '.join(_REACHED)} by a named error: got {reached!r}")
+        raise ConfigError(f"break_off() takes a phase ({', '.join(_REACHED)}) and an error's name: got {reached!r}")
     with stepper.between_steps():
         break_off_step(stepper.engine, BrokenStep(stepper.engine.num_finished_steps, reached, reason))
 
 
 def break_again(stepper: Stepper, broken: BrokenStep) -> None:
-    """Break a step off as a recorded one was: by an interrupt, or by an error of the model's runner."""
+    """Break a step off where a recorded one was, by an interrupt or an error of the model's runner."""
     with stepper.between_steps():
         break_again_step(stepper.engine, broken)
 
 
 def break_off_at(stepper: Stepper, kind: str, number: int = 1, reason: str = "KeyboardInterrupt") -> None:
-    """Take a step up to its event of a kind, the first or a later one, and take it back.
+    """Take a step up to an event of a kind (the `number`-th in the step), and roll it back.
 
     Scripts made by to_code() call this. reason: "KeyboardInterrupt", or the name of an error, which counts as raised
-    by a part. Without such an event the step is taken. ConfigError for a kind at which no step can end.
+    by a part. Without such an event the step is completed. ConfigError for a kind at which no step can end.
     """
     checked_place(kind, number, reason)
     with stepper.between_steps():
@@ -59,11 +59,11 @@ def break_off_at(stepper: Stepper, kind: str, number: int = 1, reason: str = "Ke
 
 
 def checked_place(kind: str, number: int, reason: str) -> None:
-    """Raise ConfigError where no step can be broken off."""
+    """Raise ConfigError for a place at which no step can be broken off."""
     if kind not in _INSIDE:
         near = get_close_matches(str(kind), _INSIDE, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"a step is broken off at an event inside it, such as 'TokenSampled': got {kind!r}{hint}")
+        raise ConfigError(f"kind must be an event inside a step, such as 'TokenSampled': got {kind!r}{hint}")
     checked_int("number", number, 1)
     if not isinstance(reason, str) or not reason.isidentifier():
         raise ConfigError(f"reason must be the name of an error, got {shown(reason)}")
@@ -73,7 +73,7 @@ def checked_place(kind: str, number: int, reason: str) -> None:
 
 
 def break_again_step(engine: Engine, broken: BrokenStep) -> None:
-    """Take a step that ends as a recorded one did."""
+    """Take a step that ends as a recorded one did, and roll it back."""
     if broken.ends_at is not None:
         break_off_step_at(engine, broken.ends_at, broken.reason)
     elif broken.failed is not None:
@@ -83,7 +83,7 @@ def break_again_step(engine: Engine, broken: BrokenStep) -> None:
 
 
 def break_off_step_at(engine: Engine, ends_at: tuple[str, int], reason: str = "KeyboardInterrupt") -> None:
-    """Take a step up to one of its events, and take it back. Without such an event the step is taken."""
+    """Take a step up to one of its events, and roll it back. Without such an event the step is completed."""
     kind, number = ends_at
     base = StepBrokenOffError if reason == "KeyboardInterrupt" else RaisedOnPurposeError
     error = type(reason, (base,), {})(f"raised on purpose at the event {kind}")
@@ -105,7 +105,10 @@ def break_off_step_at(engine: Engine, ends_at: tuple[str, int], reason: str = "K
 
 
 def _fail_again(engine: Engine, broken: BrokenStep, failed: StepFailed) -> None:
-    """Take the step in which a part raised: it raises again, and the step is rolled back. A runner is made to raise."""
+    """Take the step in which a part raised, so that it raises again and the step is rolled back.
+
+    A failing runner takes the place of a runner that raised.
+    """
     runner = engine.runner
     if broken.by_runner:
         method = "forward" if broken.reached == "forward" else "sample"
@@ -121,7 +124,7 @@ def _fail_again(engine: Engine, broken: BrokenStep, failed: StepFailed) -> None:
 
 
 def break_off_step(engine: Engine, broken: BrokenStep) -> None:
-    """Take a step up to the recorded phase, and take it back."""
+    """Take a step up to the recorded phase, and roll it back."""
     error = type(broken.reason, (StepBrokenOffError,), {})
     runner, phases = engine.runner, engine.phases()
     try:
@@ -137,7 +140,7 @@ def break_off_step(engine: Engine, broken: BrokenStep) -> None:
 
 
 class _FailingRunner:
-    """A runner of which one method raises."""
+    """A runner with one method that raises."""
 
     def __init__(self, runner: Runner, error: BaseException, method: str) -> None:
         self._runner = runner

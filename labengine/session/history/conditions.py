@@ -18,39 +18,39 @@ from labengine.session.settings import request_id_of
 
 _REQUESTS = ("request_id", "request_ids")
 _HASH = "block_hash"
-_WORDS = {bool: "True or False", str: "a text", bytes: "a hash in hex digits", NoneType: "None"}
+_WORDS = {bool: "True or False", str: "a string", bytes: "a hash in hex digits", NoneType: "None"}
 
 
 class Bounds(NamedTuple):
-    """The numbers of blocks and groups in a lab, and the length of its hashes."""
+    """A lab's numbers of blocks and groups, and the length of its hashes."""
 
     pool: PoolSize
     num_hash_digits: int | None
-    """None where a user's hash chain decides the length."""
+    """None if a user's hash chain decides the length."""
 
 
 def checked(kind: type[Event], wanted: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
-    """Return values comparable to `plain` ones. ConfigError for values that no event of the kind can have."""
+    """Return values that compare with `plain` ones. ConfigError for values that no event of the kind can have."""
     found = {name: _uniform(name, value) for name, value in _with_group(wanted).items()}
     hints = get_type_hints(kind, include_extras=True)
     for name, value in found.items():
         hint = _narrowest(hints[name])
         if not (_is_beginning(value) if name == _HASH else _fits(value, hint, bounds.pool)):
             said = _in_words(hint, bounds.pool)
-            raise ConfigError(f"{name} of {kind.__name__} is {said}; got {wanted.get(name, value)!r}")
+            raise ConfigError(f"{name} of {kind.__name__} must be {said}; got {wanted.get(name, value)!r}")
     if len(found.get(_HASH, "")) > (num_digits := bounds.num_hash_digits or MAX_NUMBER):
-        raise ConfigError(f"a hash has {num_digits} hex digits, and the first ones are enough; got {len(found[_HASH])}")
+        raise ConfigError(f"a hash has at most {num_digits} hex digits; got {len(found[_HASH])}")
     return found
 
 
 def is_wanted(name: str, value: Any, wanted: Any) -> bool:
-    """Return True if an event's value is the wanted one; of a hash, the first digits are enough."""
+    """Return True if an event's value is the wanted one; the first digits of a hash are enough."""
     value = plain(value)
     return bool(value.startswith(wanted) if name == _HASH else value == wanted)
 
 
 def plain(value: Any) -> Any:
-    """Return hashes as hex digits, and rows of any kind as tuples."""
+    """Return hashes as hex digits, and sequences as tuples."""
     if isinstance(value, (list, tuple)):
         return tuple(map(plain, value))
     return value.hex() if isinstance(value, bytes) else value
@@ -66,7 +66,7 @@ def _uniform(name: str, value: Any) -> Any:
 
 
 def _with_group(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Split a hash with its group before it, "0:ab12", as the prefix map has it."""
+    """Split a hash with its group in front, "0:ab12", as the prefix map shows it."""
     group, colon, digits = str(wanted.get(_HASH)).rpartition(":")
     if not colon or not group.isdecimal():
         return wanted
@@ -76,7 +76,7 @@ def _with_group(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _narrowest(hint: Any) -> Any:
-    """Return the Literal of a hint that has one, beside what a recording may have; else the hint."""
+    """Return the Literal in a hint, without the other types that a recording may hold; without one, the hint."""
     return next((one for one in get_args(hint) if get_origin(one) is Literal and get_origin(hint) is Annotated), hint)
 
 
@@ -107,7 +107,7 @@ def _in_words(hint: Any, pool: PoolSize) -> str:
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, inner))}"
     if get_origin(hint) is tuple and inner[-1] is Ellipsis:
-        return f"a row, each of it {_in_words(inner[0], pool)}"
+        return f"a sequence with each item {_in_words(inner[0], pool)}"
     if get_origin(hint) is tuple:
         return f"({', '.join(_in_words(one, pool) for one in inner)})"
     return " or ".join(_in_words(one, pool) for one in inner) if inner else _WORDS[hint]
@@ -116,7 +116,7 @@ def _in_words(hint: Any, pool: PoolSize) -> str:
 def _number_in_words(mark: Whole, pool: PoolSize) -> str:
     if not isinstance(mark.high, int):
         return f"a {mark.high[4:-1]}, {max(mark.low, 0)} to {getattr(pool, mark.high) - 1}"
-    number = "a whole number from 0 on" if mark.low == 0 else "a whole number"
+    number = "an integer from 0" if mark.low == 0 else "an integer"
     return f'{number}, such as 2 or "C"' if mark.role == "request" else number
 
 
@@ -151,7 +151,7 @@ class Condition:
 def condition(kind: type[Event] | str | Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> Condition:
     """Return the condition of `break_on(kind, **wanted)` in a lab with these bounds.
 
-    TypeError for a field that does not exist; ConfigError for a kind that does not, and for an impossible value.
+    TypeError for an unknown field; ConfigError for an unknown kind or an impossible value.
     """
     if kind is None or (not isinstance(kind, (type, str)) and callable(kind)):
         return _any_kind(kind, wanted, bounds)
@@ -159,24 +159,24 @@ def condition(kind: type[Event] | str | Test | None, wanted: Mapping[str, Any], 
     known = [f.name for f in fields(found)]
     for name in wanted:
         if name not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
+            has = f"it has {', '.join(known)}" if known else "it has no fields"
             raise TypeError(f"{found.__name__} has no field {name!r}{_near(name, known) or f'; {has}'}")
     values = checked(found, wanted, bounds)
     return Condition((found,), values, None, _words(kind if isinstance(kind, str) else found.__name__, values))
 
 
 def _any_kind(test: Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> Condition:
-    """Return the condition for events of any kind that have these fields, or of which the test is true."""
+    """Return the condition for events of any kind with these fields, or for which the test is true."""
     if test is not None:
         checked_call("kind", test, "event")
         if wanted:
-            raise ConfigError(f"a test looks at the fields itself: leave {', '.join(wanted)} to it")
+            raise ConfigError(f"a test and fields cannot be combined: check {', '.join(wanted)} inside the test")
         return Condition(EVENT_KINDS, {}, test, f"{getattr(test, '__name__', repr(test))}(event)")
     kinds = tuple(kind for kind in EVENT_KINDS if wanted and wanted.keys() <= {f.name for f in fields(kind)})
     if not kinds:
         instead = "break_on(labengine.events.BlockEvicted, block_id=3) waits for one event"
         if not wanted:
-            raise ConfigError(f"nothing to wait for was given: {instead}")
+            raise ConfigError(f"break_on() needs an event to wait for: {instead}")
         raise TypeError(f"no event has the field {' and '.join(map(repr, wanted))}: {instead}")
     possible = _possible(kinds, wanted, bounds)
     values = next(iter(possible.values()))
@@ -184,7 +184,7 @@ def _any_kind(test: Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> C
 
 
 def _possible(kinds: Iterable[type[Event]], wanted: Mapping[str, Any], bounds: Bounds) -> dict[type[Event], Any]:
-    """Return the kinds whose fields can have these values, each with the values. ConfigError when there is none."""
+    """Return the kinds whose fields can have these values, each with the values. ConfigError without any."""
     possible: dict[type[Event], Any] = {}
     refusals: list[ConfigError] = []
     for kind in kinds:
@@ -203,11 +203,11 @@ def _kind(kind: object) -> type[Event]:
     if isinstance(kind, str):
         if kind not in _BY_NAME:
             known = [VIOLATION, *_BY_NAME]
-            hint = _near(kind, known) or f"; there are {', '.join(known)}"
+            hint = _near(kind, known) or f"; the kinds are {', '.join(known)}"
             raise ConfigError(f"there is no event kind {shown(kind)}{hint}")
         return _BY_NAME[kind]
     if not isinstance(kind, type) or kind not in EVENT_KINDS:
-        raise ConfigError(f"{shown(kind)} is no event kind; see labengine.events, or name it: 'BlockEvicted'")
+        raise ConfigError(f"kind must be a class of labengine.events or its name, 'BlockEvicted'; got {shown(kind)}")
     return kind
 
 

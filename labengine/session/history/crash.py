@@ -21,15 +21,15 @@ class Crash:
     """Name of the exception's class."""
     message: str
     method: str
-    """Class and method that raised it, and the override that called it, if there is one on the way."""
+    """Class and method that raised it, and the override that called it, if any."""
     exception: BaseException | None
     """The exception itself; None in an opened trace."""
     events: tuple[Event, ...]
-    """The step's events, from its StepStarted to its StepFailed; empty where nothing is recorded."""
+    """The step's events, from StepStarted to StepFailed; empty without a recording."""
     generation: int = 0
-    """The recording that holds the moment: rewind() and reset() begin another one."""
+    """The recording that holds the moment: rewind() and reset() begin a new one."""
     moment: int | None = None
-    """The moment just before StepRolledBack, with all blocks that the step held; None where nothing is recorded."""
+    """The moment just before StepRolledBack, with all blocks that the step held; None without a recording."""
 
     def __str__(self) -> str:
         return visible(f"step {self.step} failed in {self.method}: {self.error}: {self.message}")
@@ -37,20 +37,20 @@ class Crash:
     __repr__ = __str__
 
     def moment_in(self, timeline: Timeline) -> int:
-        """Return the moment in this recording. ConfigError where it is not kept any more."""
+        """Return the moment in this recording. ConfigError if it was dropped."""
         if self.moment is None or self.generation != timeline.generation or self.moment < timeline.num_dropped:
-            raise ConfigError(f"{self}; the recording does not hold that moment any more")
+            raise ConfigError(f"{self}; the recording no longer holds that moment")
         return self.moment
 
 
 def newest_crash(timeline: Timeline) -> Crash | None:
-    """Return the newest crash in a recording; None without one."""
+    """Return the newest crash in a recording, or None."""
     failures = timeline.of_kind(StepFailed)
     return None if not failures else _crash_at(timeline, failures[-1], None)
 
 
 def _crash_at(timeline: Timeline, failed: StepFailed, exception: BaseException | None) -> Crash:
-    """`failed`: the newest StepFailed of the recording."""
+    """Return the crash of the newest StepFailed of a recording."""
     start, end = timeline.step_moments(failed.step)
     events = timeline.events(start, end)
     length = next((i for i, event in enumerate(events) if isinstance(event, StepRolledBack)), len(events))
@@ -65,7 +65,7 @@ class Crashes:
     """Keeps the newest crash of a lab, until `forget` or the next one."""
 
     def __init__(self, hooks: Hooks, timeline: Timeline | None, failure: Callable[[], BaseException | None]) -> None:
-        """failure: returns the exception that a part raised last; called inside StepFailed."""
+        """failure: returns the last exception raised by a part; called inside StepFailed."""
         self.newest: Crash | None = None
         self._timeline, self._failure = timeline, failure
         self._failed: tuple[StepFailed, BaseException | None] | None = None
@@ -73,14 +73,14 @@ class Crashes:
         hooks.subscribe(self._note_rollback, StepRolledBack)
 
     def forget(self) -> None:
-        """Forget the crash, at a reset of the lab."""
+        """Forget the crash when the lab is reset."""
         self.newest = self._failed = None
 
     def _note_failure(self, event: StepFailed) -> None:
         self._failed = event, self._failure()
 
     def _note_rollback(self, event: StepRolledBack) -> None:
-        """Keep the crash. All events of the step are known only now, because violations may follow StepFailed."""
+        """Keep the crash, now that the step is complete: violations may follow StepFailed."""
         if self._failed is None:
             return
         failed, exception = self._failed

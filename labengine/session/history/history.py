@@ -1,4 +1,4 @@
-"""Rewind and fork: a session brought back to an earlier step, or a second session that repeats it up to there."""
+"""Rewind and fork: return a session to an earlier step, or repeat it in a second session up to that step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labengine.session.settings import LabSettings, refuse_unknown
 from labengine.session.violation_warnings import stacklevel_of_caller
 
 _NO_TIER = {"vary": "make a lab with external='host', or without a tier"}
-"""What a call that takes no external= advises where a tier cannot be emptied."""
+"""Advice of a call without external= if the tier cannot be emptied."""
 _OF_THE_WEIGHTS = ("model", "dtype", "device", "attention", "cuda_graphs", "runner")
 """Settings that belong to the loaded weights, which a fork shares."""
 
@@ -39,13 +39,13 @@ class History:
 
     @property
     def num_known_steps(self) -> int:
-        """The newest step that the known inputs lead to: also steps that a rewind undid."""
+        """The newest step that the known inputs lead to, including steps undone by a rewind."""
         with self._stepper.reading():
             return self._inputs.num_known_steps
 
     @property
     def is_at_crash(self) -> bool:
-        """True while the newest input is a step in which a part raised, and which was rolled back."""
+        """True while the newest input is a step that was rolled back because a part raised."""
         with self._stepper.reading():
             done = self._inputs.kept
             return bool(done) and _is_crash(done[-1]) and done[-1].num_steps == self._now
@@ -88,9 +88,9 @@ class History:
         return _session(changed, model)
 
     def varied_fork(self, recorded: Callable[[int], RecordedRequest] | None, **settings: Any) -> Session:
-        """Return a second session without inputs, whose requests sample what was recorded; None: on the same model.
+        """Return a second session without inputs, whose requests sample recorded tokens; None: the same model.
 
-        A closed session's weights are released: only one without weights, or recorded tokens, need none.
+        The weights of a closed session are released, so that only recorded tokens or the simulated model are left.
         """
         model = self._session.model
         with self._stepper.reading():
@@ -102,12 +102,12 @@ class History:
             return _session(changed, self._sibling_model(changed))
 
     def refuse_lasting_tier(self, call: str) -> None:
-        """Raise ConfigError, advising what to do instead of the call, for a tier that does not begin empty again."""
+        """Raise ConfigError, with advice, if the external tier cannot be emptied for the call."""
         self._refuse_lasting_tier(call, _NO_TIER.get(call, f"give the {call} external=None, or external='host'"))
 
     @property
     def past(self) -> tuple[tuple[Input, ...], int]:
-        """The inputs since the session was made or reset, and the number of steps that were finished with them."""
+        """The inputs since the session was made or reset, and the number of finished steps."""
         with self._stepper.reading():
             return self._inputs.repeatable, self._now
 
@@ -119,9 +119,7 @@ class History:
     ) -> LabSettings:
         for name in _OF_THE_WEIGHTS:
             if name in changes:
-                raise ConfigError(
-                    f"{call}() shares this lab's loaded weights, and {name} goes with them: make a new Lab"
-                )
+                raise ConfigError(f"{call}() shares this lab's loaded weights, which fix {name}: make a new Lab")
         if "external" not in changes:
             self.refuse_lasting_tier(call)
         own: dict[str, Any] = {"num_blocks": self._session.config.num_blocks}
@@ -138,7 +136,7 @@ class History:
         self.refuse_rewind(step)
         self._session.runs.pause()
         with self._stepper.exclusive(), self._session.runs.in_progress.counted():
-            step = self._known_step(step)  # the background may have passed an input, and forgotten later steps
+            step = self._known_step(step)  # the background may have passed an input and forgotten later steps
             self._session.breakpoints.forget_hit()
             if self._can_reach(step):
                 self._stepper.step() if self._stepper.has_open_step else None
@@ -149,24 +147,24 @@ class History:
             self._go_on(step)
 
     def refuse_rewind(self, step: object) -> None:
-        """Raise ConfigError for a step to which rewind() cannot go. Nothing has changed then."""
+        """Raise ConfigError for a step that rewind() cannot reach. Nothing changes."""
         with self._stepper.exclusive():
-            self._inputs.until(self._known_step(step))  # where inputs are dropped, or took two labs, this is refused
+            self._inputs.until(self._known_step(step))  # refused for dropped inputs and those between two labs
             self._refuse_lasting_tier("rewind", "lab.fork(external=None) makes a second lab without it")
 
     def _can_reach(self, step: int) -> bool:
-        """True when the step can be reached from here: nothing has to be undone for it."""
+        """True if the step can be reached from here without undoing anything."""
         if self._inputs.had_accident:
             return False
         is_there = self._now == step and not self._stepper.has_open_step
         return self._now < step or (is_there and all(done.num_steps <= step for done in self._inputs.done))
 
     def _go_on(self, step: int) -> None:
-        """Repeat inputs and steps up to a step. After an error the lab is between two steps; the message names them."""
+        """Repeat inputs and steps up to a step. An error leaves the lab between two steps; a note names them."""
         try:
             rerun(self._stepper, self._inputs, step)
         except BaseException as error:
-            where = f"The lab stands after step {self._now} of {step}, as it did then; lab.rewind({step}) goes on."
+            where = f"The lab is back after step {self._now} of {step}; lab.rewind({step}) continues."
             error.add_note(where)
             raise
 
@@ -178,27 +176,27 @@ class History:
         return asked
 
     def _refuse_lasting_tier(self, call: str, instead: str) -> None:
-        """Raise ConfigError for an external tier that cannot be emptied to its first state."""
+        """Raise ConfigError for an external tier that cannot be emptied."""
         external = self._session.external
         if external is None:
             return
         if self._session.settings.external != "host":
             raise ConfigError(
-                f"{call}() takes the steps again from an empty external tier, and {external.describe()} keeps "
-                f"what it holds: {instead}"
+                f"{call}() repeats the steps from an empty external tier, and {external.describe()} cannot be "
+                f"emptied: {instead}"
             )
         if self._session.was_tier_written:
             raise ConfigError(
-                f"{call}() repeats a lab's inputs, and blocks were put into its external tier by another way: "
-                "fill the tier with lab.fill_external(prompt), which is an input"
+                f"{call}() repeats a lab's inputs, and some blocks in its external tier did not come from an input: "
+                "fill the tier with lab.fill_external(prompt), which is one"
             )
         if self._session.has_used_tier:
-            text = f"reset() has kept the host tier's blocks; {call}() begins without them, and may go another way"
+            text = f"reset() kept the host tier's blocks; {call}() begins without them, and may run differently"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
 
 
 def _session(settings: LabSettings, model: LoadedModel) -> Session:
-    """Return a session on a model, which is released if there can be none."""
+    """Return a session on a model; release the model after an error."""
     try:
         return Session(settings, model)
     except BaseException:
@@ -207,7 +205,7 @@ def _session(settings: LabSettings, model: LoadedModel) -> Session:
 
 
 def _repeat(fork: Session, inputs: tuple[Input, ...], step: int) -> None:
-    """Repeat another session's inputs in a new one, up to a step. An error closes it, unless its own parts raised."""
+    """Repeat another session's inputs in a new one, up to a step. An error closes it, unless its parts raised."""
     try:
         with fork.stepper.exclusive():
             fork.inputs.expect(inputs)
@@ -215,11 +213,11 @@ def _repeat(fork: Session, inputs: tuple[Input, ...], step: int) -> None:
     except BaseException as error:
         reached = fork.stepper.engine.num_finished_steps
         if fork.stepper.engine.failure is error:
-            text = f"The fork stands after step {reached} of {step}, where its parts fail: {fork.crashes.newest}"
+            text = f"The fork stops after step {reached} of {step}, where its parts fail: {fork.crashes.newest}"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
             return
         fork.close()
-        error.add_note(f"The fork was given up after {reached} of {step} steps; this lab is as it was.")
+        error.add_note(f"The fork failed after {reached} of {step} steps; this lab is unchanged.")
         raise
 
 

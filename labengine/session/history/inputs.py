@@ -1,7 +1,7 @@
 """The inputs of an engine, each with the step before which it came: enough to repeat a run exactly.
 
-An engine decides by its inputs alone, so a fork or a rewind needs nothing else: requests, aborts, resets of the prefix
-cache, and steps that were rolled back, because these leave blocks whose content is no longer trusted.
+An engine's decisions depend on its inputs alone, so a fork or a rewind needs nothing else: requests, aborts, resets of
+the prefix cache, and steps that were rolled back, because these leave blocks whose content is no longer trusted.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class AddInput(Input):
     """A request was queued. Its id is the number of requests added before it."""
 
     packed_tokens: bytes
-    """The prompt, packed, because inputs are kept as long as the lab."""
+    """The prompt, packed, because inputs live as long as the lab."""
     options: RequestOptions
     leader_id: int | None = None
-    """The request from which it forks once the prompt is computed: one of several answers."""
+    """The request that it forks from once the prompt is computed, as one of several answers."""
 
     @property
     def token_ids(self) -> Sequence[int]:
@@ -51,13 +51,13 @@ class AddInput(Input):
 
 @dataclass(frozen=True, slots=True)
 class BranchInput(AddInput):
-    """A request was branched: its tokens are those that the new request began with, of which some may be generated."""
+    """A request was branched. token_ids: the new request's first tokens, which may include generated ones."""
 
     request_id: int = -1
     """The request that was branched."""
     seed: int | None = None
     token_id: int | None = None
-    """In place of its newest token; None for the same."""
+    """Replaces its newest token; None keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class HandOverInput(Input):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveInput(AddInput):
-    """A request came from another lab, with KV that this lab's inputs cannot compute. Tokens as of a BranchInput."""
+    """A request came from another lab, with KV that this lab's inputs cannot compute. Tokens as in a BranchInput."""
 
     request_id: int = -1
     lab: str = ""
@@ -105,45 +105,45 @@ class BrokenStep(Input):
     """A step was rolled back: interrupted, failed, or left open and dropped.
 
     reached: the last phase begun. "schedule": blocks were loaded; "forward": the forward pass had begun; "sample": the
-    forward pass was done, and its blocks were saved; None: the step had no lasting effect.
+    forward pass was finished, and its blocks were saved; None: the step had no lasting effect.
     """
 
     reached: Phase | None
     reason: str
-    """The name of the exception that ended it."""
+    """The name of the exception that ended the step."""
     failed: StepFailed | None = None
-    """The event of its failure; None for an interrupt."""
+    """The event of the failure; None for an interrupt."""
     by_runner: bool = False
-    """True where the model's runner raised it, as when a device is gone. The scheduler's parts decide by their inputs
-    alone, and raise it again by themselves."""
+    """True if the model's runner raised it, for example because a device is lost. The scheduler's parts depend on
+    their inputs alone, and raise it again by themselves."""
     ends_at: tuple[str, int] | None = None
     """Kind and number of the step's event at which it was broken off on purpose, counted from 1; None for any other."""
 
     @property
     def is_failure_of_parts(self) -> bool:
-        """True where a part of the core raised, and not the runner."""
+        """True if a part of the core raised, and not the runner."""
         return self.failed is not None and not self.by_runner and self.ends_at is None
 
 
 class Inputs:
-    """The inputs of one engine in order: those that it had, and those that a rewind undid.
+    """The inputs of one engine in order: those done, and those undone by a rewind.
 
-    A new input forgets the undone ones. Every call needs the stepper's lock.
+    A new input discards the undone ones. Every call needs the stepper's lock.
     """
 
     def __init__(
         self, stepper: Stepper, hooks: Hooks, fill: Callable[[FillInput], object], limit: int | None = None
     ) -> None:
-        """fill: does a FillInput again, on the engine of the moment. limit: inputs that are kept; None: all."""
+        """fill: repeats a FillInput on the current engine. limit: inputs that are kept; None: all."""
         self._stepper, self._limit = stepper, limit
         self.fill = fill
         self.clear()
         hooks.subscribe(self._note_broken_step, StepRolledBack)
 
     def clear(self) -> None:
-        """Forget all inputs: the engine is empty."""
+        """Forget all inputs, because the engine is empty."""
         self.are_dropped = False
-        """True once there were more than are kept: a run is repeated from its first input or not at all."""
+        """True once the limit was exceeded: all inputs are dropped, because a run is repeated from its first one."""
         self._known: list[Input] = []
         self._num_done = 0
         self._num_known_steps = 0
@@ -152,49 +152,49 @@ class Inputs:
 
     @property
     def kept(self) -> tuple[Input, ...]:
-        """The inputs that the engine has had so far; none where they are dropped."""
+        """The inputs that the engine has had so far; empty if dropped."""
         return tuple(self._known[: self._num_done])
 
     @property
     def done(self) -> tuple[Input, ...]:
-        """The inputs that the engine has had so far. Raises ConfigError where they are dropped."""
+        """The inputs that the engine has had so far. Raises ConfigError if they are dropped."""
         self._refuse_dropped()
         return self.kept
 
     @property
     def repeatable(self) -> tuple[Input, ...]:
-        """The same, to be done again. Raises ConfigError where one took two labs."""
+        """The inputs so far, to be repeated. Raises ConfigError if one involved a second lab."""
         return _of_one_lab(self.done)
 
     def _refuse_dropped(self) -> None:
         if self.are_dropped:
             raise ConfigError(
-                f"this repeats a lab from its first input on, and after {self._limit:,} inputs none was kept any more: "
-                "Lab(keep_inputs=None) keeps all, reset() begins anew; the recording of events goes on without them"
+                f"a lab is repeated from its first input, and this lab dropped its inputs after {self._limit:,}: "
+                "Lab(keep_inputs=None) keeps all, reset() starts over; the recording of events continues without them"
             )
 
     @property
     def next(self) -> Input | None:
-        """The first undone input; None when there is none."""
+        """The first undone input, or None."""
         return self._known[self._num_done] if self._num_done < len(self._known) else None
 
     @property
     def num_known_steps(self) -> int:
-        """The newest step that these inputs have ever led to."""
+        """The newest step that these inputs have ever reached."""
         self._follow()
         return self._num_known_steps
 
     def until(self, step: int) -> tuple[Input, ...]:
-        """Return the inputs that came before step `step + 1` began, whether or not they were undone.
+        """Return the inputs that came before step `step + 1` began, undone or not.
 
-        Raises ConfigError where they are dropped, and where one took two labs.
+        Raises ConfigError if they are dropped, or if one involved a second lab.
         """
         self._refuse_dropped()
         self._follow()
         return _of_one_lab(tuple(known for known in self._known if known.num_steps <= step))
 
     def note(self, new: Input) -> None:
-        """Record a new input, and forget the undone ones."""
+        """Record a new input, and discard the undone ones."""
         self._follow()
         del self._known[self._num_done :]
         if not self.are_dropped:
@@ -205,12 +205,12 @@ class Inputs:
         self._num_known_steps, self._accident = self._now, None
 
     def note_done(self) -> None:
-        """Record that the first undone input was done again."""
+        """Record that the first undone input was repeated."""
         self._num_done += 1
 
     @contextmanager
     def taken_back(self) -> Iterator[None]:
-        """Take all inputs back. Inside the block the engine is emptied; dropping its open step is then no input."""
+        """Undo all inputs, for a block that empties the engine: dropping its open step does not count as an input."""
         self._follow()
         self._known = [known for known in self._known if known is not self._accident]
         self._num_done, self._accident, self._is_emptying = 0, None, True
@@ -220,12 +220,12 @@ class Inputs:
             self._is_emptying = False
 
     def expect(self, inputs: tuple[Input, ...]) -> None:
-        """Take over the inputs of another engine, as if they had been undone here."""
+        """Adopt the inputs of another engine, as if they had been undone here."""
         self._known, self._num_done = list(inputs), 0
 
     @contextmanager
     def rerunning(self) -> Iterator[None]:
-        """Repeat inputs inside the block: a step broken off there is an accident, not a new input."""
+        """Repeat inputs inside the block: a step broken off there counts as an accident, not as a new input."""
         self._is_rerunning = True
         try:
             yield
@@ -235,7 +235,7 @@ class Inputs:
 
     @property
     def had_accident(self) -> bool:
-        """True if a step of a rerun was broken off: the state is valid, but the inputs alone lead to another one."""
+        """True if a step of a rerun was broken off: the state is valid, but the inputs alone do not lead to it."""
         return self._accident is not None
 
     @property
@@ -243,7 +243,7 @@ class Inputs:
         return self._stepper.engine.num_finished_steps
 
     def _follow(self) -> None:
-        """Note the steps taken since. An undone input is forgotten once the engine has passed its step."""
+        """Note the steps taken since. An undone input is discarded once the engine has passed its step."""
         following = self.next
         if following is not None and following.num_steps < self._now and not self._is_rerunning:
             del self._known[self._num_done :]
@@ -268,30 +268,30 @@ class Inputs:
         self._accident = broken
 
     def _is_doing_again(self, event: StepRolledBack) -> bool:
-        """True when a rerun breaks a step off on purpose, as the input says."""
+        """True if a rerun breaks a step off on purpose, as the input says."""
         following = self.next if self._is_rerunning else None
         return isinstance(following, BrokenStep) and following.num_steps < event.step
 
 
 def _of_one_lab(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
-    """Return inputs that one lab can do again by itself. Raises ConfigError for a request that changed labs."""
+    """Return inputs that one lab can repeat by itself. Raises ConfigError for a request that moved between labs."""
     moved = next((one for one in inputs if isinstance(one, HandOverInput | ReceiveInput)), None)
     if moved is None:
         return inputs
     where = f"went to {moved.lab}" if isinstance(moved, HandOverInput) else f"came from {moved.lab} with its KV"
     raise ConfigError(
         f"after step {moved.num_steps} request {moved.request_id} {where}: one lab cannot repeat that alone. "
-        f"Steps before are repeated; for what came later, make both labs again and hand the request over"
+        f"Only the steps before can be repeated; for later ones, make both labs again and hand the request over"
     )
 
 
 def pack(token_ids: Sequence[int]) -> bytes:
-    """Pack token ids, all from 0 to below 2**63: one byte for the array's code, then the array."""
+    """Pack token ids (0 <= id < 2**63): one byte for the array's code, then the array."""
     largest = max(token_ids, default=0)
     code = next(code for bound, code in _CODES if largest < bound)
     return code.encode() + array(code, token_ids).tobytes()
 
 
 def unpack(packed: bytes) -> Sequence[int]:
-    """Return the token ids that were packed."""
+    """Return the packed token ids."""
     return array(chr(packed[0]), packed[1:])

@@ -17,7 +17,7 @@ class Look:
 
     moment: int
     step: int
-    """The step that had begun last."""
+    """The last step that had begun."""
     text: str
 
     @classmethod
@@ -35,13 +35,13 @@ class Look:
 
 
 def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
-    """Return the moment after a step, or after one of its events. ConfigError when it is not recorded."""
+    """Return the moment after a step, or after one of its events. ConfigError if it is not recorded."""
     (after,) = moments_of([timeline], step)
     if event is None:
         return after
     first, _ = recorded_steps([timeline])
     if step == first:
-        raise ConfigError(f"what happened in step {step} is not in the recording; it begins with step {first + 1}")
+        raise ConfigError(f"the recording begins with step {first + 1}: the events of step {step} are not in it")
     start, end = timeline.step_moments(step)
     if not is_single_int(event) or not 0 <= event < end - start:
         raise ConfigError(f"step {step} has events 0 to {end - start - 1}, got {event!r}")
@@ -49,9 +49,9 @@ def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
 
 
 def moments_of(timelines: Sequence[Timeline], step: object) -> tuple[int, ...]:
-    """Return each recording's moment after a step; one that has taken fewer is at its end.
+    """Return each recording's moment after a step; for a shorter recording, its end.
 
-    ConfigError where the step is before one of the recordings, or after all.
+    ConfigError for a step before either recording's beginning, or after both ends.
     """
     first, newest = recorded_steps(timelines)
     asked = as_int(step)
@@ -61,7 +61,7 @@ def moments_of(timelines: Sequence[Timeline], step: object) -> tuple[int, ...]:
 
 
 def moment_after(timeline: Timeline, step: int) -> int:
-    """Return the moment after a step, and after the violations that the checks found then; the end if not reached."""
+    """Return the moment after a step and the violations found then; the end for a step not reached."""
     end = _end_of(timeline, step)
     while end < timeline.end and isinstance(timeline.events(end, end + 1)[0], ViolationFound):
         end += 1
@@ -83,26 +83,26 @@ def _not_recorded(timelines: Sequence[Timeline]) -> str:
 
 
 def steps_after(timelines: Sequence[Timeline], moments: Sequence[int | None], num_steps: object) -> tuple[int, ...]:
-    """Return the end of a later step, at most the newest, counted from moments; inside a step, its end is first."""
+    """Return the moments num_steps later, at most the newest; from inside a step, the first is the step's end."""
     asked, now, is_inside = _where(timelines, moments, num_steps)
     return moments_of(timelines, min(now + asked - is_inside, recorded_steps(timelines)[1]))
 
 
 def steps_before(timelines: Sequence[Timeline], moments: Sequence[int | None], num_steps: object) -> tuple[int, ...]:
-    """Return the end of an earlier step, counted from moments. Raises ConfigError when it is not recorded."""
+    """Return the moments num_steps earlier, each at a step's end. Raises ConfigError if not recorded."""
     asked, now, _ = _where(timelines, moments, num_steps)
     first, _ = recorded_steps(timelines)
     if asked > now - first:
-        way = f"back({now - first}) goes to its beginning" if now > first else "you stand at its beginning"
+        way = f"back({now - first}) goes to its beginning" if now > first else "this is its beginning"
         raise ConfigError(f"a step {asked:,} before step {now} {_not_recorded(timelines)}: {way}")
     return moments_of(timelines, now - asked)
 
 
 def _where(timelines: Sequence[Timeline], moments: Sequence[int | None], num_steps: object) -> tuple[int, int, bool]:
-    """Return num_steps, the step that had begun last, and True if a moment lies before its end."""
+    """Return num_steps, the last step that had begun, and True if a moment lies before its end."""
     asked = as_int(num_steps)
     if asked is None or asked < 1:
-        raise ConfigError(f"how many steps must be an integer from 1, got {num_steps!r}")
+        raise ConfigError(f"the number of steps must be an integer from 1, got {num_steps!r}")
     first, _ = recorded_steps(timelines)
     places = [(one, one.end if at is None else at) for one, at in zip(timelines, moments, strict=True)]
     now = max(timeline.state(at).step for timeline, at in places)
@@ -110,16 +110,16 @@ def _where(timelines: Sequence[Timeline], moments: Sequence[int | None], num_ste
 
 
 def recorded_steps(timelines: Sequence[Timeline]) -> tuple[int, int]:
-    """Return (the step before the first that all have recorded, the newest that has begun). ConfigError without any."""
+    """Return (the step before the first that all recordings have, the newest begun). ConfigError without any."""
     firsts, newest = zip(*map(_first_and_newest, timelines), strict=True)
     if max(firsts) == max(newest):
         of = "lab" if len(timelines) == 1 else "comparison"
-        raise ConfigError(f"no step has been taken yet: %lab step, or {of}.step(), takes one")
+        raise ConfigError(f"no step has been taken yet: take one with %lab step or {of}.step()")
     return max(firsts), max(newest)
 
 
 def _first_and_newest(timeline: Timeline) -> tuple[int, int]:
-    """Return the first and the newest recorded step; one number twice if no step was taken or the first one failed."""
+    """Return the first and the newest recorded step; the same number if no step was taken or the first one failed."""
     return timeline.state(timeline.num_dropped).step, timeline.state().step
 
 

@@ -1,4 +1,4 @@
-"""Repeating a run: an engine gets its recorded inputs again, each before the same step."""
+"""Repeating a run: give an engine its recorded inputs again, each before the same step."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FEW_STEPS = 50
 
 
 def rerun(stepper: Stepper, inputs: Inputs, step: int) -> None:
-    """Do the undone inputs again, up to where step `step + 1` would begin. No step may be open.
+    """Repeat the undone inputs, up to where step `step + 1` would begin. No step may be open.
 
-    The caller holds the stepper's lock. An interrupt is held back until the current step is over, so that the state is
-    one that the inputs lead to. An engine that decides differently may run out of work earlier: then the next input
-    does not wait for its step.
+    The caller holds the stepper's lock. An interrupt is deferred to the end of the current step, so that the inputs
+    lead to the state that it leaves. An engine that decides differently may run out of work earlier: then the next
+    input does not wait for its step.
     """
     with inputs.rerunning(), progress_bar(stepper.engine.num_finished_steps, step) as advance:
         while True:
@@ -54,7 +54,7 @@ def _do_what_is_due(engine: Engine, inputs: Inputs, step: int) -> None:
 
 
 def _do(engine: Engine, due: Input, inputs: Inputs) -> None:
-    """Do one input. ConfigError for a request that this engine could never run."""
+    """Do an input. ConfigError for a request that this engine can never run."""
     match due:
         case BranchInput():
             engine.branch(due.request_id, due.seed, due.token_id)
@@ -69,16 +69,16 @@ def _do(engine: Engine, due: Input, inputs: Inputs) -> None:
         case BrokenStep():
             break_again_step(engine, due)
         case _:
-            raise AssertionError(f"{due} is no input that could be done again")
+            raise AssertionError(f"{due} is not a repeatable input")
 
 
 @contextmanager
 def progress_bar(start: int, stop: int) -> Iterator[Callable[[], object]]:
-    """Yield the function to call after each step from `start` to `stop`: it moves a progress bar if they are many."""
+    """Yield a function to call after each step from `start` to `stop`; for many steps it moves a progress bar."""
     if stop - start <= _FEW_STEPS:
         yield lambda: None
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=stop - start, desc="taking the steps again", unit="step", delay=1, leave=False) as bar:
+    with tqdm(total=stop - start, desc="repeating the steps", unit="step", delay=1, leave=False) as bar:
         yield bar.update

@@ -1,4 +1,4 @@
-"""A workload: the inputs that a lab has had, with one of its prompts in as many copies as wanted."""
+"""A workload: a lab's inputs, with any number of copies of one prompt."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import groupby
 from labengine.session.history.inputs import AbortInput, AddInput, BranchInput, BrokenStep, Input
 
 Together = tuple[AddInput, ...]
-"""A request, and those that fork from it: its n answers, or the beams of its search."""
+"""A request and its forks: its n answers, or the beams of its search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Inputs, without the steps that were broken off, and the requests of which there may be more or fewer.
+    """Inputs, without the steps that were broken off, and the requests that can be copied.
 
-    copied: ids of equal requests that came together; of several such runs the longest one, the first of those.
+    copied: ids of the longest (and first) run of equal requests that came together.
     copy: the requests of one copy, whose leader_id counts from the first of them.
     """
 
@@ -26,18 +26,18 @@ class Workload:
 
     @classmethod
     def of(cls, inputs: Sequence[Input]) -> Workload:
-        """Return the workload of a lab with these inputs, of which at least one adds a request."""
+        """Return the workload of a lab with these inputs, at least one of which adds a request."""
         kept = tuple(one for one in inputs if not isinstance(one, BrokenStep))
         copied, copy = max(_equal_requests(kept), key=lambda run: len(run[0]) // len(run[1]))
         return cls(kept, copied, copy)
 
     @property
     def num_copies(self) -> int:
-        """How many copies there were."""
+        """The recorded number of copies."""
         return len(self.copied) // len(self.copy)
 
     def inputs_with(self, copies: int) -> Iterator[Input]:
-        """Yield the inputs with so many (>= 1) copies of the copied request; an abort of one left out is left out."""
+        """Yield the inputs with `copies` (>= 1) of the copied request; an abort of an omitted request is omitted."""
         request_id = -1
         for one in self.inputs:
             if isinstance(one, AddInput):
@@ -70,7 +70,7 @@ class Workload:
         return request_id if request_id < self.copied.start + copies * len(self.copy) else None
 
     def _moved(self, one: AddInput, copies: int) -> AddInput:
-        """Return a request that is not copied, with the new id of the one that it forks from or branches."""
+        """Return a request that is not copied, with the new id of the request that it forks from or branches."""
         if one.leader_id is not None:
             one = replace(one, leader_id=self._renumbered(one.leader_id, copies))
         if isinstance(one, BranchInput):
@@ -80,7 +80,7 @@ class Workload:
 
 
 def _equal_requests(inputs: Sequence[Input]) -> Iterator[tuple[range, Together]]:
-    """Yield the ids of each run of equal requests, added one after the other before the same step; and one of them."""
+    """Yield each run of equal requests added in a row before the same step: the ids, and one of the requests."""
     first = 0
     for together, equal in groupby(_together(inputs)):
         if together is not None:
@@ -90,7 +90,7 @@ def _equal_requests(inputs: Sequence[Input]) -> Iterator[tuple[range, Together]]
 
 
 def _together(inputs: Sequence[Input]) -> Iterator[Together | None]:
-    """Yield each request with those that fork from it, leader_id counted from it; None for any other input."""
+    """Yield each request with its forks, leader_id counted from it; None for any other input."""
     found: list[AddInput] = []
     num_requests = 0
     for one in inputs:

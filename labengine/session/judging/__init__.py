@@ -1,1 +1,1 @@
-"""Judging two runs of the same request: wrong content of the KV cache, other rounding, or equal."""
+"""Judging two runs of the same request: wrong content in the KV cache, other rounding, or equal."""

@@ -1,4 +1,4 @@
-"""judge: the same request in two runs; wrong content of the KV cache, other rounding, or equal?"""
+"""judge: compare the same request in two runs: wrong content in the KV cache, other rounding, or equal."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def judge(
     request: int | str = 0,
     names: tuple[str, str] | None = None,
 ) -> RunVerdict:
-    """Return why two runs of the same request differ, or that they do not: see RunVerdict.
+    """Return a verdict on whether and why two runs of the same request differ: see RunVerdict.
 
     A run is (lab, request), by id or letter; a lab alone stands for its `request`. judge((lab, "A"), (lab, "B"))
     compares a cold request with a warm one, judge(lab_1, lab_16) the same request in two batches. names: of the runs,
     for messages and pictures.
-    Both runs are done again on labs of their own; what each token reads and computes is compared up to the first
-    differing one. This takes the time and the memory of both runs once more. The labs do not change.
-    Raises ConfigError for runs that are not the same request, and for one that cannot be repeated; KeyError for an
-    unknown request.
+    Both runs are repeated on separate labs; what each token reads and computes is compared up to the first difference.
+    This takes the time and memory of both runs again. The labs do not change.
+    Raises ConfigError for runs of different requests, or a run that cannot be repeated; KeyError for an unknown
+    request.
     """
     runs = run_of(run_a, request), run_of(run_b, request)
     refuse_unlike(*runs)
@@ -51,7 +51,7 @@ def judge(
     with interrupts_named():
         try:
             return _judged(runs, its_names)
-        except BaseException as error:  # a part that ends the process must not end a script as if all were well
+        except BaseException as error:  # a part that raises SystemExit must not end a script as if all were well
             if isinstance(error, Exception) or not is_of_a_part(error):
                 raise
             raise ConfigError(f"a run cannot be repeated: {said_of(error)}") from error
@@ -81,7 +81,7 @@ def _own(runs: Pair, misreads: Misreads) -> Misreads:
 
 
 def _misreads(runs: Pair) -> Misreads:
-    """Return each run's misreads; a run that nothing has checked is done again with the checks."""
+    """Return each run's misreads; repeat an unchecked run with the checks."""
     found = []
     for run in runs:
         known = run.misreads
@@ -93,11 +93,11 @@ def _misreads(runs: Pair) -> Misreads:
 
 
 def _by_the_oracle(runs: Pair, misreads: Misreads, names: Names, why: str) -> RunVerdict:
-    """Return a verdict without figures. why: there are none."""
+    """Return a verdict without figures. why: the reason that they are missing."""
     own = _own(runs, misreads)
     if any(own):
         return RunVerdict("wrong content", f"{misread_sentence(own, names)} No figures: {why}.", names, own, None)
-    text = f"neither run has read KV of other tokens. Nothing is said of rounding: {why}."
+    text = f"neither run has read KV of other tokens. Rounding cannot be judged: {why}."
     return RunVerdict("equal", text + chain_sentence(runs, misreads, names), names, own, None)
 
 

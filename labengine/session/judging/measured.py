@@ -1,4 +1,4 @@
-"""The figures of two runs of one request: how far KV and logits differ, and how narrowly the differing token won."""
+"""The figures of two runs of one request: the differences of KV and logits, and the margin of the differing token."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:  # torch is loaded for real models only
     from labengine.engine.probe import LayerDifference, Reading
 
 LIMITS = {"torch.float32": 1e-3, "torch.float16": 0.05, "torch.bfloat16": 0.4}
-"""Per dtype, the relative difference of K or V that rounding does not reach. SmolLM2 (30 layers, cold and warm, one and
-four requests, whole and in chunks of 8, plain torch on a CPU): 4e-6 in float32, 0.05 in bfloat16. Another token's KV
-differs by 1 and more."""
+"""Per dtype, a relative difference of K or V too large for rounding. SmolLM2 (30 layers, cold and warm, one and four
+requests, whole and in chunks of 8, plain torch on a CPU): 4e-6 in float32, 0.05 in bfloat16. Another token's KV differs
+by 1 or more."""
 
 Pair = tuple[JudgedRun, JudgedRun]
 
 
 @dataclass(frozen=True, slots=True)
 class TieMargin:
-    """The first differing token: what each run sampled there, and by how much.
+    """The first differing token: the token that each run sampled there, and its margin.
 
-    tokens: as text. margins: per run, its highest logit less its second highest. logit_difference: the largest
-    difference of the runs' logits there. is_possible: each run sampled a token of its highest
-    logit (there may be several), or drew one.
+    tokens: as text. margins: per run, its highest logit minus its second highest. logit_difference: the largest
+    difference between the runs' logits there. is_possible: each run sampled a token with its highest logit (several
+    tokens may have it), or drew one.
     """
 
     position: int
@@ -43,13 +43,13 @@ class TieMargin:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How far two runs of a request differ, up to the first differing token, or else the last common one.
+    """The differences of two runs of a request, up to the first differing token, or else the last common one.
 
-    num_tokens: sampled tokens that were compared. num_positions: positions whose KV was: those that the last compared
-    token reads. layers: the difference of each layer. logit_difference: the largest of all compared tokens.
-    relative_logits: the largest distance of two tokens' logits by their spread. limit: a relative difference of KV or
-    logits that rounding does not reach. distances: per run, the largest relative difference
-    from the request computed alone; None unless the runs differ by more than the limit.
+    num_tokens: number of compared sampled tokens. num_positions: number of positions with compared KV: those that the
+    last compared token reads. layers: the difference of each layer. logit_difference: the largest of all compared
+    tokens. relative_logits: the largest distance of two tokens' logits, divided by their spread. limit: a relative
+    difference of KV or logits too large for rounding. distances: per run, the largest relative difference from the
+    request computed alone; None unless the runs differ by more than the limit.
     """
 
     num_tokens: int
@@ -73,17 +73,17 @@ class Figures:
 
     @property
     def farthest_layer(self) -> int:
-        """The layer with the largest relative difference, the first of several."""
+        """The (first) layer with the largest relative difference."""
         return max(range(len(self.layers)), key=lambda layer: self.layers[layer].relative)
 
     @property
     def first_far_layer(self) -> int | None:
-        """The first layer whose K or V differ by more than rounding explains; None without one."""
+        """The first layer whose K or V differ by more than the limit, or None."""
         return next((i for i, layer in enumerate(self.layers) if layer.relative > self.limit), None)
 
     @property
     def is_bitwise_equal(self) -> bool:
-        """True where K, V and logits are equal bit for bit."""
+        """True if K, V and logits are equal bit for bit."""
         return self.key_difference == self.value_difference == self.logit_difference == 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What doing two runs again has shown. misreads: per run. step: of the first differing token, per run."""
+    """The evidence from repeating two runs. misreads: per run. step: per run, that of the first differing token."""
 
     figures: Figures
     misreads: tuple[tuple[Violation, ...], tuple[Violation, ...]]
@@ -124,7 +124,7 @@ def _finite(values: Iterable[float]) -> list[float | None]:
 
 
 def last_compared(runs: Pair) -> tuple[int, bool]:
-    """Return the position of the first differing token, or else of the last common one; and whether they differ."""
+    """Return the position of the first differing token, or else of the last common one; and True if tokens differ."""
     one, other = (run.token_ids for run in runs)
     for position, (token, its) in enumerate(zip(one, other, strict=False)):
         if token != its:
@@ -133,7 +133,7 @@ def last_compared(runs: Pair) -> tuple[int, bool]:
 
 
 def evidence_of(runs: Pair) -> Evidence:
-    """Do both runs again, step by step beside each other. Raises ConfigError for a run that cannot be repeated."""
+    """Repeat both runs step by step, in parallel. Raises ConfigError for a run that cannot be repeated."""
     last, differs = last_compared(runs)
     with closing(Repetition(runs[0], last)) as one, closing(Repetition(runs[1], last)) as other:
         figures = _compared((one, other), runs, last, differs)
@@ -149,7 +149,7 @@ def _compared(repetitions: tuple[Repetition, Repetition], runs: Pair, last: int,
     from labengine.engine.probe import largest_difference, layer_differences, relative_distance
 
     difference, relative, first = 0.0, 0.0, runs[0].num_prompt_tokens
-    for position in range(first, last + 1):  # beside each other: the logits of one position are kept at a time
+    for position in range(first, last + 1):  # in parallel, to keep the logits of only one position at a time
         readings = repetitions[0].reading(position), repetitions[1].reading(position)
         logits = readings[0].logits, readings[1].logits
         difference = max(difference, largest_difference(*logits))
@@ -182,7 +182,7 @@ def _margin(readings: tuple[Reading, Reading], runs: Pair, position: int) -> Tie
 def _distances(
     repetitions: tuple[Repetition, Repetition], runs: Pair, readings: tuple[Reading, Reading]
 ) -> tuple[float, float]:
-    """Return how far the KV of each run is from that of the request computed alone, relative."""
+    """Return, per run, the relative difference of its KV from the KV of the request computed alone."""
     from labengine.engine.probe import content_alone, layer_differences
 
     found = []

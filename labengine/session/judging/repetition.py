@@ -1,4 +1,4 @@
-"""A run's inputs done again in a session of its own, with a probe that keeps what one request computes."""
+"""A run's inputs repeated in a separate session, with a probe that keeps what one request computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch is loaded for real models only
 
 
 class Repetition:
-    """Takes a run's steps again, one by one, on the same parts, runner and weights. The run's lab does not change.
+    """Repeats a run's steps one by one, on the same parts, runner and weights. The run's lab does not change.
 
     kv_at: the position at whose sampling the KV is read. Close it when done. Raises ConfigError for a run that cannot
     be repeated: its external tier cannot be emptied, or a second pool does not fit.
@@ -39,23 +39,23 @@ class Repetition:
             self._owned = made.pop_all()
 
     def reading(self, position: int) -> Reading:
-        """Return what the step that samples this position computes. Raises ConfigError if the steps go another way."""
+        """Return what the step that samples this position computes. Raises ConfigError if the steps go differently."""
         while position not in self._readings and self._take_step():
             pass
         run = self._run
         if position not in self._readings or self._token_at(position) != run.token_ids[position]:
             raise ConfigError(
-                f"{run.request} does not get the same tokens when its steps are taken again (up to position "
-                f"{position}): this run depends on more than its inputs, and cannot be judged"
+                f"{run.request} gets other tokens when its steps are repeated (up to position {position}): this run "
+                "depends on more than its inputs, and cannot be judged"
             )
         return self._readings.pop(position)
 
     def step_of(self, position: int) -> int:
-        """Return the step in which a position was sampled."""
+        """Return the step that sampled a position."""
         return self._steps[position]
 
     def misreads(self) -> tuple[Violation, ...]:
-        """Take the remaining steps; return the violations of the rule `read` in all of them."""
+        """Take the remaining steps; return all violations of the rule `read`."""
         while self._take_step():
             pass
         return misreads_of(self.session)
@@ -79,7 +79,7 @@ class Repetition:
             self.session.inputs.expect(inputs if source.origin is None else inputs[source.origin.num_inputs :])
 
     def _take_step(self) -> bool:
-        """Take the next step, with the inputs before it. Return False when the run had no more."""
+        """Take the next step, with the inputs before it. Return False at the end of the run."""
         stepper = self.session.stepper
         with stepper.exclusive():
             before = stepper.engine.num_finished_steps
@@ -99,7 +99,7 @@ class Repetition:
 
 
 def _empty_session(source: Session, made: ExitStack) -> tuple[Session, Callable[[], object]]:
-    """Return a session that can do another one's inputs, and the call that does what is no input."""
+    """Return a session to repeat another one's inputs in, and a call that does what the inputs do not record."""
     if source.origin is None:
         session = History(source).empty_fork(check=True, overlap=None)
         made.callback(session.close)

@@ -1,4 +1,4 @@
-"""A run to judge: one request of one lab. Pairs that are not the same request are refused."""
+"""A run to judge: one request of one lab; and the refusal of pairs that are different requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from labengine.session.session import Session
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedRun:
-    """A request of a lab, as far as it has come. token_ids: its tokens, the prompt's first."""
+    """A request of a lab, at its present state. token_ids: its tokens, beginning with the prompt."""
 
     session: Session
     request_id: int
@@ -43,7 +43,7 @@ class JudgedRun:
 
     @property
     def misreads(self) -> tuple[Violation, ...] | None:
-        """Violations of the rule `read` that the lab's own checks have found; None where nothing is checked."""
+        """Violations of the rule `read` found by the lab's checks; None without checks."""
         return None if self.session.watch is None else misreads_of(self.session)
 
 
@@ -53,14 +53,14 @@ def misreads_of(session: Session) -> tuple[Violation, ...]:
 
 
 def run_of(run: object, request: int | str) -> JudgedRun:
-    """Return the run that a lab stands for, or (lab, request). request: the one meant by a lab alone.
+    """Return the run of a lab or of (lab, request). request: the default for a lab alone.
 
     Raises ConfigError for anything else, and KeyError for an unknown request.
     """
     lab, name = run if isinstance(run, tuple) and len(run) == 2 else (run, request)
     session = session_of(lab)
     if session is None:
-        raise ConfigError(f"a run is a lab, or (lab, request) such as (lab, 0) or (lab, 'B'): got {shown(run)}")
+        raise ConfigError(f"a run must be a lab, or (lab, request) such as (lab, 0) or (lab, 'B'): got {shown(run)}")
     session.stepper.refuse_if_closed()
     with session.stepper.reading():
         found = session.requests.named(name)
@@ -78,20 +78,20 @@ def run_of(run: object, request: int | str) -> JudgedRun:
 
 
 def refuse_unlike(one: JudgedRun, other: JudgedRun) -> None:
-    """Raise ConfigError, in a sentence, for runs whose KV or tokens may differ because they were asked to."""
+    """Raise ConfigError for runs whose KV or tokens may differ because their requests do."""
     if one.session is other.session and one.request_id == other.request_id:
         raise ConfigError(f"both runs are {one.request} of the same lab: judge((lab, 'A'), (lab, 'B')) compares two")
     _refuse_other_model(one, other)
     if one.prompt != other.prompt:
         raise ConfigError(
-            f"{one.request} of the first run and {other.request} of the second have different prompts: judge the same "
-            "prompt run twice"
+            f"{one.request} of the first run and {other.request} of the second have different prompts: judge two runs "
+            "of the same prompt"
         )
     if one.extra_keys != other.extra_keys:
         keys = f"{one.extra_keys} and {other.extra_keys}"
-        raise ConfigError(f"the runs have different extra_keys, {keys}: their KV is not the same")
+        raise ConfigError(f"the runs have different extra_keys, {keys}: their KV differs by design")
     if (what := _other_sampling(one, other)) is not None:
-        raise ConfigError(f"the runs sample differently ({what}): their tokens may differ whatever the KV")
+        raise ConfigError(f"the runs sample differently ({what}): their tokens may differ even with the same KV")
     for run, place in ((one, "first"), (other, "second")):
         if len(run.token_ids) == run.num_prompt_tokens:
             raise ConfigError(f"{run.request} of the {place} run has not sampled a token yet: run it first")
@@ -105,13 +105,13 @@ def _refuse_other_model(one: JudgedRun, other: JudgedRun) -> None:
         raise ConfigError(f"the runs are of different models, {models[0]} and {models[1]}")
     if any(group.kind == "state" for group in one.session.model.config.groups):
         raise ConfigError(
-            f"{one.session.model.name} has layers that keep a state, which judge cannot compare yet: it takes models "
-            "with K and V in every layer"
+            f"{one.session.model.name} has layers with recurrent state: judge compares only models with K and V in "
+            "every layer"
         )
 
 
 def _other_sampling(one: JudgedRun, other: JudgedRun) -> str | None:
-    """Return the first setting that differs; a seed counts where tokens are drawn."""
+    """Return the first setting that differs; seeds count only if tokens are drawn."""
     for name in CUTS:
         values = getattr(one.sampling, name), getattr(other.sampling, name)
         if values[0] != values[1]:

@@ -1,4 +1,4 @@
-"""Sentences of a verdict: which slot was misread, what differs by how much, and what that means."""
+"""The sentences of a verdict: which slot was misread, what differs by how much, and what that means."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def own_misreads(run: JudgedRun, misreads: tuple[Violation, ...]) -> tuple[Viola
 
 
 def misread_sentence(misreads: Misreads, names: Names) -> str:
-    """Return slot, step and event of the first misread of each run that has one."""
+    """Return slot, step and event of each run's first misread."""
     found = [f"in {name}, {_first(own)}" for name, own in zip(names, misreads, strict=True) if own]
     return f"{'; and '.join(found)}."
 
@@ -30,7 +30,7 @@ def _first(misreads: tuple[Violation, ...]) -> str:
 
 
 def difference_before_sentence(misreads: Misreads, steps: tuple[int, int]) -> str:
-    """Return a sentence if every misread came after the first differing token, in these steps; else nothing."""
+    """Return a sentence if every misread came after these steps of the first differing token; else an empty string."""
     pairs = [(found.step, step) for own, step in zip(misreads, steps, strict=True) for found in own]
     if all(misread is not None and misread > step for misread, step in pairs):
         return " The first differing token came before that: it is due to rounding."
@@ -38,35 +38,35 @@ def difference_before_sentence(misreads: Misreads, steps: tuple[int, int]) -> st
 
 
 def chain_sentence(runs: tuple[JudgedRun, JudgedRun], misreads: Misreads, names: Names) -> str:
-    """Return a sentence per run in which another request misread: KV that it computed may have been hit."""
+    """Return a sentence per run in which another request misread, because the judged one may have hit its KV."""
     return "".join(
-        f" In {name}, {_first(found)}: the KV that it computed from then on is not that of its tokens."
+        f" In {name}, {_first(found)}: the KV that it computed from then on does not match its tokens."
         for name, run, found in zip(names, runs, misreads, strict=True)
         if found and not own_misreads(run, found)
     )
 
 
 def unseen_sentence(figures: Figures, names: Names) -> str:
-    """Return which KV is wrong although no read of other tokens' slots was planned."""
+    """Return which KV is wrong although no step planned to read other tokens' slots."""
     layer = figures.first_far_layer or 0
     far = figures.layers[layer]
     text = (
-        f"the plans of both runs are right, and still K or V of position {far.position} differ in layer {layer} by "
+        f"the plans of both runs are right, but K or V of position {far.position} differ in layer {layer} by "
         f"{far.relative:.2g} of a vector's length, where rounding stays below {figures.limit:g}."
     )
     wrong = [name for name, far in zip(names, figures.distances or (), strict=False) if far > figures.limit]
-    whose = f"The KV of {' and of '.join(wrong)} is not" if wrong else "The KV of both runs is"
-    return f"{text} {whose} that of the request computed alone: look below the plan, at the runner and its kernels."
+    whose = f"The KV of {' and of '.join(wrong)} does not match" if wrong else "The KV of both runs matches"
+    return f"{text} {whose} the request computed alone: look below the plan, at the runner and its kernels."
 
 
 def equal_sentence(figures: Figures) -> str:
-    """Return whether equal tokens come from equal bits."""
+    """Return a sentence that says whether equal tokens come from equal bits."""
     if figures.is_bitwise_equal:
         positions = f"{figures.num_positions:,} positions"
         return f"bit for bit: {figures.num_tokens:,} tokens, their logits, and K and V of {positions}."
     return (
         f"the {figures.num_tokens:,} tokens are equal, the bits are not: {_differences(figures)}. "
-        "No request has read KV of other tokens: this is rounding, and no tie was narrow enough to show it."
+        "No request has read KV of other tokens: this is rounding, and no tie was narrow enough to change a token."
     )
 
 
@@ -93,12 +93,12 @@ def token_sentence(figures: Figures, names: Names) -> str:
 
 
 def not_kv_sentence(figures: Figures, names: Names) -> str:
-    """Return what is wrong after the KV: the logits, or the sampler."""
+    """Return what is wrong beyond the KV: the logits or the sampler."""
     text = f"K and V of {figures.num_positions:,} positions agree. {token_sentence(figures, names)}"
     if figures.relative_logits > figures.limit:
         return (
             f"{text} The logits differ by {figures.relative_logits:.2g} of their spread, where rounding stays below "
-            f"{figures.limit:g}: look at what turns the last layer into logits, and at their rows."
+            f"{figures.limit:g}: look at the code that turns the last layer into logits, and at their rows."
         )
     return f"{text} A run has not taken its highest logit, or equal logits gave different tokens: look at the sampler."
 

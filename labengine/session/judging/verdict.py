@@ -19,13 +19,13 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunVerdict:
-    """What makes two runs of one request differ.
+    """The reason that two runs of one request differ.
 
-    kind: "wrong content": a run has attended to KV of other tokens, or its KV is not that of its tokens. "other
-    rounding": the tokens differ, and K, V and logits by no more than rounding. "equal": the tokens are equal; the
-    message says whether the bits are. "not the KV": K and V agree, and logits or sampling do not.
+    kind: "wrong content": a run has attended to KV of other tokens, or its KV does not match its tokens. "other
+    rounding": the tokens differ, but K, V and logits only by rounding. "equal": the tokens are equal; the message says
+    whether the bits are, too. "not the KV": K and V agree, but logits or sampling do not.
     names: of the runs. misreads: per run, the reads of other tokens' KV, each with step, block and first_event, an
-    event of the run's lab. figures: None for the simulated model, and where a run could not be repeated.
+    event of the run's lab. figures: None for the simulated model, and if a run could not be repeated.
     """
 
     kind: Kind
@@ -36,7 +36,7 @@ class RunVerdict:
 
     @property
     def first_difference(self) -> int | None:
-        """Position of the first differing token; None without one, and without figures."""
+        """Position of the first differing token; None without one or without figures."""
         return None if self.figures is None or self.figures.margin is None else self.figures.margin.position
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class RunVerdict:
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """The figures as (what, how much)."""
+        """The figures as (label, value)."""
         figures = self.figures
         if figures is None:
             return []
@@ -120,7 +120,7 @@ _COLOURS = ("#4c78a8", "#4c78a8", "#e45756")
 
 
 def margin_rows(margin: TieMargin, names: tuple[str, str]) -> list[tuple[str, float]]:
-    """Return (label, logits) of each bar: the margin of each run, and the largest difference of their logits."""
+    """Return (label, logits) of each bar: the margin of each run, and the largest difference between their logits."""
     rows = [
         (f"margin of {readable(token, 24)!r} in {name}", value)
         for token, name, value in zip(margin.tokens, names, margin.margins, strict=True)
@@ -161,11 +161,11 @@ def _title(margin: TieMargin) -> str:
 
 
 def _length(value: float, scale: float) -> float:
-    """Return a bar's length from 0 to 1: complete for infinity, and for NaN, which broken KV may lead to."""
+    """Return a bar's length from 0 to 1: 1 for infinity, and for NaN, which broken KV may cause."""
     return value * scale if isfinite(value) else 1.0
 
 
 def _scale(rows: list[tuple[str, float]]) -> float:
-    """Return what a bar's value is multiplied by: the longest bar becomes 1."""
+    """Return the factor that scales the longest bar to 1."""
     longest = max((value for _, value in rows if isfinite(value)), default=0.0)
     return 1 / longest if longest else 0.0

@@ -1,7 +1,7 @@
-"""A seam's method as the text of a cell: written out to be edited, and the edited text made into classes.
+"""A seam's method as the text of a cell: written out for editing, and compiled into classes.
 
-What runs is text that `inspect` finds: the class's first line in place of the cell's magic, and the method indented
-below it. So a line in a traceback is the line in the cell.
+The compiled text, which `inspect` finds, has the class's first line instead of the cell's magic, and the method
+indented below it. So a line in a traceback is the line in the cell.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SUPER = "super()"
 
 
 def cell_text(seam: PartSeam) -> str:
-    """Return the seam's source, ready to be edited in a cell. `super()` is written as the class means it.
+    """Return the seam's source, ready to be edited in a cell, with explicit arguments for `super()`.
 
-    The patch is a subclass of the class in use, where a copied `super()` would call this very method once more.
+    The patch is a subclass of the class in use, where a copied `super()` would call the patched method itself.
     """
     text = seam.method.source
     if text.startswith("class "):  # an attribute, below the first line of its class
@@ -68,9 +68,8 @@ def parts_from_cell(seam: PartSeam, text: str, parts: Parts, known: Mapping[str,
     """Return the parts with a seam replaced by the definition in a cell.
 
     text: the method, at the margin, and the imports, helpers and constants that it needs. known: the notebook's names,
-    for those that the seam's own module lacks. Lines are counted from 2: above them is the line of the magic. Raises
-    ConfigError, before anything changes, for a text that is no such definition, for names that neither has, and for
-    another signature.
+    for names that the seam's module lacks. Lines count from 2, because line 1 is the magic. Raises ConfigError, before
+    anything changes, for a text without such a definition, for unknown names, and for a different signature.
     """
     source = f"\n{dedent(text)}"
     tree = _tree(source)
@@ -104,12 +103,12 @@ def _definition(tree: ast.Module, seam: PartSeam) -> _Definition:
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     if classes:
         raise ConfigError(
-            f"the cell defines class {classes[0]}: write the method alone, or run the class in a cell of its own and "
+            f"the cell defines class {classes[0]}: write the method alone, or run the class in a separate cell and "
             f"call lab.rerun({classes[0]})"
         )
     others = [name for node in tree.body if isinstance(node, _Definition) for name in _defined(node)]
     has = f"it defines {', '.join(others)}" if others else "it defines nothing"
-    raise ConfigError(f"the cell lacks the definition of {seam.name}, which replaces {seam}: {has}")
+    raise ConfigError(f"the cell must define {seam.name}, to replace {seam}: {has}")
 
 
 def _defined(node: _Definition) -> list[str]:
@@ -120,7 +119,7 @@ def _defined(node: _Definition) -> list[str]:
 
 
 def _namespace(seam: PartSeam) -> dict[str, Any]:
-    """Return the names that the seam's own module has."""
+    """Return the names in the seam's module."""
     module = sys.modules.get(seam.owner.__module__)
     return {} if module is None else {name: value for name, value in vars(module).items() if not _is_dunder(name)}
 
@@ -141,7 +140,7 @@ def _refuse_unknown_names(names: Iterable[str], tree: ast.Module, seam: PartSeam
 
 
 def _split(source: str, definition: _Definition) -> tuple[str, str]:
-    """Return the source without the definition, and the definition alone; each line stays where it is."""
+    """Return the source without the definition, and the definition alone; each line keeps its number."""
     lines = source.splitlines(keepends=True)
     decorators = getattr(definition, "decorator_list", [])
     first, last = min(node.lineno for node in (definition, *decorators)), definition.end_lineno or 0
@@ -154,7 +153,7 @@ def _split(source: str, definition: _Definition) -> tuple[str, str]:
 
 
 def _made(base: type, seam: PartSeam, above: str, method: str, namespace: Mapping[str, Any]) -> type:
-    """Return a subclass of `base` with the method in it, in a module of its own."""
+    """Return a subclass of `base` with the method, in a new module."""
     number, name = next(_numbers), patched_name(base)
     filename = f"<patch {number} of {seam}>"
     module = ModuleType(f"labengine_patch_{number}", f"The cell that replaces {seam}.")

@@ -1,4 +1,4 @@
-"""One override laid over the parts of a lab: a class that plays a part, or a function named like a seam."""
+"""One override over the parts of a lab: a class of a part, or a function named like a seam."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from labengine.core.parts import Parts, field_of
 from labengine.session.patch.seams import AmbiguousSeamError, find_seam
 
 PREFIX = "Patched"
-"""Begins the names of classes made from one method."""
+"""The prefix of names of classes made from one method."""
 
 
 def parts_with(override: object, parts: Parts, kinds: Collection[str]) -> Parts:
-    """Return complete parts with one override in place: a class, a function named like a seam, or Parts as they are.
+    """Return complete parts with one override: a class, a function named like a seam, or Parts unchanged.
 
-    kinds: the kinds of the lab's KV-cache groups. Raises ConfigError for anything else, and for what could not work.
+    kinds: the kinds of the lab's KV-cache groups. Raises ConfigError for any other override, or one that cannot work.
     """
     match override:
         case Parts():
@@ -29,17 +29,17 @@ def parts_with(override: object, parts: Parts, kinds: Collection[str]) -> Parts:
             return with_classes(parts, class_name(override), {field_of(override): override})
         case FunctionType():
             return _with_function(override, parts, kinds)
-    raise ConfigError(f"an override is a subclass of a part, or a function named like a seam: got {shown(override)}")
+    raise ConfigError(f"an override must be a part's subclass, or a function named like a seam: got {shown(override)}")
 
 
 def with_classes(parts: Parts, name: str, classes: Mapping[str, type]) -> Parts:
-    """Return the parts with these classes, by field, in place of their own. name: the override's, for the title."""
+    """Return the parts with these classes, by field, instead of theirs. name: the override's, for the title."""
     replaced: dict[str, Any] = {"name": f"{parts.name} + {name}", **classes}
     return replace(parts, **replaced)
 
 
 def lost_overrides(cls: type, in_use: type) -> list[str]:
-    """Return the definitions of the class in use that are gone with a user's class, which does not derive from it."""
+    """Return the definitions of the class in use that a user's class, which does not derive from it, loses."""
     own = {name for base in cls.__mro__ if is_custom(base) for name in vars(base)}
     missing = [base for base in in_use.__mro__[:-1] if base not in cls.__mro__]
     names = ((base, name) for base in missing for name in vars(base) if not name.startswith("_"))
@@ -57,7 +57,7 @@ def _with_function(function: FunctionType, parts: Parts, kinds: Collection[str])
     try:
         seam = find_seam(function.__name__, parts, kinds)
     except AmbiguousSeamError as error:
-        hint = f"A class says which: make {function.__name__} a method of a subclass"
+        hint = f"Choose one with a class: make {function.__name__} a method of a subclass"
         raise ConfigError(f"{error} {hint}") from None
     code = function.__code__
     if "super" in code.co_names and "__class__" not in code.co_freevars:
@@ -77,7 +77,7 @@ def _subclass(base: type, function: FunctionType) -> type:
 
 
 def _renamed(function: FunctionType, qualname: str) -> FunctionType:
-    """Return the function under another qualified name, which a traceback and a failed step report."""
+    """Return the function under a new qualified name, which a traceback and a failed step report."""
     code = function.__code__.replace(co_qualname=qualname)
     renamed = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     update_wrapper(renamed, function)

@@ -1,4 +1,4 @@
-"""A lab's workload run again on two new labs: on its own parts, and beside them with one override."""
+"""A lab's workload repeated on two new labs side by side: one with its parts, one with an override."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from labengine.session.session import Session
 from labengine.session.violation_warnings import stacklevel_of_caller
 
 ROLES = ("as it was", "with your override")
-"""What is written above the two sides."""
+"""The captions above the two sides."""
 
 
 def rerun_beside(
     session: Session, history: History, lab_of: Callable[[Session], LiveSide], override: object, **settings: Any
 ) -> Comparison:
-    """Return a comparison of two new labs that were given a session's inputs from its beginning. See Lab.rerun."""
+    """Return a comparison of two new labs after all of a session's inputs. See Lab.rerun."""
     kinds = {group.kind for group in session.config.groups}
     before = _parts_before(session, settings)
     parts = parts_with(override, before, kinds)
@@ -40,7 +40,7 @@ def rerun_beside(
     with ExitStack() as made:
         left = _closed_with(made, side({}, before))
         right = _closed_with(made, side({"parts": parts}, parts))
-        left.session.violation_warnings.is_silent = True  # what it does is known from the lab itself
+        left.session.violation_warnings.is_silent = True  # the lab itself has already warned
         right.session.violation_warnings.is_silent = session.violation_warnings.is_silent
         names = _names(before, parts)
         title = f"As it was, and with {names[1].removeprefix('+ ')}"
@@ -52,14 +52,14 @@ def rerun_beside(
             comparison.repetition.repeat(inputs[origin.num_inputs if origin else 0 :], num_steps)
         except BaseException as error:
             reached = left.session.stepper.engine.num_finished_steps
-            error.add_note(f"The rerun was given up after {reached} of {num_steps} steps; this lab is as it was.")
+            error.add_note(f"The rerun failed after {reached} of {num_steps} steps; this lab is unchanged.")
             raise
         made.pop_all()
     return comparison
 
 
 def _parts_before(session: Session, settings: Mapping[str, Any]) -> Parts:
-    """Return the session's parts, or those of another edition and policy, with the settings' own laid over them."""
+    """Return the session's parts, or those of another edition and policy, overridden by the settings' parts."""
     own = settings.get("parts")
     before = session.parts
     if settings.keys() & {"edition", "policy"}:
@@ -75,7 +75,7 @@ def _closed_with(made: ExitStack, side: LiveSide) -> LiveSide:
 
 
 def _usable_origin(session: Session, inputs: Sequence[Input], settings: dict[str, Any]) -> Origin | None:
-    """Return how the lab came to its first moment, unless it was rewound before that, or other settings are wanted."""
+    """Return the origin of the lab; None if it was rewound before its end, or if settings change."""
     origin = session.origin
     return None if origin is None or settings or len(inputs) < origin.num_inputs else origin
 
@@ -86,10 +86,10 @@ def _names(before: Parts, after: Parts) -> tuple[str, str]:
 
 
 def _warn_of_lost_overrides(override: object, parts: Parts) -> None:
-    """Warn of what a user's class leaves out because it does not derive from the class in use."""
+    """Warn about overrides that a user's class loses because it does not derive from the class in use."""
     if not isinstance(override, type) or not is_custom(override):
         return
     in_use = getattr(parts, field_of(override))
     if lost := lost_overrides(override, in_use):
-        text = f"{class_name(override)} does not derive from {in_use.__name__}, this lab's own class, and leaves out"
+        text = f"{class_name(override)} does not derive from {in_use.__name__}, this lab's class, and so loses"
         warnings.warn(f"{text} {', '.join(lost)}", stacklevel=stacklevel_of_caller())

@@ -1,4 +1,4 @@
-"""Every seam of a lab's parts, found by name: the methods and attributes that an override may replace."""
+"""The seams of a lab's parts, found by name: the methods and attributes that an override may replace."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ GROUP_FIELDS = {"full": "full_attention_group", "sliding_window": "sliding_windo
 
 
 class AmbiguousSeamError(ConfigError):
-    """Several parts have a seam of that name; the message names them."""
+    """Raised for a seam's name that several parts have; the message names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartSeam:
-    """A definition that the core uses on a part. str() names it: BlockPool.touch.
+    """A method or attribute of a part that the core uses. str() names it: BlockPool.touch.
 
     owner: the class that defines it, or inherits it last. fields: the fields of Parts whose classes use it.
     """
@@ -36,13 +36,13 @@ class PartSeam:
 
     @property
     def method(self) -> Method:
-        """Its source, the place in its file, and the first sentence of its docstring."""
+        """Its source, its position in its file, and the first sentence of its docstring."""
         found = method_of(self.owner, self.name, class_name(self.owner))
         assert found is not None, f"{self} is defined in {self.owner}"
         return found
 
     def is_called(self, text: str, parts: Parts) -> bool:
-        """Return True for the seam's name, alone or behind any class that the parts in use derive from."""
+        """Return True for the seam's name, alone or after any class that the parts in use derive from."""
         qualifier, _, name = text.rpartition(".")
         classes = (cls for field in self.fields for cls in getattr(parts, field).__mro__[:-1])
         return name == self.name and (not qualifier or qualifier in map(class_name, classes))
@@ -51,7 +51,7 @@ class PartSeam:
 def seams_in_use(parts: Parts, kinds: Collection[str]) -> list[PartSeam]:
     """Return every seam of a complete Parts, part by part, in the order of definition.
 
-    kinds: the kinds of the lab's KV-cache groups. A class for groups that the lab does not have is left out.
+    kinds: the kinds of the lab's KV-cache groups. Omits classes for groups that the lab does not have.
     """
     unused = {field for kind, field in GROUP_FIELDS.items() if kind not in kinds}
     fields: dict[tuple[type, str], tuple[str, ...]] = {}
@@ -64,7 +64,7 @@ def seams_in_use(parts: Parts, kinds: Collection[str]) -> list[PartSeam]:
 def find_seam(text: str, parts: Parts, kinds: Collection[str]) -> PartSeam:
     """Return the seam of that name: "touch" where one part has it, or "BlockPool.touch".
 
-    Raises ConfigError for no seam, naming the nearest one, and for a name that several parts have, naming them.
+    Raises ConfigError for an unknown name, naming the nearest seam, and for a name in several parts, naming them.
     """
     known = seams_in_use(parts, kinds)
     found = [seam for seam in known if seam.is_called(text, parts)]
@@ -72,7 +72,7 @@ def find_seam(text: str, parts: Parts, kinds: Collection[str]) -> PartSeam:
         return found[0]
     if found:
         raise AmbiguousSeamError(f"{text} is a seam of several parts: {' or '.join(map(str, found))}?")
-    raise ConfigError(f"{text!r} is no seam of this lab's parts; {_hint(text, known)}")
+    raise ConfigError(f"this lab's parts have no seam {text!r}; {_hint(text, known)}")
 
 
 def _hint(text: str, known: list[PartSeam]) -> str:

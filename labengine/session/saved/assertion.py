@@ -1,4 +1,4 @@
-"""What a made test asserts, given by its user: Python over `lab`, or a function of a lab."""
+"""The assertion of a generated test, given by the user: Python over `lab`, or a function of a lab."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from labengine.session.saved.definitions import FUNCTIONS
 from labengine.session.source_text import outside_names, parsed
 
 KNOWN = ("lab", "labengine", *FUNCTIONS)
-"""Names that an assertion may use, besides Python's own."""
+"""Names that an assertion may use, besides Python's builtins."""
 
 Asserting = str | Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """Lines of a test, and the text of what they use."""
+    """Lines of a test, and the definitions that they use."""
 
     lines: tuple[str, ...]
     text: Mapping[str, Any] | None = None
 
 
 def assertion_of(asserting: Asserting) -> Assertion:
-    """Return an assertion. Raises ConfigError for what is none, or needs more than a test can carry.
+    """Return an assertion. Raises ConfigError for an invalid one, or one that a test file cannot contain.
 
     asserting: an expression over `lab`, statements that assert, or a function of a lab, which returns False or raises
-    where the run goes wrong.
+    if the run goes wrong.
     """
     if isinstance(asserting, str):
         return Assertion(_lines(dedent(asserting).strip()))
@@ -49,11 +49,11 @@ def _lines(text: str) -> tuple[str, ...]:
     try:
         statements = parsed(text).body
     except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"asserting= is no Python: {error}") from None
+        raise ConfigError(f"asserting= is not valid Python: {error}") from None
     if unknown := [name for name in outside_names(text) if name not in KNOWN and not hasattr(builtins, name)]:
         raise ConfigError(
-            f"asserting= uses {', '.join(unknown)}, which the test does not know: it knows {', '.join(KNOWN)}; give a "
-            "function of a lab, whose names are carried along"
+            f"asserting= uses {', '.join(unknown)}, which the test does not define: it defines {', '.join(KNOWN)}; "
+            "give a function of a lab instead, whose names are copied into the test"
         )
     match statements:
         case [ast.Expr()]:
@@ -66,11 +66,11 @@ def _lines(text: str) -> tuple[str, ...]:
 def _called(function: FunctionType) -> Assertion:
     name = function.__name__
     if name.startswith("test"):
-        raise ConfigError(f"pytest would take {name} for a test of its own: give the function another name")
+        raise ConfigError(f"pytest would collect {name} as a separate test: give the function another name")
     if name == "<lambda>":
         source, text = lambda_text(function)
         if not source:
-            raise ConfigError("the text of this lambda cannot be told: give asserting= as a string, or as a `def`")
+            raise ConfigError("this lambda's source was not found: give asserting= a string, or a `def` function")
         name = f"({source})"
     else:
         text = function_text(function)

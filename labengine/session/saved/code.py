@@ -1,4 +1,4 @@
-"""A session as a script: it makes the lab, and repeats every input at its step."""
+"""A session as a script that makes the lab and repeats every input at its step."""
 
 from __future__ import annotations
 
@@ -29,19 +29,17 @@ def to_code(
 ) -> str:
     """Return a script that repeats a session. facts: see labengine.session.saved.facts.
 
-    token_text puts the beginning of each prompt beside its token ids. What has no source is named in a comment: a
-    connector of the user's, a class without source, or a name that a class uses; the script checks for these before
-    anything else. body: lines in place of the inputs, with functions of labengine.scripts; external: what makes the
-    tier, where it is no setting. TraceError for facts of no session, ConfigError for code in which something is hidden.
+    token_text puts the beginning of each prompt beside its token ids. A comment names everything without a source: a
+    user's connector, a class without source, or a name that a class uses; the script checks for these first. body:
+    lines instead of the inputs, with functions of labengine.scripts. external: Python that makes the tier, if it is not
+    a setting. TraceError for facts that are not a session's, ConfigError for code with hidden text.
     """
     try:
         lines = list(_lines(facts, token_text, body, external))
     except NoScriptError:
         raise
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise TraceError(
-            f"this trace does not tell what its lab was given ({error!r}): there is no code in it"
-        ) from None
+        raise TraceError(f"this trace has no code: its lab's inputs cannot be read ({error!r})") from None
     return checked_source("\n".join(lines) + "\n")
 
 
@@ -49,7 +47,7 @@ def _lines(
     facts: Mapping[str, Any], token_text: TokenText | None, body: Sequence[str] | None, external: External | None
 ) -> Iterator[str]:
     lines = [*input_lines(facts, token_text)] if body is None else body
-    yield f"# {in_a_line(facts['title'])}: a session, written down by to_code()."
+    yield f"# {in_a_line(facts['title'])}: a session, written by to_code()."
     texts = texts_of(facts, external)
     yield from (*import_lines(texts, lines, external), *definition_lines(texts))
     comments, arguments = lab_arguments(facts, external)

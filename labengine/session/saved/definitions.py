@@ -1,4 +1,4 @@
-"""What a script of a session begins with: its imports, the classes that it carries, and Lab's arguments."""
+"""The beginning of a session's script: imports, definitions of classes, and Lab's arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FUNCTIONS = ("break_off", "break_off_at", "cost", "decisions", "ending_of", "end
 
 @dataclass(frozen=True)
 class External:
-    """Python that makes a session's external tier. text: the class or the function that it needs, as class_text."""
+    """Python that makes a session's external tier. text: the class or function that it needs, as by class_text."""
 
     code: str
     imports: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class External:
 
 
 def texts_of(facts: Mapping[str, Any], external: External | None) -> list[Mapping[str, Any]]:
-    """Return the texts of the parts' classes, the runner's, and of what makes the tier."""
+    """Return the texts of the parts' classes, the runner, and the tier."""
     parts, runner = facts["parts"], facts.get("runner")
     texts = [] if parts is None else list(parts["classes"].values())
     return [*texts, *(one for one in (runner, external and external.text) if one is not None)]
@@ -50,12 +50,12 @@ def import_lines(
 
 
 def _place(line: str) -> tuple[bool, bool, str]:
-    """Sort lines about the whole file first, then those that import modules, then names."""
+    """Return a sort key: __future__ first, then imports of modules, then imports of names."""
     return not line.startswith("from __future__"), line.startswith("from"), line
 
 
 def lab_arguments(facts: Mapping[str, Any], external: External | None) -> tuple[list[str], list[str]]:
-    """Return comments on what the script cannot make, and Lab's arguments without the parts."""
+    """Return Lab's arguments without the parts, after comments on those that the script cannot make."""
     settings = facts["settings"]
     comments, arguments = [], [plain_literal(settings["model"])]
     for name, value in settings.items():
@@ -74,7 +74,7 @@ def lab_arguments(facts: Mapping[str, Any], external: External | None) -> tuple[
 
 
 def parts_text(parts: Mapping[str, Any] | None) -> str:
-    """Return the parts as Python; "None" for the edition's own."""
+    """Return the parts as Python; "None" for those of the edition."""
     if parts is None:
         return "None"
     overrides = [] if parts["name"] == Parts.name else [f"name={plain_literal(parts['name'])}"]
@@ -101,8 +101,9 @@ def _proposer(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def definition_lines(texts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what texts define: a check for missing names, then values, then classes and functions, each once, bases
-    first.
+    """Yield the texts' definitions, each once: a check for missing names, values, then classes and functions.
+
+    Bases come first.
     """
     if not texts:
         return
@@ -114,7 +115,7 @@ def definition_lines(texts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def missing_names(texts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names that the texts use and that a script lacks, or that mean different things in two of them."""
+    """Return the names in the texts that a script lacks, or that have different values in two texts."""
     several = [name for name, values in _constants(texts).items() if len(values) > 1]
     defined = [name for text in _all(texts, "definitions") for name in _defined_name(text)]
     several += [name for name in dict.fromkeys(defined) if defined.count(name) > 1]
@@ -122,7 +123,7 @@ def missing_names(texts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _defined_name(text: str) -> list[str]:
-    """Return the name of the class or function that a text defines; none for a text from a file that is not Python."""
+    """Return the name of the class or function that a text defines; empty for a file's text that is not Python."""
     with suppress(SyntaxError, ValueError):
         defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         return [statement.name for statement in tree_of(text).body if isinstance(statement, defined)]
@@ -130,9 +131,9 @@ def _defined_name(text: str) -> list[str]:
 
 
 def checked_source(text: str) -> str:
-    """Return Python as it is. Raises TraceError where something in it hides text from a reader of the script."""
+    """Return Python unchanged. Raises TraceError if a character in it hides text from a reader of the script."""
     if found := hiding(text):
-        raise TraceError(f"this session has {found} in the source of a class, which hides text: write an escape")
+        raise TraceError(f"the source of a class in this session has {found}, which hides text: write an escape")
     return text
 
 
@@ -141,7 +142,7 @@ def _all(texts: Sequence[Mapping[str, Any]], what: str) -> dict[str, None]:
 
 
 def _constants(texts: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the values of each name: in texts of different modules it may have different ones."""
+    """Return the values of each name, which may differ between texts of different modules."""
     values: dict[str, list[str]] = {}
     for text in texts:
         for name, value in text.get("constants", {}).items():
@@ -152,9 +153,9 @@ def _constants(texts: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def _checks(names: Sequence[str]) -> Iterator[str]:
-    """Yield a check for names that the script lacks: an error at its top is better than one in some step."""
+    """Yield a check for names that the script lacks, since an error at its top is better than one in some step."""
     for name in names:
-        yield f"# {name} is needed here; it is not known where it can be imported from: define it above the next line."
+        yield f"# {name} is needed here, and could not be saved: define it above the next line."
     if names:
         yield f"if missing := {{{', '.join(map(quoted, names))}}} - globals().keys():"
         yield "    raise NameError(f\"define {', '.join(sorted(missing))} above: it could not be saved\")"

@@ -1,4 +1,4 @@
-"""The facts of a session that its events do not hold, in JSON types: enough to write it down as code, or to a file."""
+"""The facts of a session that its events do not hold, in JSON types: enough to write it as code, or to a file."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ Facts = dict[str, Any]
 
 
 def save_session(session: Session, path: str | PathLike[str]) -> None:
-    """Write a session to a file for labengine.open, completely or not at all; also one that is closed.
+    """Write a session, open or closed, to a file for labengine.open, completely or not at all.
 
-    ConfigError when nothing was recorded, or the file cannot be written.
+    ConfigError without a recording, or if the file cannot be written.
     """
     if session.timeline is None:
-        raise ConfigError("nothing was recorded, so there is nothing to save: make the lab with record=True")
+        raise ConfigError("this lab has no recording to save: make the lab with record=True")
     with session.stepper.reading():
         save(path, session.timeline, facts_of(session), session.token_text)
 
 
 def facts_of(session: Session) -> Facts:
-    """Return the facts of a session, all as of one instant between two phases."""
+    """Return the facts of a session, all at one instant between two phases."""
     stepper = session.stepper
     with stepper.reading():
         inputs, num_steps = session.inputs.kept, stepper.engine.num_finished_steps
@@ -66,13 +66,13 @@ def facts_of(session: Session) -> Facts:
 
 
 def _settings(settings: LabSettings) -> dict[str, Any]:
-    """Return Lab's keywords that differ from their defaults, and the model; classes have places of their own."""
+    """Return Lab's keywords that differ from their defaults, and the model, but no classes."""
     changed = {"model": settings.model, **settings.changed()}
     return {name: _plain(value) for name, value in changed.items() if name not in ("parts", "runner")}
 
 
 def _plain(value: object) -> object:
-    """Return a setting as JSON. An object that JSON has no form for becomes {"made_by": its class}."""
+    """Return a setting as JSON. An object without a JSON form becomes {"made_by": its class}."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, PathLike):

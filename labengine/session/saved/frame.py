@@ -1,4 +1,4 @@
-"""A recording as a pandas frame, to query with pandas."""
+"""A recording as a pandas frame."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def events_frame(timeline: Timeline | None) -> pandas.DataFrame:
 
     event: its number in the recording. step: the step it belongs to, or the last one before it; 0 before any. phase:
     schedule, forward, sample or update; None between steps. kind: the event's class. Then the events' fields, missing
-    where an event has no such field: whole numbers stay whole (Int64), hashes are hex, sequences are tuples.
-    ConfigError without pandas, or without a recording.
+    if an event has no such field: integers stay integers (Int64), hashes are hex, sequences are tuples.
+    ConfigError without pandas or a recording.
     """
     if timeline is None:
-        raise ConfigError("nothing was recorded: make the lab with record=True to have its events as a frame")
+        raise ConfigError("this lab has no recording: make it with record=True to have its events as a frame")
     pandas = _pandas()
     first, state, events = timeline.kept()
     steps, phases = _steps_and_phases(state.step, events)
@@ -47,7 +47,7 @@ def events_frame(timeline: Timeline | None) -> pandas.DataFrame:
 
 def _pandas() -> Any:
     try:
-        with interrupts_deferred():  # a module whose import was cut off stays broken
+        with interrupts_deferred():  # a module whose import was interrupted stays broken
             return import_module("pandas")
     except ImportError:
         raise ConfigError(f"a frame of events needs pandas: {how_to_install('lab')}") from None
@@ -67,7 +67,7 @@ def _steps_and_phases(step: int, events: Sequence[Event]) -> tuple[list[int], li
 
 
 def _field_columns(events: Sequence[Event]) -> dict[str, list[Any]]:
-    """Return a column for every field of these events except `step`, which the frame has already."""
+    """Return a column for every field of these events except `step`, which the frame already has."""
     names = {kind: [f.name for f in fields(kind) if f.name != "step"] for kind in dict.fromkeys(map(type, events))}
     present = dict.fromkeys(chain.from_iterable(names[kind] for kind in EVENT_KINDS if kind in names))
     columns: dict[str, list[Any]] = {name: [None] * len(events) for name in {**dict.fromkeys(FIRST_COLUMNS), **present}}

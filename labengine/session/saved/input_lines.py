@@ -24,7 +24,7 @@ def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class NoScriptError(ConfigError):
-    """A session that no script of one lab can repeat."""
+    """Raised for a session that no script of one lab can repeat."""
 
 
 def refuse_dropped(facts: Mapping[str, Any]) -> None:
@@ -34,7 +34,7 @@ def refuse_dropped(facts: Mapping[str, Any]) -> None:
 
 
 def input_lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
-    """Yield a line or more for each input, and the steps between them."""
+    """Yield the lines of each input, and the steps between them."""
     refuse_dropped(facts)
     now = 0
     num_steps = int(facts["num_steps"])
@@ -46,7 +46,7 @@ def input_lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Itera
 
 
 def _together(inputs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the inputs; several answers to one prompt are one of them, with their number as "n"."""
+    """Yield the inputs, with several answers to one prompt as one input and their number as "n"."""
     first, number = None, 1
     for done in inputs:
         if done["do"] == "add" and done.get("leader_id") is not None and first is not None:

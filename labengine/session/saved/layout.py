@@ -1,4 +1,4 @@
-"""Python laid out in lines: calls that are not too long, plain values, and texts for comments."""
+"""Python laid out in lines: wrapped calls, plain values, and texts for comments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def call_lines(function: str, arguments: Sequence[str], ending: str = "") -> Ite
 
 
 def _wrapped(argument: str) -> list[str]:
-    """Wrap a long list of numbers over several lines; a text is never broken."""
+    """Wrap a long list of numbers over several lines; a string is never broken."""
     if len(argument) <= WIDTH or not argument.endswith("],") or '"' in argument or "'" in argument:
         return [argument]
     opening, numbers = argument.removesuffix("],").split("[", 1)
@@ -32,7 +32,7 @@ def _wrapped(argument: str) -> list[str]:
 
 
 def plain_literal(value: object) -> str:
-    """Return a plain value from a file as a literal; anything else is refused."""
+    """Return a plain value from a file as a literal. TypeError for anything else."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{plain_literal(k)}: {plain_literal(v)}' for k, v in value.items())}}}"
     if type(value) is tuple and len(value) > 1:
@@ -41,11 +41,11 @@ def plain_literal(value: object) -> str:
         return quoted(value)
     if value is None or type(value) in (bool, int, float):
         return repr(value)
-    raise TypeError(f"{value!r} is no plain value")
+    raise TypeError(f"{value!r} is not a plain value")
 
 
 def in_a_line(text: object) -> str:
-    """Return a text for a comment: nothing in it ends the line, or names an encoding, as a file's first lines can."""
+    """Return a text for a comment, which cannot end the line or, among a file's first lines, name an encoding."""
     return re.sub("coding(?=[:=])", "coding ", readable(str(text), 400))
 
 

@@ -1,4 +1,4 @@
-"""What a run came to, and an assertion that tells two runs apart: their first difference that a test can name."""
+"""The results of a run, and an assertion that tells two runs apart: their first difference that a test can name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from labengine.session.source_text import quoted
 
 
 class ObservedLab(Protocol):
-    """What is looked at."""
+    """The lab to observe."""
 
     @property
     def timeline(self) -> Timeline | None: ...
@@ -25,7 +25,7 @@ class ObservedLab(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A run's end, its decisions, and what they cost."""
+    """A run's final state, its decisions, and their cost."""
 
     snapshot: Snapshot
     decisions: Sequence[str]
@@ -36,24 +36,24 @@ def tally_of(lab: ObservedLab) -> Tally:
     """Return the tally of a recorded lab."""
     hooks = Hooks()
     tally = Tally(hooks)
-    assert lab.timeline is not None, "decisions and costs are read from the recording: Lab(record=True)"
+    assert lab.timeline is not None, "decisions and costs need a recording: Lab(record=True)"
     hooks.emit_all(lab.timeline.events())
     return tally
 
 
 def observed(lab: ObservedLab) -> Observed:
-    """Return what a lab's run came to."""
+    """Return the results of a lab's run."""
     tally = tally_of(lab)
     return Observed(lab.snapshot(), tally.decisions, asdict(tally.cost(lab.stats().peak_used_blocks)))
 
 
 def telling(run: Observed, right: Observed) -> str:
-    """Return an assertion on `lab` that holds for the right run and not for the other; empty where they are alike."""
+    """Return an assertion on `lab` that holds only for the right run; empty if both runs are alike."""
     return next(_differences(run, right), "")
 
 
 def _differences(run: Observed, right: Observed) -> Iterator[str]:
-    """Yield what differs, the most telling first."""
+    """Yield the differences, the most telling first."""
     requests = [(i, run.snapshot.requests.get(i), one) for i, one in right.snapshot.requests.items()]
     for request_id, mine, its in requests:
         if mine is not None:

@@ -1,4 +1,4 @@
-"""A made test, run in a process of its own with limits of time and memory: whether it passes, and why not."""
+"""A generated test, run in a separate process with limits of time and memory, and its result."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from labengine.isolation.endings import OF_THE_USER, interrupts_named, named, nu
 from labengine.isolation.limits import EndlessOperationError, can_fork, operations_end, restart_clock
 
 SECONDS = 60.0
-"""Of the clock, after which a test is given up: as a test it would be a slow one, too."""
-FILE = "<a made test>"
+"""Seconds after which a test is stopped, as it would be too slow for a test suite, too."""
+FILE = "<a generated test>"
 
 OnLine = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How a test ended. lost: it does not come back, or ends its process. said: why it has not passed. seen: what it
-    has put into SEEN.
-    """
+    """The result of a test. lost: it never returns, or ends its process. said: why it failed. seen: its SEEN list."""
 
     ending: Literal["passed", "failed", "lost"]
     said: str = ""
@@ -36,8 +34,9 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A text that defines a test, and the test's name. prepare: changes the text's names before the test is called;
-    known: names that the text finds.
+    """A text that defines a test, and the test's name.
+
+    prepare: changes the text's names before the test is called. known: names that the text may use.
     """
 
     text: str
@@ -47,14 +46,14 @@ class Script:
 
     @property
     def makes_copies(self) -> bool:
-        """True if the test does an act in a copy of its process."""
+        """True if the test copies its process for an act."""
         return "ending_of(" in self.text
 
     def played(self) -> Played:
         """Run the test as pytest would. Raises what the user does: a Ctrl-C.
 
-        Each line of it may take as long as an operation of the finder's. Where processes cannot be copied, and where
-        the test makes copies itself, it is run in this one.
+        Each line may take as long as an operation of the finder. If processes cannot be copied, or if the test makes
+        copies itself, it runs in this process.
         """
         if not can_fork() or self.makes_copies:
             return self._run(lambda number: None)
@@ -93,7 +92,7 @@ class Script:
 
 
 def _said(error: Exception, text: str) -> str:
-    """Return an exception and the line of the test that raises it."""
+    """Return an exception and the line of the test that raised it."""
     line, traceback = "", error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == FILE:
@@ -104,7 +103,7 @@ def _said(error: Exception, text: str) -> str:
 
 @contextmanager
 def _limited(code: CodeType, on_line: OnLine) -> Iterator[None]:
-    """Limit each line of a function, so that a long test is none that hangs. on_line: called with the lines' number."""
+    """Limit each line of a function, not the whole, since a long test need not hang. on_line: gets the line number."""
     number = 0
 
     def note(frame: FrameType, event: str, _: object) -> Any:

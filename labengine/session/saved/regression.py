@@ -1,4 +1,4 @@
-"""A session as a test for pytest, which is seen red and green before anybody gets it."""
+"""A session as a pytest test, which is seen red and green before the user gets it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from labengine.session.settings import LabSettings
 from labengine.session.source_text import checked_name
 
 NO_RULE = Assertion(("assert lab.crash is None", "assert lab.check() == []"))
-"""What a test asserts by itself: no step raises, and no rule is broken."""
+"""The default assertion of a test: no step raises, and no rule is broken."""
 
 _NOT_IN_A_TEST = ("check", "record")
 """Keywords of Lab that a test leaves at their defaults: without checks and a recording it would see less."""
 
 
 class NoTestError(ConfigError):
-    """Raised where a test would catch nothing, or would catch what is right. The message says what to do.
+    """Raised if a test would catch nothing, or would fail with the right classes. The message says what to do.
 
     suggestion: an assertion that tells the run from the right one, for `to_test(asserting=...)`; empty without one.
     """
@@ -57,9 +57,9 @@ class NoTestError(ConfigError):
 class RegressionTest:
     """A test that repeats a session and then asserts. facts: see labengine.session.saved.facts.
 
-    says: the file's first sentence. external and body: as in to_code. right: names of the file that have other values
-    where the test is green, PARTS = None by default; None where nothing is known to be right. stand_in: what is run in
-    place of a session with weights. overrides: what they came to in the session.
+    says: the file's first sentence. external and body: as in to_code. right: the file's names with the values that make
+    the test green, PARTS = None by default; None if no right values are known. stand_in: replaces a session with
+    weights. overrides: their effect in the session.
     """
 
     facts: Mapping[str, Any]
@@ -79,17 +79,17 @@ class RegressionTest:
         return f"test_{self.name}"
 
     def text(self) -> str:
-        """Return the file. Raises ConfigError for what it cannot carry: without that, it would be a test of less."""
+        """Return the file. Raises ConfigError if it cannot contain all that the session uses."""
         settings = {name: value for name, value in self.facts["settings"].items() if name not in _NOT_IN_A_TEST}
         comments, arguments = lab_arguments({**self.facts, "settings": settings}, self.external)
         texts = [*texts_of(self.facts, self.external), *([self.assertion.text] if self.assertion.text else [])]
         if missing := missing_names(texts):
             raise ConfigError(
-                f"a test cannot carry {listed(missing)}: what the classes use has to be a plain value, a function or a "
-                "class with a text, or be imported; move it into a module or into the class"
+                f"a test cannot contain {listed(missing)}: names in the classes must be imported, plain values, or "
+                "functions or classes with a source; move them into a module or into the class"
             )
         if comments:
-            raise ConfigError(f"a test cannot carry {'; '.join(one.removeprefix('# ') for one in comments)}")
+            raise ConfigError(f"a test cannot contain {'; '.join(one.removeprefix('# ') for one in comments)}")
         body = [*(input_lines(self.facts, None) if self.body is None else self.body), *self.assertion.lines]
         lines = [
             f'"""{in_a_line(self.says).replace(chr(92), "").replace(chr(34), chr(39))}"""',
@@ -115,15 +115,15 @@ class RegressionTest:
         return f"# The test is green with {in_a_line(self.right_name)}."
 
     def seen_both_ways(self) -> str:
-        """Return the file, once it was red as it is and green with what is right.
+        """Return the file, after running it: red as it is, green with the right names.
 
-        Raises NoTestError where it is not, or cannot be seen.
+        Raises NoTestError if it is not, or cannot be run.
         """
         red = self._played({})
         if red.ending == "lost":
             raise NoTestError(
-                f"a test of this session would not come to its end: {red.said}. labengine.find(...).to_test() writes "
-                "tests that limit each step"
+                f"a test of this session would not end: {red.said}. labengine.find(...).to_test() writes tests that "
+                "limit each step"
             )
         if red.ending == "passed":
             raise self._not_red()
@@ -132,7 +132,7 @@ class RegressionTest:
         return self.text()
 
     def _played(self, right: Mapping[str, Any], **known: Any) -> Played:
-        """Run the test where these names have other values."""
+        """Run the test with other values of these names."""
         stand_in = self.stand_in
 
         def prepare(names: dict[str, Any]) -> None:
@@ -145,22 +145,22 @@ class RegressionTest:
 
     def _not_red(self) -> NoTestError:
         suggestion = self._suggestion()
-        what = "nothing here goes wrong by a rule"
+        what = "no rule is broken here"
         if self.assertion is not NO_RULE:
-            what = f"the assertion holds with what you gave too ({in_a_line(' '.join(self.assertion.lines))})"
+            what = f"the assertion holds with your classes, too ({in_a_line(' '.join(self.assertion.lines))})"
         if suggestion:
             return NoTestError(f"{what}: give an assertion, such as to_test(asserting={suggestion!r})", suggestion)
-        alike = "" if suggestion is None else f", and with {self.right_name} these requests are decided alike"
+        alike = "" if suggestion is None else f", and {self.right_name} would decide the same on these requests"
         notes = notes_of_none(self.overrides) if suggestion is not None else []
         return NoTestError(
-            " ".join([f"{what}{alike}: the test would be green, whatever it was to catch.", *notes])
-            + f" Add requests on which it matters ({self._find_call} searches for them), or give an assertion, "
+            " ".join([f"{what}{alike}: the test would always be green.", *notes])
+            + f" Add requests on which the classes matter ({self._find_call} searches for them), or give an assertion, "
             "to_test(asserting=...)"
         )
 
     @property
     def _find_call(self) -> str:
-        """The search for requests on which the session's own classes matter."""
+        """The call that searches for requests on which the session's classes matter."""
         classes = (self.facts["parts"] or {"classes": {}})["classes"].values()
         arguments = [checked_name(cls["name"]) for cls in classes]
         arguments = arguments if len(arguments) < 2 else ["lab.parts"]
@@ -174,12 +174,12 @@ class RegressionTest:
         suggestion = self._suggestion() or ""
         hint = f", such as to_test(asserting={suggestion!r})" if suggestion else ", to_test(asserting=...)"
         return NoTestError(
-            f"the test is red with {self.right_name} too: {green.said}. Give an assertion that holds there{hint}",
+            f"the test is red with {self.right_name}, too: {green.said}. Give an assertion that holds there{hint}",
             suggestion,
         )
 
     def _suggestion(self) -> str | None:
-        """Return an assertion that tells the run from the right one; empty where they are alike, None if not known."""
+        """Return an assertion that tells the run from the right one; empty if they are alike, None if unknown."""
         if self.right is None:
             return None
         looking = replace(self, assertion=Assertion(("SEEN.append(observed(lab))",)))
@@ -190,7 +190,7 @@ class RegressionTest:
 def session_test(session: Session, asserting: Asserting | None, other: Parts | None = None) -> str:
     """Return a test of a lab's session, seen both ways; see Lab.to_test.
 
-    other: parts that go right where the lab has no overrides; by default those of labengine's own edition.
+    other: the right parts if the lab has no overrides; by default those of labengine's edition.
     """
     settings, facts = session.settings, facts_of(session)
     refuse_dropped(facts)
@@ -213,18 +213,18 @@ def session_test(session: Session, asserting: Asserting | None, other: Parts | N
 def _refuse_what_no_test_repeats(settings: LabSettings) -> None:
     if settings.runner is not None:
         raise NoTestError(
-            "a runner computes tensors, and a test of decisions does not see them: compare what it computes with "
-            "lab.rerun, or make the lab without runner="
+            "a test checks decisions, and cannot see the tensors that a runner computes: compare those with lab.rerun, "
+            "or make the lab without runner="
         )
     if isinstance(settings.external, (str, PathLike)) and settings.external != "host":
         raise NoTestError(
-            "a tier on disk holds what earlier runs have left there, and a test would not repeat this one: make the "
-            'lab with external="host"'
+            "a tier on disk still holds blocks of earlier runs, so a test would not repeat this one: make the lab with "
+            'external="host"'
         )
 
 
 def _right(facts: Mapping[str, Any], connector: Connector | None, other: Parts) -> tuple[dict[str, Any] | None, str]:
-    """Return what a test is green with, and its name. Raises NoTestError for a lab in which nothing is replaced."""
+    """Return the names that make a test green, and a description. NoTestError for a lab without replaced classes."""
     tier = right_tier(connector)
     if facts["parts"] is not None:
         return {"PARTS": None, **tier}, "production's classes"
@@ -234,6 +234,6 @@ def _right(facts: Mapping[str, Any], connector: Connector | None, other: Parts) 
     if other is not edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs")):
         return {"PARTS": other}, f"the parts of {other.name}"
     raise NoTestError(
-        "this lab has production's own classes, with which a test is green: there is nothing that it could catch. "
-        "Lay your class over it, lab.rerun(YourClass).right.to_test(), or make the lab with parts="
+        "this lab has production's classes, with which a test is green, so it could catch nothing. "
+        "Override one of them, lab.rerun(YourClass).right.to_test(), or make the lab with parts="
     )

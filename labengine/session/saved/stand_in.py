@@ -1,4 +1,4 @@
-"""A session of a model with weights, to be repeated on the simulated model: it samples the recorded tokens."""
+"""A session of a model with weights, repeated on the simulated model, which samples the recorded tokens."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _OF_WEIGHTS = ("attention", "block_size", "cuda_graphs", "device", "dtype", "gro
 class StandIn:
     """Facts of a session without weights, and the tokens of its requests: prompts and samples, by request id.
 
-    A scheduler never sees a tensor: on the same tokens it decides alike.
+    A scheduler never sees a tensor: on the same tokens it makes the same decisions.
     """
 
     facts: Mapping[str, Any]
     tokens: Mapping[int, Sequence[int]]
 
     def next_token(self, request_id: int, position: int) -> int:
-        """Return the recorded token; after the last one any."""
+        """Return the recorded token; any token after the last one."""
         tokens = self.tokens.get(request_id, ())
         return tokens[position] if position < len(tokens) else default_next_token(request_id, position)
 
     def on_tokens(self, library: Any) -> Any:
-        """Return a module labengine whose labs sample these tokens."""
+        """Return a stand-in for the module labengine, whose labs sample these tokens."""
         return _OnTokens(library, self)
 
 
 def stand_in_of(session: Session, facts: Mapping[str, Any]) -> StandIn | None:
-    """Return a stand-in for a session; None where it has no weights."""
+    """Return a stand-in for a session; None if its model has no weights."""
     if session.settings.model == "simulated":
         return None
     tokens = {i: one.token_ids for i, one in session.inspection.snapshot().requests.items()}
@@ -48,7 +48,7 @@ def stand_in_of(session: Session, facts: Mapping[str, Any]) -> StandIn | None:
 def _inputs(
     session: Session, inputs: Sequence[Mapping[str, Any]], tokens: Mapping[int, Sequence[int]]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the inputs; a request that has finished by itself ends after the tokens that it has sampled."""
+    """Yield the inputs; a request that has finished by itself ends after its sampled tokens."""
     aborted = {done["request_id"] for done in inputs if done["do"] == "abort"}
     ids = count()
     for done in inputs:

@@ -1,4 +1,4 @@
-"""A connector as Python that makes one like it: its class, and what it was given."""
+"""A connector as Python that makes a similar one: its class and arguments."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from labengine.session.source_text import literal
 
 
 def base_connector(maker: Callable[[], Connector] | None) -> type[Connector] | None:
-    """Return labengine's class that a connector's class is made from; None for a function or a class without one."""
+    """Return labengine's class that a connector's class derives from; None for a function or any other class."""
     bases = maker.__mro__[1:] if isinstance(maker, type) else ()
     made = (base for base in bases if base.__module__.startswith("labengine.") and not inspect.isabstract(base))
     return next(made, None)
 
 
 def maker_text(maker: Callable[[], Connector]) -> ClassText:
-    """Return the text of a connector's class, or of a function that makes one. Raises ConfigError without any."""
+    """Return the text of a connector's class, or of a function that makes one. Raises ConfigError without a text."""
     text: ClassText | None = None
     if isinstance(maker, type):
         text = class_text(maker)
@@ -31,8 +31,8 @@ def maker_text(maker: Callable[[], Connector]) -> ClassText:
         text = function_text(maker)
     if text is None or text["missing"]:
         raise ConfigError(
-            f"{shown(maker)} cannot be written down as Python: give find() the connector's class, or a function made "
-            f"by def, that uses nothing but what can be imported"
+            f"{shown(maker)} cannot be written as Python: give find() the connector's class, or a `def` function that "
+            f"uses only importable names"
         )
     return text
 
@@ -40,8 +40,8 @@ def maker_text(maker: Callable[[], Connector]) -> ClassText:
 def tier_of(connector: Connector) -> External:
     """Return Python that makes a connector of the same class, empty.
 
-    It is given what the connector still has under the names of its parameters; the others are as by default. Raises
-    ConfigError for a class without a text, and for a parameter that is not known and has no default.
+    Its arguments are the connector's attributes named like parameters; other parameters keep their defaults. Raises
+    ConfigError for a class without a text, and for an unknown parameter without a default.
     """
     cls = type(connector)
     text, imports, arguments = maker_text(cls), list[str](), list[str]()
@@ -61,7 +61,7 @@ def tier_of(connector: Connector) -> External:
 
 
 def _written(given: object) -> tuple[str | None, list[str]]:
-    """Return an argument as Python, None for one that cannot be written, and the imports that it needs."""
+    """Return an argument as Python (None if impossible), and the imports that it needs."""
     if not isinstance(given, Connector):
         return literal(given), []
     tier = tier_of(given)
@@ -70,14 +70,14 @@ def _written(given: object) -> tuple[str | None, list[str]]:
 
 
 def right_tier(connector: Connector | None) -> dict[str, Any]:
-    """Return the name of a user's connector class with the class that it is made from, which goes right; else none."""
+    """Return the name of a user's connector class with the right class, from which it derives; empty without one."""
     base = None if connector is None else base_connector(type(connector))
     is_ours = connector is None or type(connector).__module__.startswith("labengine.")
     return {} if base is None or is_ours else {type(connector).__name__: _with_what_it_knows(base)}
 
 
 def _with_what_it_knows(cls: type[Connector]) -> Callable[..., Connector]:
-    """Return a function that makes a connector, and leaves out what only a subclass is given."""
+    """Return a function that makes a connector without the arguments that only a subclass takes."""
     known = inspect.signature(cls).parameters
 
     @wraps(cls, updated=())
@@ -89,6 +89,6 @@ def _with_what_it_knows(cls: type[Connector]) -> Callable[..., Connector]:
 
 def _unknown(cls: type, name: str) -> ConfigError:
     return ConfigError(
-        f"a test cannot make a {cls.__name__} anew: it is not known what it was given as {name}. Keep it as "
-        f"self.{name} (a plain value), or search with labengine.find({cls.__name__}) or a function that makes one"
+        f"a test cannot make a {cls.__name__}, because its argument {name} is unknown. Keep it as self.{name} (a plain "
+        f"value), or search with labengine.find({cls.__name__}) or a function that makes one"
     )

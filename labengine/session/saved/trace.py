@@ -1,4 +1,4 @@
-"""A saved session, opened again: all views of a lab, without an engine and without torch."""
+"""A saved session, reopened: all views of a lab, without an engine or torch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
 from labengine.session.view_source import RecordingViewSource
 
-_REFUSAL = "this is a saved recording, without an engine: rerun(trust=True) runs its code, and to_code() shows it"
+_REFUSAL = "this is a saved recording, without an engine: to_code() shows its code, and rerun(trust=True) runs it"
 
 _NO_SESSION = (
-    "this is a recording of a vLLM scheduler, and not of a lab's session: there is no code that repeats it; "
+    "this is a recording of a vLLM scheduler, not of a lab's session, so no code can repeat it; "
     "every view, why(), events_frame() and export_html() work"
 )
 
@@ -43,11 +43,11 @@ _BASE = ("class", "source", "reason")
 def open(
     path: str | PathLike[str], *, max_bytes: int = MAX_BYTES, max_seconds: float = MAX_SECONDS, **unknown: object
 ) -> Trace:
-    """Open a session that lab.save(path) wrote; its views are those of the lab. Nothing in the file is run.
+    """Open a session written by lab.save(path), with all views of the lab. Nothing in the file is run.
 
     max_bytes, max_seconds: memory and time that opening may take. Every event and keyframe is checked: a trace that
-    opens can be shown, exported and walked. TraceError, before anything else, for a file that is damaged, contradicts
-    itself, takes too much, is no trace, or is newer than this labengine.
+    opens can be shown, exported and stepped through. TraceError, before anything else, for a file that is not a trace,
+    is damaged, contradicts itself, exceeds a limit, or is newer than this labengine.
     """
     refuse_unknown("open()", unknown, open)
     return Trace(open_file(path, Limits(path, max_bytes, max_seconds)))
@@ -74,7 +74,7 @@ class Trace(ViewedRecording):
     # -- the recording -------------------------------------------------------------------------------------------------
 
     def token_text(self, token_id: int) -> str:
-        """Return one token as readable text; <#id> for one that does not occur."""
+        """Return one token as readable text; <#id> for a token that is not in the file."""
         return self._saved.texts.get(checked_int("token_id", token_id), f"<#{token_id}>")
 
     def view_source(self) -> RecordingViewSource:
@@ -86,7 +86,7 @@ class Trace(ViewedRecording):
     # -- exports -------------------------------------------------------------------------------------------------------
 
     def to_code(self) -> str:
-        """Return a script that repeats this session, with an engine. Read it before you run a stranger's.
+        """Return a script that repeats this session on an engine. Read it before you run a stranger's.
 
         ConfigError for a recording of another engine's scheduler.
         """
@@ -95,24 +95,25 @@ class Trace(ViewedRecording):
         return to_code(self.facts, self.token_text)
 
     def rerun(self, *, trust: bool = False) -> Any:  # a Lab, a class of a higher package
-        """Repeat this session on an engine, and return its Lab. The file's code is run: read to_code() first.
+        """Repeat this session on an engine, and return its Lab. This runs code from the file: read to_code() first.
 
-        ConfigError without trust=True: opening a file runs nothing of it, and this does. A connector of yours is not in
-        the file: a warning says that the session is repeated without it.
+        ConfigError without trust=True. The file does not contain your connector: a warning says that the session is
+        repeated without it.
         """
         if trust is not True:
             raise ConfigError(
-                "the file's code would be run, with all that you may do on this machine: read to_code(), "
+                "rerun() runs the file's code with your rights on this machine: read to_code(), "
                 "and then call rerun(trust=True)"
             )
         script = self.to_code()
         settings = self.facts["settings"]
         if lost := [name for name, value in settings.items() if isinstance(value, dict) and "proposer" not in value]:
-            warnings.warn(f"repeated without {', '.join(lost)}: to_code() says what the file cannot make", stacklevel=2)
+            text = f"repeated without {', '.join(lost)}, which the file cannot make: see to_code()"
+            warnings.warn(text, stacklevel=2)
         return run_script(script, self.title)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the same file again. TraceError when it cannot be written."""
+        """Write a copy of the file. TraceError if it cannot be written."""
         with self._private():
             replace_file(path, self._saved.raw)
 
@@ -120,17 +121,17 @@ class Trace(ViewedRecording):
 def _text(facts: dict[str, Any], name: str) -> str:
     text = facts.get(name)
     if not isinstance(text, str):
-        raise TraceError(f"the trace does not tell its {name}: get it again")
+        raise TraceError(f"the trace has no valid {name}: get the file again")
     return readable(text, 400)
 
 
 def checked_gaps(facts: Mapping[str, Any]) -> tuple[Gap | None, Gap | None]:
-    """Return the gaps before and after a piece of a stream, None for none. TraceError for anything else."""
+    """Return the gaps before and after a piece of a stream, each None without one. TraceError for anything else."""
     try:
         stream = _typed(facts.get("stream", {}), dict)
         before, after = (_gap(stream.get(name)) for name in ("gap_before", "gap_after"))
     except (LookupError, TypeError) as error:
-        raise TraceError(f"the trace does not tell where events were lost ({error}): get it again") from None
+        raise TraceError(f"the trace has invalid gaps of lost events ({error}): get the file again") from None
     return before, after
 
 
@@ -142,7 +143,7 @@ def _gap(fact: Any) -> Gap | None:
 
 
 def checked_seams(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts["code"], as `seams_of` made it; empty where a file has none. TraceError for anything else."""
+    """Return facts["code"], as made by `seams_of`; empty if the file has none. TraceError for anything else."""
     code = facts.get("code", {})
     try:
         for seam in _typed(code, dict).values():
@@ -150,7 +151,7 @@ def checked_seams(facts: Mapping[str, Any]) -> dict[str, Any]:
             for method in _typed(seam.get("methods", []), list):
                 _check(method)
     except (LookupError, TypeError) as error:
-        raise TraceError(f"the trace does not tell what decided its events ({error}): get it again") from None
+        raise TraceError(f"the trace has invalid methods for its events ({error}): get the file again") from None
     seen: dict[str, Any] = _seen(code)
     return seen
 
@@ -173,7 +174,7 @@ def _check(method: Any) -> None:
 
 def _typed(value: Any, *types: type) -> Any:
     if type(value) not in types:
-        raise TypeError(f"{str(value)[:40]!r} is no {' or '.join(t.__name__ for t in types)}")
+        raise TypeError(f"{str(value)[:40]!r} is not of type {' or '.join(t.__name__ for t in types)}")
     return value
 
 
@@ -181,13 +182,13 @@ _numbers = count(1)
 
 
 def run_script(text: str, title: str) -> Any:  # a Lab, a class of a higher package
-    """Execute a script, and return its variable `lab`. The script's errors are raised, with its lines.
+    """Execute a script, and return its variable `lab`. The script's errors show its lines.
 
     Its source is kept, so that Why? shows the classes that it defines.
     """
     name = f"<script {next(_numbers)} of {title}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space: dict[str, Any] = {"__name__": "__main__"}
-    with redirect_stdout(StringIO()):  # it ends by printing the lab
+    with redirect_stdout(StringIO()):  # the script ends by printing the lab
         exec(compile(text, name, "exec"), space)
     return space["lab"]

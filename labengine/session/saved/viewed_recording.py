@@ -1,4 +1,4 @@
-"""A recording to look at: its views, questions and exports, whether it has ended or still grows."""
+"""A recording to view: its views, questions and exports, whether it is complete or still grows."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ if TYPE_CHECKING:  # pandas and widgets, for views only
 _numbers = count(1)
 
 _MAX_DIGITS = 20
-"""Digits of a request's id in a file: Python refuses numbers of thousands."""
+"""Most digits of a request's id in a file, because Python refuses numbers of thousands of digits."""
 
 _MAX_MESSAGE = 4_000
-"""Characters of a violation's message; the longest names hundreds of blocks."""
+"""Most characters of a violation's message; the longest ones name hundreds of blocks."""
 
 HeldStill = Callable[[], AbstractContextManager[None]]
 
 
 class ViewedRecording(Looking):
-    """What an opened trace and an attached stream have in common.
+    """The base of an opened trace and an attached stream.
 
-    timeline: the events, and the state at any moment among them. held_still: a context manager in which none is added.
-    title: one line. note: what it lacks, in sentences; empty for nothing.
+    timeline: the events, and the state at any moment among them. held_still: a context manager that stops new events.
+    title: one line. note: sentences on missing data; empty if complete.
     """
 
     title: str
     note: str
     facts: dict[str, Any]
-    """Its other data, in JSON types."""
+    """The recording's other data, in JSON types."""
 
     def __init__(self, timeline: Timeline, held_still: HeldStill = nullcontext) -> None:
         self.timeline: Timeline = timeline
         self._lab = f"trace {next(_numbers)}"
         self._begin_looking(held_still)
 
-    # -- what a recording says of itself -------------------------------------------------------------------------------
+    # -- the file ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a file that labengine.open reads. TraceError when it cannot be written."""
+        """Write a file that labengine.open reads. TraceError if it cannot be written."""
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
     @property
     def request_names(self) -> dict[int, str]:
-        """The engine's own names of the requests, by request id; empty for a lab, whose requests are A, B, C."""
+        """The engine's names of the requests, by request id; empty for a lab, whose requests are A, B, C."""
         names = self.facts.get("request_names", {})
         if not isinstance(names, dict):
             return {}
@@ -78,7 +78,7 @@ class ViewedRecording(Looking):
 
     @property
     def violations(self) -> list[Violation]:
-        """Violations that the checks had found and that are still in the recording: the gravest first, then by age."""
+        """Violations in the recording: the gravest first, then by age."""
         found = self.timeline.of_kind(ViolationFound)
         return gravest_first(
             Violation(
@@ -96,11 +96,11 @@ class ViewedRecording(Looking):
 
     @property
     def crash(self) -> Crash | None:
-        """The newest exception that a part has raised inside a step; None without one."""
+        """The newest exception raised by a part inside a step, or None."""
         return newest_crash(self.timeline)
 
     def summary(self) -> str:
-        """Return the title, and the numbers of steps, requests, events and violations, in two lines."""
+        """Return two lines: the title, and the numbers of steps, requests, events and violations."""
         timeline, state = self.timeline, self.fold()
         dropped = f" (the first {timeline.num_dropped:,} were not kept)" if timeline.num_dropped else ""
         events = f"{timeline.end - timeline.num_dropped:,} events{dropped}"
@@ -110,23 +110,23 @@ class ViewedRecording(Looking):
     # -- views and exports; see Looking --------------------------------------------------------------------------------
 
     def why(self, *selected: Any, **subject: Any) -> Why:
-        """Answer why a subject is as it is at the shown moment; a request may be named as the engine does."""
+        """Explain the state of a subject at the shown moment; a request may have the engine's name."""
         numbers = {name: i for i, name in self.request_names.items()}
         if isinstance(name := subject.get("request"), str):
             subject["request"] = numbers.get(name, name)
         return super().why(*selected, **subject)
 
     def export_html(self, path: str | PathLike[str], title: str | None = None) -> Path:
-        """Write one HTML file in which the run scrubs; return its path."""
+        """Write one HTML file to scrub through the run; return its path."""
         with self._private():
             return super().export_html(path, title)
 
     def _private(self) -> AbstractContextManager[None]:
-        """Return a block in which files are for the user alone, where the recording is of an engine that serves."""
+        """Return a context in which files are readable only by their owner, if the recording is of a serving engine."""
         return only_for_the_user() if "stream" in self.facts else nullcontext()
 
     def close(self) -> None:
-        """Close the views. Twice is harmless; looking still works."""
+        """Close the views; the recording stays readable. Twice is harmless."""
         self.close_views()
 
     def __repr__(self) -> str:

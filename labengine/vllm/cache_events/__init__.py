@@ -1,1 +1,1 @@
-"""The KV events that vLLM and SGLang publish by themselves: a view of the prefix cache alone, without the tap."""
+"""The KV events that vLLM and SGLang publish themselves: a view of only the prefix cache, without the tap."""

@@ -36,11 +36,11 @@ def kv_events(
     max_seconds: float = MAX_SECONDS,
     **unknown: object,
 ) -> CachedPrefixes:
-    """Follow KV events that vLLM or SGLang publishes, or read a file of them: which prefixes are cached where.
+    """Follow the KV events published by vLLM or SGLang, or read a file of them: which prefixes are cached where.
 
-    place: tcp://HOST:PORT or ipc://PATH, several separated by commas; bind: before one to which the engine connects;
-    or a file. replay: the replay endpoint of each. topic: what messages begin with. record: a new file for all that
-    comes. tokenizer: a model's directory or name, for the text of tokens. max_blocks: contents that are kept.
+    place: tcp://HOST:PORT or ipc://PATH, several separated by commas, with bind: before one to which the engine
+    connects; or a file. replay: the replay endpoint of each. topic: the prefix of messages. record: a new file for all
+    messages. tokenizer: a model's directory or name, for the text of tokens. max_blocks: contents that are kept.
     max_bytes, max_seconds: for opening a file. Raises ConfigError or, for a damaged file, TraceError.
     """
     refuse_unknown("kv_events()", unknown, kv_events)
@@ -50,7 +50,7 @@ def kv_events(
     if path is None:
         return LivePrefixes.attached(publishers(fspath(place), replay), topic, record, text_of, max_blocks)
     if replay is not None or record is not None:
-        raise ConfigError("replay and record are for a running engine; a file has all its batches")
+        raise ConfigError("replay and record are for a running engine; a file already has all its batches")
     return _opened(path, Limits(path, max_bytes, max_seconds), text_of, max_blocks)
 
 
@@ -59,7 +59,7 @@ def _opened(path: Path, limits: Limits, text_of: TokensText, max_blocks: int) ->
     stream = EventStream(recorded.sources, max_blocks=max_blocks)
     for message in recorded.messages():
         stream.take(message)
-    note = "the file ends in the middle of a line: its writer was killed, or still writes" if recorded.is_cut else ""
+    note = "the file ends in the middle of a line: its writer was killed or is still writing" if recorded.is_cut else ""
     return CachedPrefixes(stream, text_of, note)
 
 
@@ -87,7 +87,7 @@ def kv_command(options: Namespace, say: Say) -> None:
 
 
 def _follow(prefixes: LivePrefixes, signals: EndingSignals, options: Namespace, say: Say) -> None:
-    """Wait until Ctrl-C or another signal, or until so many seconds have passed. With JSON nothing else is said."""
+    """Wait for Ctrl-C or another signal, or for the end of --seconds. With JSON, print nothing else."""
     if not options.json:
         limit = "" if options.seconds is None else f", or for {options.seconds:g} s"
         say(f"{prefixes.title}\nfollowing until Ctrl-C{limit}")

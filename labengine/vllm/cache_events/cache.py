@@ -1,4 +1,4 @@
-"""The fold of KV events: which blocks are cached where, what they hold, and what cannot be known."""
+"""The fold of KV events: which blocks are cached where, their content, and what is unknown."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ Of = Callable[[Place], bool]
 
 
 class EventCache:
-    """The caches that the batches of all sources add up to.
+    """The caches that result from the batches of all sources.
 
-    max_blocks: contents that are kept; of more, those that are gone are forgotten, the oldest first.
+    max_blocks: contents that are kept; beyond it, contents that are gone are forgotten, the oldest first.
     """
 
     def __init__(self, max_blocks: int) -> None:
         self._max_blocks = max_blocks
         self.contradictions: list[str] = []
-        """The first ones; `num_contradictions` counts all."""
+        """The first contradictions; `num_contradictions` counts all."""
         self.num_contradictions = 0
         self.contents = BlockContents(self._contradict)
         self.holdings: dict[BlockHash, dict[Place, Holding]] = {}
         self.places: set[Place] = set()
-        """All where a block was stored."""
+        """All places at which a block was stored."""
         self.group_kinds: dict[Place, str] = {}
         self.block_sizes: dict[Place, set[int]] = defaultdict(set)
         self.num_events: Counter[str] = Counter()
         self.unknown_kinds: Counter[str] = Counter()
         self.num_early_removals = 0
-        """Removals of blocks that were stored before the stream began, or in a gap."""
+        """Number of removals of blocks that were stored before the stream began, or in a gap."""
         self.num_forgotten = 0
         self.newest: float | None = None
         """Time of the newest batch."""
@@ -42,11 +42,11 @@ class EventCache:
         self._where = ""
 
     def is_incomplete(self, place: Place) -> bool:
-        """Return True if events of this rank are missing: at its beginning, or in a gap."""
+        """Return True if events of this rank are missing, at its beginning or in a gap."""
         return place[:2] in self._incomplete
 
     def apply(self, source: int, batch: Batch, where: str) -> None:
-        """Take in a batch. where: its name in contradictions."""
+        """Apply a batch. where: its name in contradictions."""
         self._where = where
         self.newest = batch.at if self.newest is None else max(self.newest, batch.at)
         for event in batch.events:
@@ -55,25 +55,25 @@ class EventCache:
             self._forget_gone()
 
     def miss(self, source: int, rank: int | None) -> None:
-        """Take in that events of a source's rank are missing here."""
+        """Note that events of a source's rank are missing here."""
         self._incomplete.add((source, rank))
         self._each(lambda place: place[:2] == (source, rank), Holding.doubt)
 
     def restart(self, source: int, rank: int | None) -> None:
-        """Take in that a source's engine began anew, with an empty cache."""
+        """Note that a source's engine restarted, with an empty cache."""
         self._incomplete.discard((source, rank))
         at = self.newest or 0.0
         self._each(lambda place: place[:2] == (source, rank), lambda holding: holding.vanish(at))
 
     def held(self, content: Content) -> dict[Place, Holding]:
-        """Return where a content is, or was."""
+        """Return the present and past places of a content."""
         held = self.holdings.get(content.hash, {})
         if self.contents.has_one_size(content.hash):
             return held
         return {place: one for place, one in held.items() if self.contents.find(content.hash, one.size) is content}
 
     def presences(self) -> dict[Place, Counter[Presence]]:
-        """Return how many blocks are cached, unknown and gone at each place."""
+        """Return the numbers of cached, unknown and gone blocks at each place."""
         counted: dict[Place, Counter[Presence]] = defaultdict(Counter)
         for held in self.holdings.values():
             for place, holding in held.items():
@@ -112,7 +112,7 @@ class EventCache:
             if self.is_incomplete(place):
                 self.num_early_removals += 1
             else:
-                self._contradict(f"block {hash_text(block_hash)} is removed, and was not stored there")
+                self._contradict(f"block {hash_text(block_hash)} is removed, but was not stored there")
 
     def _clear(self, source: int, batch: Batch) -> None:
         here = (source, batch.rank)
@@ -131,7 +131,7 @@ class EventCache:
             self.contradictions.append(f"{self._where}: {text}")
 
     def _forget_gone(self) -> None:
-        """Forget gone contents, down to three quarters of the limit, so that this is rare."""
+        """Forget gone contents, down to three quarters of the limit, to do this rarely."""
         num_too_many = len(self.contents) - self._max_blocks * 3 // 4
         gone = [one for one in self.contents.hashes() if _is_gone(self.holdings.get(one, {}))]
         for block_hash in gone[:num_too_many]:

@@ -1,4 +1,4 @@
-"""The prefixes as rows: blocks in a row that follow each other, are at the same places, and were used alike."""
+"""The prefixes as rows: consecutive blocks at the same places with the same use."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Chain:
     """Blocks of one prefix, in order."""
 
     depth: int
-    """Number of places before it at which prefixes part."""
+    """Number of branching points before it."""
     is_beginning: bool
     """True for the first blocks of a prompt."""
     is_after_unknown: bool
-    """True if blocks stand before it of which no event told, or may."""
+    """True if it may follow blocks without any event."""
     where: Where
     reuse: Reuse
     """Of each of its blocks."""
@@ -32,7 +32,7 @@ class Chain:
 
     @property
     def token_ids(self) -> list[int] | None:
-        """Tokens of all its blocks; None if those of a block are not known."""
+        """Tokens of all its blocks; None if a block's tokens are unknown."""
         tokens: list[int] = []
         for content in self.contents:
             if content.token_ids is None:
@@ -42,28 +42,28 @@ class Chain:
 
     @property
     def presence(self) -> Presence:
-        """CACHED if its blocks are cached anywhere."""
+        """CACHED if its blocks are cached at any place."""
         found = {presence for _, presence in self.where}
         return next((one for one in (Presence.CACHED, Presence.UNKNOWN) if one in found), Presence.GONE)
 
     @property
     def first_stored(self) -> float | None:
-        """When its first block was stored first; None if no event told."""
+        """The time at which its first block was first stored; None if no event tells."""
         return min((one.first_stored for one in self.holdings if one.first_stored is not None), default=None)
 
     @property
     def last_stored(self) -> float | None:
-        """When one of its blocks was stored last."""
+        """The time at which one of its blocks was last stored."""
         return max((one.last_stored for one in self.holdings if one.last_stored is not None), default=None)
 
     @property
     def last_removed(self) -> float | None:
-        """When one of its blocks was removed last; None if none was."""
+        """The time at which one of its blocks was last removed, or None."""
         return max((one.last_removed for one in self.holdings if one.last_removed is not None), default=None)
 
 
 class Chains:
-    """All chains of a cache, those with most cached blocks first; a chain comes after the one that it continues."""
+    """All chains of a cache, those with the most cached blocks first, each after the chain that it continues."""
 
     def __init__(self, cache: EventCache) -> None:
         self._cache = cache
@@ -72,7 +72,7 @@ class Chains:
         self._num_cached = self._count_cached()
 
     def rows(self, limit: int | None = None) -> list[Chain]:
-        """Return the first chains, all by default."""
+        """Return the first `limit` chains, all by default."""
         found: list[Chain] = []
         for chain in self._chains():
             if limit is not None and len(found) >= limit:
@@ -124,7 +124,7 @@ class Chains:
         )
 
     def _count_cached(self) -> dict[Content, int]:
-        """Return, for each content, how many cached blocks it and those behind it have."""
+        """Return, for each content, the number of cached blocks of it and the contents after it."""
         counted: dict[Content, int] = {}
         for content in reversed(self.tree.order):
             held = self.tree.held(content)
@@ -133,5 +133,5 @@ class Chains:
         return counted
 
     def _heaviest_last(self, contents: Sequence[Content]) -> list[Content]:
-        """Sort by cached blocks; of equal ones the earliest comes last."""
+        """Sort by cached blocks; of contents with equally many, the earliest comes last."""
         return sorted(contents, key=lambda one: self._num_cached[one], reverse=True)[::-1]

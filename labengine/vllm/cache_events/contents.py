@@ -1,4 +1,4 @@
-"""What is known of the blocks' contents: tokens, and the block before each, by hash."""
+"""The known contents of blocks by hash: tokens, and the block before each."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Contradict = Callable[[str], None]
 
 @dataclass(slots=True, eq=False)
 class Content:
-    """What stands behind a hash, in a block of some size.
+    """The content that a hash stands for, in blocks of one size.
 
-    A hash stands for all tokens up to the block's end, so that groups of other block sizes have equal ones.
+    A hash stands for all tokens up to the block's end, so that groups of different block sizes may share hashes.
     """
 
     hash: BlockHash
     size: int
-    """Tokens of the block; 0 if the engine did not say."""
+    """Number of tokens in the block; 0 if the engine did not say."""
     token_ids: tuple[int, ...] | None = None
-    """None if no event told them."""
+    """None if no event told the tokens."""
     parent: BlockHash | None = None
     """Hash of the block before it; None at the beginning of a prompt, or if `is_placed` is False."""
     is_placed: bool = False
-    """True once an event told what stands before it."""
+    """True once an event told the block before it."""
     adapter: str | None = None
     extra: str = ""
-    """Digest of what else the hash holds, such as a salt."""
+    """Digest of the hash's other inputs, such as a salt."""
 
 
 class BlockContents:
@@ -48,7 +48,7 @@ class BlockContents:
             yield from known or of_hash.values()
 
     def find(self, block_hash: BlockHash, size: int) -> Content | None:
-        """Return what is known of a hash: of this size, or else of the size that was told first."""
+        """Return the content of a hash with this block size, or else with the size that was told first."""
         of_hash = self._by_hash.get(block_hash)
         if of_hash is None:
             return None
@@ -56,23 +56,23 @@ class BlockContents:
         return exact or next((one for one in of_hash.values() if one.size), of_hash.get(0))
 
     def has_one_size(self, block_hash: BlockHash) -> bool:
-        """Return True if a hash was told for blocks of one size alone."""
+        """Return True if a hash was told for blocks of only one size."""
         return len(self._by_hash[block_hash]) == 1
 
     def parent_of(self, content: Content) -> Content | None:
-        """Return the content before one; None if there is none, or it is not known."""
+        """Return the content before a content; None at the beginning, or if it is unknown."""
         return None if content.parent is None else self.find(content.parent, content.size)
 
     def hashes(self) -> list[BlockHash]:
-        """Return all hashes, those that came first first."""
+        """Return all hashes in order of appearance."""
         return list(self._by_hash)
 
     def forget(self, block_hash: BlockHash) -> None:
-        """Drop what is known of a hash."""
+        """Drop the contents of a hash."""
         del self._by_hash[block_hash]
 
     def learn(self, event: BlocksStored) -> None:
-        """Take in what an event says. Where it contradicts what is known, the earlier word stays and that is noted."""
+        """Apply an event. If it contradicts an earlier one, keep the earlier content and note the contradiction."""
         is_complete = event.block_size > 0 and len(event.token_ids) == event.block_size * len(event.hashes)
         parent, size = event.parent, event.block_size
         for number, block_hash in enumerate(event.hashes):
@@ -80,7 +80,7 @@ class BlockContents:
             content.adapter = content.adapter or event.adapter
             if number < len(event.keys):
                 content.extra = content.extra or event.keys[number]
-            if is_complete:  # a window's events leave out blocks, and their tokens cannot be assigned
+            if is_complete:  # a window's events leave out blocks, so that their tokens cannot be assigned
                 self._learn_tokens(content, event.token_ids[number * size : (number + 1) * size])
                 self._place(content, parent)
             parent = block_hash
@@ -96,7 +96,7 @@ class BlockContents:
             content.parent, content.is_placed = parent, True
         elif content.parent != parent:
             self._contradict(
-                f"block {hash_text(content.hash)} is stored {_after(parent)}, and was stored {_after(content.parent)}"
+                f"block {hash_text(content.hash)} is stored {_after(parent)}, but earlier {_after(content.parent)}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Reads the bytes of a batch: msgpack, its events as maps or as arrays, of vLLM or SGLang. Nothing in it is trusted."""
+"""Decodes a batch of vLLM or SGLang: untrusted msgpack, with events as maps or as arrays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STORED_FIELDS = (
     "kv_cache_spec_kind",
     "kv_cache_spec_sliding_window",
 )
-"""The order of an array. SGLang ends at the medium, or has a map with the salt after it."""
+"""The order of fields in an array. SGLang's ends at the medium, or at a map with the salt after it."""
 
 REMOVED_FIELDS = ("block_hashes", "medium", "group_idx")
 MAX_HASH_BYTES = 128
@@ -41,7 +41,7 @@ MAX_TEXT = 400
 
 
 class Decoder:
-    """Turns payloads into batches. Raises ConfigError without the package that reads msgpack."""
+    """Decodes payloads into batches. Raises ConfigError without the package msgspec."""
 
     def __init__(self) -> None:
         require_extra("events", "reading KV events", "msgspec")
@@ -50,21 +50,21 @@ class Decoder:
         self._decode, self._error = msgpack.decode, MsgspecError
 
     def batch(self, payload: bytes) -> Batch:
-        """Return the batch. Raises ValueError, with what is wrong, for bytes that are none."""
+        """Return the batch. Raises ValueError, with the reason, for bytes that are not a batch."""
         try:
             return _batch(self._decode(payload))
         except self._error as error:
-            raise ValueError(f"it is no msgpack ({error})") from None
+            raise ValueError(f"it is not msgpack ({error})") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
 
 
 def _batch(document: Any) -> Batch:
     if not isinstance(document, list) or len(document) < 2 or not isinstance(document[1], list):
-        raise ValueError("it is no [time, events, rank]")
+        raise ValueError("it is not [time, events, rank]")
     at, events = document[:2]
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e12:
-        raise ValueError("its time is no number of seconds")
+        raise ValueError("its time is not a number of seconds")
     rank = _integer(document[2], "the rank") if len(document) > 2 and document[2] is not None else None
     return Batch(float(at), tuple(map(_event, events)), rank)
 
@@ -114,7 +114,7 @@ def _stored(fields: Mapping[Any, Any]) -> BlocksStored:
 def _hashes(fields: Mapping[Any, Any]) -> tuple[BlockHash, ...]:
     values = fields.get("block_hashes")
     if not isinstance(values, list):
-        raise ValueError("block_hashes is no array")
+        raise ValueError("block_hashes is not an array")
     return tuple(map(_hash, values))
 
 
@@ -126,12 +126,12 @@ def _hash(value: Any) -> BlockHash:
 
 
 def _tokens(values: Any) -> tuple[int, ...]:
-    """Return token ids; of SGLang's pairs (token, next token) the first."""
+    """Return token ids: of SGLang's pairs (token, next token), the first of each."""
     if not isinstance(values, list):
-        raise ValueError("token_ids is no array")
+        raise ValueError("token_ids is not an array")
     tokens = [value[0] if isinstance(value, list) and len(value) == 2 else value for value in values]
     if not set(map(type, tokens)) <= {int}:
-        raise ValueError("token_ids has something that is no number")
+        raise ValueError("token_ids has a value that is not a number")
     return tuple(tokens)
 
 
@@ -140,17 +140,17 @@ def _tier(fields: Mapping[Any, Any]) -> BlockTier:
 
 
 def _adapter(fields: Mapping[Any, Any]) -> str | None:
-    """Return the LoRA adapter's name, or its number where the engine sends no name."""
+    """Return the LoRA adapter's name, or its number if the engine sends no name."""
     name = _optional(_text, fields, "lora_name")
     number = _optional(_integer, fields, "lora_id")
     return name if name is not None or number is None else f"adapter {number}"
 
 
 def _keys(fields: Mapping[Any, Any], adapter: str | None, num_blocks: int) -> tuple[str, ...]:
-    """Return digests of what is not the adapter: a salt is a secret that keeps tenants apart, and stays one."""
+    """Return digests of all keys but the adapter, because a salt is a secret that keeps tenants apart."""
     salt, listed = fields.get("cache_salt"), fields.get("extra_keys")
     if listed is not None and not isinstance(listed, list):
-        raise ValueError("extra_keys is no array")
+        raise ValueError("extra_keys is not an array")
     if salt is None and listed is None:
         return ()
     per_block = listed if listed is not None and len(listed) == num_blocks else [listed] * num_blocks
@@ -169,11 +169,11 @@ def _optional(read: Any, fields: Mapping[Any, Any], name: str) -> Any:
 
 def _integer(value: Any, name: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
     return value
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name} is no text")
+        raise ValueError(f"{name} is not a string")
     return value[:MAX_TEXT]

@@ -1,4 +1,4 @@
-"""The cache-only view in JSON types, with its words: what its page, its text and programs are made from."""
+"""The cache-only view in JSON types, with its words: the source of its page, its text and its JSON output."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_NOTE = 300
 
 UNKNOWN = "unknown"
 CANNOT_KNOW = (
-    ("requests", "which there are, which wait, and which of them use a block"),
-    ("blocks", "their numbers, their ref counts and tables, the free queue, and who is evicted next"),
-    ("hits", "of a request, and the hit rate: only the hits that stored blocks prove are counted"),
+    ("requests", "which requests exist, which wait, and which of them use a block"),
+    ("blocks", "their numbers, ref counts and tables, the free queue, and which block is evicted next"),
+    ("hits", "of a request, and the hit rate: only hits that stored blocks prove are counted"),
     ("why", "a block is gone: evicted, replaced, or reset"),
 )
-"""What KV events never tell."""
+"""Subjects that KV events never tell, and their words."""
 
 _PROMPT_CHARACTERS = 400
 TokensText = Callable[[list[int]], str]
@@ -37,7 +37,7 @@ def _tokens_text(chain: Chain, text_of: TokensText) -> str:
 
 
 def numbers_text(token_ids: list[int]) -> str:
-    """Return tokens as numbers, where there is no tokenizer."""
+    """Return tokens as numbers, for lack of a tokenizer."""
     return " ".join(map(str, token_ids))
 
 
@@ -48,7 +48,7 @@ def _length_text(chain: Chain) -> str:
 
 
 def _rank_text(rank: int | None, source: str) -> str:
-    """Return the rank. source: the publisher, where several have this rank; else empty."""
+    """Return the rank. source: the publisher, if several have this rank; else empty."""
     known = f"rank {UNKNOWN if rank is None else rank}"
     return f"{known} at {readable(source, 60)}" if source else known
 
@@ -81,7 +81,7 @@ def _moment_text(at: float | None) -> str:
 
 
 def _stored_text(chain: Chain) -> str:
-    """Return when a chain was stored, and how often."""
+    """Return the times at which a chain was stored, and how often."""
     if chain.first_stored is None:
         return UNKNOWN
     first, last = _time_text(chain.first_stored), _time_text(chain.last_stored)
@@ -94,7 +94,7 @@ def _removed_text(chain: Chain) -> str:
 
 
 def _hits_text(chain: Chain) -> str:
-    """Return the lower bound of hits and, where there are any, of the hit rate."""
+    """Return the lower bound of hits and, if there are any, of the hit rate."""
     _, num_uses, num_hits = chain.reuse
     if num_hits is None:
         return UNKNOWN
@@ -102,14 +102,14 @@ def _hits_text(chain: Chain) -> str:
 
 
 def _beginning_text(chain: Chain) -> str:
-    """Return what stands before a chain: "" at the beginning of a prompt, a sign if it continues another row."""
+    """Return the text before a chain: "" at the beginning of a prompt, a sign if it continues another row."""
     if chain.is_after_unknown:
         return f"beginning {UNKNOWN} …"
     return "" if chain.is_beginning else "…"
 
 
 def _variant_text(chain: Chain) -> str:
-    """Return what else than tokens a chain's hashes hold: the adapter, and a digest of salt or images."""
+    """Return the inputs of a chain's hashes besides tokens: the adapter, and a digest of salt or images."""
     first = chain.contents[0]
     adapter = f"adapter {readable(first.adapter, 40)}" if first.adapter else ""
     return ", ".join(part for part in (adapter, f"other key {first.extra}" if first.extra else "") if part)
@@ -121,7 +121,7 @@ def document_of(
     """Return the document. All texts in it are readable lines; nothing is escaped for HTML."""
     rows = chains.rows()
     why = [f"hits are {UNKNOWN}: {reason}" for reason in chains.reuse.why_unknown]
-    loops = [f"block {hash_text(one.hash)} stands after itself" for one in chains.tree.loops[:3]]
+    loops = [f"block {hash_text(one.hash)} follows itself" for one in chains.tree.loops[:3]]
     return {
         "title": readable(title, MAX_NOTE),
         "newest": _moment_text(stream.cache.newest),
@@ -149,7 +149,7 @@ def _places(stream: EventStream, chains: Chains) -> list[dict[str, Any]]:
 
 
 def _num_tokens(chains: Chains) -> dict[Place, int | None]:
-    """Return the tokens of the blocks cached at each place; None if those of a block are unknown."""
+    """Return the number of tokens cached at each place; None if a block's tokens are unknown."""
     total: dict[Place, int | None] = {}
     for content in chains.tree.order:
         for place, holding in chains.tree.held(content).items():

@@ -1,4 +1,4 @@
-"""Files of KV events: the publishers' bytes as they came, one line each, so that a later reader sees all of them."""
+"""Files of KV events: the publishers' messages unchanged, one per line, so that a later reader sees all of them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _SOURCES = shape_of(tuple[str, ...])
 
 
 class EventRecorder(Closing):
-    """Appends messages to a new file, each at once: a recording that is killed can be read."""
+    """Appends messages to a new file, each at once, so that a killed recording can be read."""
 
     def __init__(self, path: str | PathLike[str], sources: tuple[str, ...]) -> None:
         self.path = Path(path)
         try:  # prompts are in it
             self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", buffering=1)
         except FileExistsError:
-            raise ConfigError(f"{path} is there already: name a new file") from None
+            raise ConfigError(f"{path} already exists: name a new file") from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
         self._write({"format": FORMAT, "version": VERSION, "sources": sources})
@@ -50,7 +50,7 @@ class EventRecorder(Closing):
 
 
 class RecordedEvents:
-    """A file of KV events. sources: the publishers' names. Raises ConfigError or TraceError for what is none."""
+    """A file of KV events. sources: the publishers' names. Raises ConfigError or TraceError for any other file."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         if not path.is_file():
@@ -61,19 +61,19 @@ class RecordedEvents:
         self._lines = self._documents()
         header = next(self._lines, {})
         if header.get("format") != FORMAT:
-            raise TraceError(f"{path} is no file of KV events: labengine attach-kv ... --record OUT{SUFFIX} makes one")
+            raise TraceError(f"{path} is not a file of KV events: make one with attach-kv ... --record OUT{SUFFIX}")
         if header.get("version") != VERSION:
             raise TraceError(f"{path} was written by a newer labengine: update this one")
         self.sources: tuple[str, ...] = self._read(_SOURCES, header.get("sources"))
         self.is_cut = False
-        """True once its last line turned out to be half written."""
+        """True once the last line turned out to be incomplete."""
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages. Raises TraceError for a damaged line."""
         for document in self._lines:
             source, number = self._read(INT, document.get("s")), self._read(INT, document.get("n"))
             if not 0 <= source < len(self.sources) or number < 0:
-                raise self._damage("a source or a number that there is not")
+                raise self._damage("an unknown source or number")
             try:
                 payload = b64decode(self._read(TEXT, document.get("b")), validate=True)
             except ValueError as error:
@@ -89,7 +89,7 @@ class RecordedEvents:
                 return
             document = parsed(line)
             if not isinstance(document, dict):
-                raise self._damage("a line that is no message")
+                raise self._damage("a line that is not a message")
             yield document
 
     def _read(self, shape: Any, value: Any) -> Any:

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 SECONDS_TO_WAIT = 0.1
 SECONDS_OF_SILENCE = 2.0
-"""After so long the replay is asked whether a batch was missed."""
+"""Seconds after which the replay is asked for missed batches."""
 
 SECONDS_BETWEEN_VIEWS = 1.0
 SHARE_FOR_VIEWS = 10
-"""A view that takes long to make is made so much more seldom: reading goes first."""
+"""A pause between views lasts at least this many times as long as the last view took, to leave time for reading."""
 
 NOTHING_YET = (
-    "no batch has come: an engine publishes when it stores or removes blocks. vLLM and SGLang bind only endpoints with "
-    "* or ipc://; if theirs names a host, they connect, and the place here begins with kv:bind:"
+    "no batch has come yet: an engine publishes when it stores or removes blocks. vLLM and SGLang bind only endpoints "
+    "with * or ipc://; if theirs names a host, they connect, and the place here must begin with kv:bind:"
 )
 
 
 class LivePrefixes(CachedPrefixes):
-    """Follows publishers in a thread of its own. show() gives a view that is brought up to date."""
+    """Follows publishers in a separate thread. show() returns a view that is kept up to date."""
 
     def __init__(
         self, subscriber: Subscriber, stream: EventStream, text_of: TokensText, recorder: EventRecorder | None
@@ -55,7 +55,7 @@ class LivePrefixes(CachedPrefixes):
         text_of: TokensText,
         max_blocks: int,
     ) -> Self:
-        """Attach to publishers. Raises ConfigError for an endpoint that cannot be used, and a file that is there."""
+        """Attach to publishers. Raises ConfigError for an unusable endpoint, and for a file that exists."""
         sources = tuple(publisher.name for publisher in publishers)
         subscriber = Subscriber(publishers, topic)
         try:
@@ -73,7 +73,7 @@ class LivePrefixes(CachedPrefixes):
         return self._threads[0].is_alive()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until reading has ended. Returns False if it has not within so many seconds."""
+        """Wait until reading has ended. Returns False if it has not after `seconds`."""
         self._threads[0].join(seconds)
         return not self._threads[0].is_alive()
 
@@ -88,12 +88,12 @@ class LivePrefixes(CachedPrefixes):
         return self._shown
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """Return the view that follows, and for a saved notebook what it was now."""
+        """Return the view that follows the engine, and its present content for a saved notebook."""
         bundle = self.show()._repr_mimebundle_(**options) or {}
         return {**bundle, "text/html": self.html(), "text/plain": repr(self)}
 
     def close(self) -> None:
-        """Let the publishers go. Twice is harmless; looking at what has come still works."""
+        """Disconnect from the publishers; the content stays readable. Twice is harmless."""
         self._closing.set()
         self._subscriber.is_closing = True
         for thread in self._threads:
@@ -117,7 +117,7 @@ class LivePrefixes(CachedPrefixes):
                 if monotonic() - newest > SECONDS_OF_SILENCE:
                     self._catch_up()
                     newest = monotonic()
-        except Exception as error:  # a full disk, no memory: what has come can still be looked at
+        except Exception as error:  # a full disk, no memory: the content so far stays readable
             self._failure = f"{error}" or type(error).__name__
         finally:
             self._subscriber.close()
@@ -125,7 +125,7 @@ class LivePrefixes(CachedPrefixes):
                 self._recorder.close()
 
     def _catch_up(self) -> None:
-        """Ask for batches that were published before the connection stood; none came after them to show the gap."""
+        """Ask for batches published before the connection was ready, which no later batch has shown to be missing."""
         for source in range(len(self.stream.sources)):
             answers = list(self._subscriber.replay(source, self.stream.newest_number(source)))
             with self._guard:

@@ -1,4 +1,4 @@
-"""The cache-only view as markup: a table of prefixes, without scripts. Every text is escaped here."""
+"""The cache-only view as markup: a table of prefixes, without scripts. All text is escaped here."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ STYLE = """
 
 
 def markup(document: Mapping[str, Any]) -> str:
-    """Return the view as an element with its own style."""
+    """Return the view as an element that includes its style."""
     return f'<div class="le-kv"><style>{STYLE}</style>{"".join(_parts(document))}</div>'
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """Return the view as a page that runs nothing and fetches nothing."""
+    """Return the view as a page without scripts or requests."""
     from labengine_widgets.pages.html_page import LOOK
 
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -78,7 +78,7 @@ def _parts(document: Mapping[str, Any]) -> Iterator[str]:
     left = document["num_chains"] - len(document["chains"])
     if left:
         yield f"<p>and {left:,} more rows</p>"
-    yield "<p>KV events do not tell, so that this is unknown:</p>"
+    yield "<p>Unknown, because KV events do not contain it:</p>"
     yield _listed([f"{subject}: {what}" for subject, what in document["unknown"].items()], "")
 
 

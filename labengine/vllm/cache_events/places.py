@@ -1,4 +1,4 @@
-"""Where KV events come from: publishers' endpoints, or a file."""
+"""Sources of KV events: publishers' endpoints, or a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from labengine.config import ConfigError
 
 SUFFIX = ".kvevents"
-"""Of a file of KV events."""
+"""Suffix of a file of KV events."""
 
 PREFIX = "kv:"
 BIND = "bind:"
@@ -28,7 +28,7 @@ class PublisherPlace:
 
     @property
     def name(self) -> str:
-        """The text that attaches to it."""
+        """The text to attach to it with."""
         return f"{BIND if self.is_bound else ''}{self.endpoint}"
 
 
@@ -38,7 +38,7 @@ def is_kv_place(place: object) -> bool:
 
 
 def file_of(place: str) -> Path | None:
-    """Return the file that a place names; None for endpoints."""
+    """Return the file named by a place; None for endpoints."""
     place = place.removeprefix(PREFIX)
     return None if place.removeprefix(BIND).startswith(("tcp:", "ipc:", "inproc:")) else Path(place)
 
@@ -46,12 +46,12 @@ def file_of(place: str) -> Path | None:
 def publishers(place: str, replay: str | None) -> tuple[PublisherPlace, ...]:
     """Return the endpoints of a place, separated by commas, each with its replay endpoint.
 
-    Raises ConfigError for what is no endpoint, or not as many replay endpoints as there are publishers.
+    Raises ConfigError for an invalid endpoint, or if the numbers of publishers and replay endpoints differ.
     """
     names = place.removeprefix(PREFIX).split(",")
     replays = [None] * len(names) if replay is None else [_checked(one) for one in replay.split(",")]
     if len(replays) != len(names):
-        raise ConfigError(f"there are {len(names)} publishers and {len(replays)} replay endpoints: name one for each")
+        raise ConfigError(f"{len(names)} publishers need as many replay endpoints, got {len(replays)}")
     return tuple(map(_publisher, names, replays))
 
 
@@ -60,7 +60,7 @@ def _publisher(name: str, replay: str | None) -> PublisherPlace:
     found = _TCP.fullmatch(endpoint)
     if is_bound and found and found["host"] not in LOOPBACK:
         raise ConfigError(
-            f"labengine binds loopback addresses alone, such as kv:{BIND}tcp://127.0.0.1:5557; got {endpoint}"
+            f"labengine binds only loopback addresses, such as kv:{BIND}tcp://127.0.0.1:5557; got {endpoint}"
         )
     return PublisherPlace(endpoint, is_bound, replay)
 
@@ -69,9 +69,9 @@ def _checked(endpoint: str) -> str:
     found = _TCP.fullmatch(endpoint)
     if found and found["host"] == "*":
         raise ConfigError(
-            f"{endpoint} is where an engine binds, on all interfaces; a reader names the host: "
+            f"an engine binds {endpoint} on all interfaces, but a reader must name the host: "
             f"kv:tcp://127.0.0.1:{found['port']}"
         )
     if (found and 0 < int(found["port"]) < 65536) or _IPC.fullmatch(endpoint):
         return endpoint
-    raise ConfigError(f"an endpoint is tcp://HOST:PORT or ipc://PATH, got {endpoint!r}")
+    raise ConfigError(f"an endpoint must be tcp://HOST:PORT or ipc://PATH, got {endpoint!r}")

@@ -1,4 +1,4 @@
-"""What a stream of KV events tells of a prefix cache, to look at: in a notebook, in a terminal, as a page, as JSON."""
+"""A prefix cache as known from a stream of KV events: for a notebook, a terminal, a page or JSON."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from labengine.vllm.cache_events.markup import markup, page
 from labengine.vllm.cache_events.stream import EventStream
 
 MAX_CHAINS = 200
-"""Rows that are shown by default."""
+"""Rows shown by default."""
 
 
 class CachedPrefixes(Closing):
-    """The prefix caches of one or several engines, as far as their KV events tell. Shown at the end of a cell."""
+    """The prefix caches of one or several engines, as known from their KV events. Displays itself in a notebook."""
 
     def __init__(self, stream: EventStream, text_of: TokensText, note: str = "") -> None:
         self.stream = stream
@@ -38,39 +38,39 @@ class CachedPrefixes(Closing):
 
     @property
     def title(self) -> str:
-        """One line: where the events come from."""
+        """One line: the source of the events."""
         return readable(f"Prefix cache · KV events of {', '.join(self.stream.sources)}", 400)
 
     @property
     def notes(self) -> list[str]:
-        """What the stream lacks or contradicts, in sentences."""
+        """Sentences on gaps and contradictions in the stream."""
         with self._held_still():
             return [*self._about_end(), *_about_stream(self.stream), *_about_cache(self.cache)]
 
     def chains(self, limit: int | None = None) -> list[Chain]:
-        """Return the prefixes, those with most cached blocks first, each after the one that it continues."""
+        """Return the prefixes, those with the most cached blocks first, each after the one that it continues."""
         with self._held_still():
             return Chains(self.cache).rows(limit)
 
     def to_dict(self, limit: int | None = None) -> dict[str, Any]:
-        """Return all of it in JSON types; None for what is unknown."""
+        """Return everything in JSON types; None for unknown values."""
         with self._held_still():
             return document_of(self.title, self.notes, self.stream, Chains(self.cache), self._text_of, limit)
 
     def html(self, max_chains: int = MAX_CHAINS) -> str:
-        """Return the view as markup; all text in it is escaped."""
+        """Return the view as markup, with all text escaped."""
         with self._held_still():
             return markup(self.to_dict(checked_int("max_chains", max_chains, 1)))
 
     def export_html(self, path: str | PathLike[str], *, max_chains: int = MAX_CHAINS) -> None:
-        """Write the view as one page without scripts, light and dark, to print or send; only the user may read it."""
+        """Write the view as one page without scripts, light or dark, readable only by the user."""
         from labengine_widgets.pages.html_page import write_page
 
         with self._held_still(), only_for_the_user():
             write_page(path, page(self.to_dict(checked_int("max_chains", max_chains, 1))))
 
     def close(self) -> None:
-        """Nothing to close; a live one lets its publishers go."""
+        """Do nothing; a live one disconnects from its publishers."""
 
     def __str__(self) -> str:
         return "\n".join(lines_of(self.to_dict(MAX_CHAINS)))
@@ -95,17 +95,17 @@ def _about_stream(stream: EventStream) -> Iterator[str]:
     for (source, rank), first in stream.late.items():
         name = readable(stream.sources[source], 400)
         whose = name if rank is None else f"{name}, rank {rank}"
-        yield f"{whose} begins with batch {first}: what was cached before, and is not stored again, is unknown"
+        yield f"{whose} begins with batch {first}: blocks cached before are unknown until they are stored again"
     if stream.num_missing:
-        yield f"{stream.num_missing:,} batches are missing: what they changed is unknown"
+        yield f"{stream.num_missing:,} batches are missing, so their changes are unknown"
     yield from stream.notes
 
 
 def _about_cache(cache: EventCache) -> Iterator[str]:
     if cache.num_early_removals:
-        yield f"{cache.num_early_removals:,} removals of blocks that were stored unseen"
+        yield f"{cache.num_early_removals:,} removals were of blocks stored before the stream or in a gap"
     if cache.num_forgotten:
-        yield f"{cache.num_forgotten:,} blocks that are gone are not kept any more"
+        yield f"{cache.num_forgotten:,} gone blocks were forgotten"
     for kind, number in cache.unknown_kinds.most_common(5):
         yield f"{number:,} events of the unknown kind {kind} were left out"
     if cache.num_contradictions:

@@ -1,12 +1,12 @@
-"""How often prefixes were used and hit, as far as it follows from which blocks were stored.
+"""How often prefixes were used and hit, as far as the stored blocks prove it.
 
-Whenever a request of vLLM fills a block, an event says that it is stored, also where another block has the same
-content. A request that stores a block and has not stored the one before it has found that one in the cache. So
+Whenever a request of vLLM fills a block, an event says that it is stored, even if another block has the same content.
+A request that stores a block but did not store the one before it must have found that one in the cache. So
 
     uses(block) >= max(times it was stored, sum of uses of the blocks that follow it)
     hits(block)  = uses(block) - times it was stored
 
-Hits after which a request fills no further block show nowhere: both are lower bounds.
+Hits after which a request fills no further block leave no trace, so both are lower bounds.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ NOT_HELD = Holding()
 
 
 class Reuse(NamedTuple):
-    """What is known of one block's uses by requests, of all ranks."""
+    """The known uses of one block by requests of all ranks."""
 
     num_stored: int
     num_uses: int
-    """At least; the times it was stored where hits are not known."""
+    """A lower bound; the number of times it was stored if hits are unknown."""
     num_hits: int | None
-    """At least; None where it cannot be known."""
+    """A lower bound; None if unknown."""
 
 
 class ReuseCount:
-    """Counts uses of every block of a tree. why_unknown: why hits are not known for some ranks; empty if they are."""
+    """Counts uses of every block of a tree. why_unknown: reasons that hits are unknown for some ranks."""
 
     def __init__(self, cache: EventCache, tree: PrefixTree) -> None:
         self._cache, self._tree = cache, tree
@@ -56,7 +56,7 @@ class ReuseCount:
         )
 
     def _counted_places(self) -> list[Place]:
-        """Return, for each rank, the device's blocks of the first group, of full attention if kinds are told."""
+        """Return, for each rank, the device's blocks of the first group (of full attention, if kinds are told)."""
         ranks: dict[tuple[int, int | None], list[Place]] = defaultdict(list)
         for place in self._cache.places:
             if is_device(place) and place.tier.owner is None:
@@ -69,13 +69,13 @@ class ReuseCount:
     def _why_unknown(self, place: Place) -> str:
         kind = self._cache.group_kinds.get(place)
         if kind is None:
-            return "the engine does not say that each request's blocks are told (SGLang, or an older vLLM)"
+            return "the engine does not say that it reports each request's blocks (SGLang, or an older vLLM)"
         if kind not in FULL:
             return f"no group of blocks has full attention ({kind})"
         if self._cache.is_incomplete(place):
             return "events are missing"
         if len(self._cache.block_sizes[place]) > 1:
-            return "blocks were stored that are not full"
+            return "some stored blocks are not full"
         return ""
 
     def _count(self, place: Place, why: str) -> None:

@@ -1,4 +1,4 @@
-"""What a batch of KV events says, by name, whichever form it had on the wire."""
+"""The contents of a batch of KV events by name, whatever its form on the wire."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ BlockHash = bytes | int
 
 
 class BlockTier(NamedTuple):
-    """Where an engine keeps a block; None for what it did not say."""
+    """The memory in which an engine keeps a block; None for fields that it did not send."""
 
     medium: str | None
     locality: str | None = None
     """LOCAL or REMOTE, as seen from the engine."""
     owner: str | None = None
-    """The secondary tier that has it."""
+    """The secondary tier that has the block."""
 
 
 class BlocksStored(NamedTuple):
@@ -23,20 +23,20 @@ class BlocksStored(NamedTuple):
 
     hashes: tuple[BlockHash, ...]
     parent: BlockHash | None
-    """The block before the first one; None if there is none, or the engine does not say."""
+    """The block before the first one; None at the beginning of a prompt, or if the engine does not say."""
     token_ids: tuple[int, ...]
     block_size: int
     tier: BlockTier
     group: int | None
     group_kind: str | None
-    """Such as full_attention; only vLLM says it."""
+    """A kind such as full_attention; only vLLM sends it."""
     adapter: str | None
     keys: tuple[str, ...]
-    """Per block a digest of what its hash has beside the tokens (salt, images ...), "" for nothing; or empty."""
+    """Per block, a digest of its hash's inputs besides tokens (salt, images ...), "" without any; or empty."""
 
 
 class BlocksRemoved(NamedTuple):
-    """Blocks are not cached any more."""
+    """Blocks are no longer cached."""
 
     hashes: tuple[BlockHash, ...]
     tier: BlockTier
@@ -44,11 +44,11 @@ class BlocksRemoved(NamedTuple):
 
 
 class CacheCleared(NamedTuple):
-    """The engine's own memory holds nothing any more; of other tiers it says nothing."""
+    """The engine's memory is empty now; other tiers may not be."""
 
 
 class UnknownEvent(NamedTuple):
-    """An event of a kind that is not known here."""
+    """An event of an unknown kind."""
 
     kind: str
 

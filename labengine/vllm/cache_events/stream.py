@@ -1,4 +1,4 @@
-"""Puts the messages of one or several publishers in order: gaps, replays, restarts, and what cannot be read."""
+"""Orders the messages of one or several publishers: gaps, replays, restarts, and unreadable messages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from labengine.vllm.cache_events.schema import Batch
 MAX_BLOCKS = 200_000
 MAX_NOTES = 50
 MAX_TIMES = 20_000
-"""Batches of a rank whose times are kept; a publisher replays 10,000."""
+"""Number of batches of a rank whose times are kept; a publisher replays 10,000."""
 
 Key = tuple[int, int | None]
-"""A source, and a data-parallel rank: each rank numbers its own batches."""
+"""A source and a data-parallel rank, since each rank numbers its batches."""
 
 
 class Message(NamedTuple):
-    """A batch as it came."""
+    """An encoded batch."""
 
     source: int
     number: int
@@ -28,20 +28,20 @@ class Message(NamedTuple):
 
 
 Replay = Callable[[int, int], Iterable[Message]]
-"""Called with (source, number of a batch), it returns what the publisher still has from there on."""
+"""Called with (source, number of a batch); returns the publisher's messages from that batch on."""
 
 Keep = Callable[[Message], None]
 
 
 def no_replay(source: int, number: int) -> Iterable[Message]:
-    """Return nothing."""
+    """Return no messages."""
     return ()
 
 
 class EventStream:
-    """Folds messages, in the order in which they come.
+    """Folds messages in the order of their arrival.
 
-    sources: their names. replay: asked for missing batches. keep: gets every message that is folded, in order.
+    sources: their names. replay: asked for missing batches. keep: called with every folded message, in order.
     """
 
     def __init__(
@@ -54,39 +54,39 @@ class EventStream:
         self.sources = sources
         self.cache = EventCache(max_blocks)
         self.notes: deque[str] = deque(maxlen=MAX_NOTES)
-        """Where batches are missing, and where an engine began anew; the newest ones."""
+        """Sentences on missing batches and restarts; the newest ones."""
         self.num_batches = 0
         self.num_replayed = 0
         self.num_missing = 0
-        """Batches that are missing inside the stream; those before its beginning are not counted."""
+        """Number of batches missing inside the stream, not counting those before its beginning."""
         self.num_unreadable = 0
         self.late: dict[Key, int] = {}
         """Number of the first batch of each rank whose stream did not begin with 0."""
         self._next: dict[Key, int] = {}
         self._times: dict[Key, dict[int, float]] = defaultdict(dict)
-        """Times of the newest batches, by number: replayed ones may wait in the connection too."""
+        """Times of the newest batches, by number, because replayed ones may also wait in the connection."""
         self._decoder = Decoder()
         self._replay, self._keep = replay, keep
 
     def take(self, message: Message) -> None:
-        """Fold a message, and before it what a replay brings of those that are missing."""
+        """Fold a message, and before it any missing messages from a replay."""
         batch = self._batch(message)
         if batch is not None:
             self._take(message, batch, self._replay)
 
     def catch_up(self, messages: Iterable[Message]) -> None:
-        """Fold what a replay has from the newest batch on: no message came after it that would show the gap."""
+        """Fold a replay from the newest batch on, because no later message has shown whether any are missing."""
         for message in messages:
             batch = self._batch(message)
             if batch is not None and self._take(message, batch, no_replay):
                 self.num_replayed += 1
 
     def newest_number(self, source: int) -> int:
-        """Return the number of a source's newest batch, of the rank that is furthest behind; 0 before the first."""
+        """Return the number of a source's newest batch, of the rank furthest behind; 0 before the first."""
         return min((number - 1 for (of, _), number in self._next.items() if of == source), default=0)
 
     def _take(self, message: Message, batch: Batch, replay: Replay) -> bool:
-        """Fold a batch; return False if it is known."""
+        """Fold a batch; return False if it is already known."""
         key = message.source, batch.rank
         expected = self._next.get(key)
         if expected is None:
@@ -111,7 +111,7 @@ class EventStream:
         self._follow(missed, key, first, message.number)
 
     def _fill(self, message: Message, key: Key, expected: int, replay: Replay) -> None:
-        """Fold what is missing before a message. The newest known batch is asked for too: is it still the same one?"""
+        """Fold missing messages before a message. Ask also for the newest known batch, to check that it is the same."""
         answers = self._replayed(message, key, expected - 1, replay)
         if answers and answers[0][0].number == expected - 1:
             _, known = answers.pop(0)
@@ -122,7 +122,7 @@ class EventStream:
 
     def _restart(self, message: Message, key: Key, expected: int) -> None:
         where = self._where(message)
-        self.notes.append(f"{where}: the engine began anew, after batch {expected - 1}; its cache was empty then")
+        self.notes.append(f"{where}: the engine restarted after batch {expected - 1}, with an empty cache")
         self.cache.restart(*key)
         self.late.pop(key, None)
         self._times.pop(key, None)
@@ -131,7 +131,7 @@ class EventStream:
             self._follow(self._replayed(message, key, 0, self._replay), key, 0, message.number)
 
     def _follow(self, missed: list[tuple[Message, Batch]], key: Key, expected: int, end: int) -> None:
-        """Fold replayed batches from `expected` up to `end`, which is the one that came; note what is missing still."""
+        """Fold replayed batches from `expected` to `end`, the batch that came; note those still missing."""
         for one, batch in missed:
             self._note_missing(one.source, key, expected, one.number)
             self._fold(one, batch, key)
@@ -169,7 +169,7 @@ class EventStream:
         self.cache.apply(message.source, batch, self._where(message))
 
     def _batch(self, message: Message) -> Batch | None:
-        """Return the batch; None for bytes that are none: they leave a gap."""
+        """Return the batch; None for unreadable bytes, which leave a gap."""
         try:
             return self._decoder.batch(message.payload)
         except ValueError as error:

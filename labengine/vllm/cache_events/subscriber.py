@@ -1,4 +1,4 @@
-"""Connections to publishers of KV events, over ZeroMQ: what they publish, and what they still have of it."""
+"""Connections to publishers of KV events, over ZeroMQ: published messages, and replays."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from labengine.vllm.cache_events.places import PublisherPlace
 from labengine.vllm.cache_events.stream import Message
 
 SECONDS_FOR_REPLAY = 3.0
-"""Without any answer for so long, a replay is given up: vLLM answers between its batches."""
+"""Seconds without an answer after which a replay is abandoned; vLLM answers between its batches."""
 
 SLICE = 50
-"""Milliseconds after which a wait looks whether it should end."""
+"""Milliseconds after which a wait checks whether it should end."""
 
 MAX_MESSAGE_BYTES = 1 << 28
 NUM_WAITING = 100_000
-"""Messages that wait at most until they are read; ZeroMQ drops what comes beyond, which shows as a gap."""
+"""Most unread messages; ZeroMQ drops any further ones, which shows as a gap."""
 
 END = (-1).to_bytes(8, "big", signed=True)
 """The number in a replay's last message."""
@@ -28,7 +28,7 @@ END = (-1).to_bytes(8, "big", signed=True)
 class Subscriber:
     """Receives the messages of several publishers. Raises ConfigError for an endpoint that cannot be used.
 
-    topic: what messages must begin with; "" for all.
+    topic: the prefix of messages; "" for all.
     """
 
     def __init__(self, publishers: Sequence[PublisherPlace], topic: str = "") -> None:
@@ -37,7 +37,7 @@ class Subscriber:
 
         self._zmq, self._publishers = zmq, publishers
         self.is_closing = False
-        """Set from another thread: a replay is given up."""
+        """Set from another thread to abandon a replay."""
         self._context = zmq.Context()
         self._sockets: dict[Any, int] = {}
         self._poller = zmq.Poller()
@@ -49,14 +49,14 @@ class Subscriber:
             raise
 
     def messages(self, seconds: float) -> Iterator[Message]:
-        """Yield what has come, waiting so many seconds for the first message."""
+        """Yield received messages, waiting up to `seconds` for the first."""
         ready = dict(self._poller.poll(int(seconds * 1000)))
         for waiting, source in self._sockets.items():
             if waiting in ready:
                 yield from self._received(waiting, source)
 
     def replay(self, source: int, number: int) -> Iterator[Message]:
-        """Yield what a publisher still has from a batch on; nothing where it has no replay endpoint, or no answer."""
+        """Yield a publisher's messages from a batch on; none without a replay endpoint or an answer."""
         endpoint = self._publishers[source].replay
         if endpoint is None:
             return
@@ -70,7 +70,7 @@ class Subscriber:
                 if answer is None:
                     return
                 yield answer
-        except self._zmq.ZMQError:  # as if there were no answer: the gap is noted
+        except self._zmq.ZMQError:  # treated like a missing answer: the gap is noted
             return
         finally:
             asking.close()
@@ -101,7 +101,7 @@ class Subscriber:
         self._poller.register(listening, self._zmq.POLLIN)
 
     def _received(self, waiting: Any, source: int) -> Iterator[Message]:
-        until = monotonic() + 0.2  # others must have their turn
+        until = monotonic() + 0.2  # other sources must get their turn
         while monotonic() < until:
             try:
                 frames = waiting.recv_multipart(self._zmq.NOBLOCK)
@@ -115,7 +115,7 @@ class Subscriber:
 def _numbered(source: int, frames: Sequence[bytes]) -> Message | None:
     """Return (topic, number, payload) as a message; vLLM's replays have the topic, SGLang's do not.
 
-    None for the end of a replay, and for what is no message.
+    None for the end of a replay, and for anything but a message.
     """
     number, payload = frames[-2:] if len(frames) >= 2 else (END, b"")
     return None if number == END or len(number) != 8 else Message(source, int.from_bytes(number, "big"), payload)

@@ -1,4 +1,4 @@
-"""The tree of prefixes that blocks form by naming the block before them."""
+"""The tree of prefixes, in which each block names the block before it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from labengine.vllm.cache_events.holdings import Holding, Place
 
 
 class PrefixTree:
-    """The contents of a cache, each with those that follow it.
+    """The contents of a cache, each with the contents that follow it.
 
-    order: every content once, none before the one that it follows. starts: those that follow none that is known.
-    loops: contents of which each follows itself, so that none is a beginning; no engine does that.
+    order: every content once, after the one that it follows. starts: contents that follow no known one.
+    loops: contents that follow themselves, so that none is a beginning; no engine does that.
     """
 
     def __init__(self, cache: EventCache) -> None:
@@ -29,11 +29,11 @@ class PrefixTree:
             self._cut_loops(cache.contents)
 
     def following(self, content: Content) -> Sequence[Content]:
-        """Return the contents that follow one."""
+        """Return the contents that follow a content."""
         return self._following.get(content, ())
 
     def held(self, content: Content) -> dict[Place, Holding]:
-        """Return where a content is, or was."""
+        """Return the present and past places of a content."""
         return self._held[content]
 
     def _add(self, content: Content, parent: Content | None) -> None:
@@ -50,7 +50,7 @@ class PrefixTree:
             waiting += self.following(content)
 
     def _cut_loops(self, contents: BlockContents) -> None:
-        """Make a beginning of one content of each loop, and add what hangs on it to the order."""
+        """Make one content of each loop a beginning, and add the contents after it to the order."""
         reached = set(self.order)
         for content in contents:
             if content not in reached:
@@ -65,7 +65,7 @@ class PrefixTree:
 
 
 def _in_loop(content: Content, contents: BlockContents) -> Content:
-    """Return a content that follows itself, from one that hangs on it."""
+    """Return a content that follows itself, found from one after it."""
     passed = set()
     while content not in passed:
         passed.add(content)

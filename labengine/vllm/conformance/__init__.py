@@ -1,1 +1,1 @@
-"""Conformance: the inputs of a recorded vLLM scheduler, given to an edition; the first event in which they differ."""
+"""Conformance: give the inputs of a recorded vLLM scheduler to an edition, and find the first event that differs."""

@@ -1,4 +1,4 @@
-"""The recorded traffic on other parts: what would this patch have done with yesterday's requests?"""
+"""The recorded traffic on other parts: what a patch would have done with yesterday's requests."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from labengine.vllm.conformance.traffic import Traffic
 
 @dataclass(frozen=True, slots=True)
 class TrafficCost:
-    """What one engine spent on the traffic. Each is counted from its events, the recorded engine's too."""
+    """One engine's cost of the traffic, counted from its events, also for the recorded engine."""
 
     forward_passes: int = 0
     computed_tokens: int = 0
     hit_tokens: int = 0
-    """Tokens that admitted requests found in the cache, those admitted again after a preemption included."""
+    """Tokens that admitted requests found in the cache, including those readmitted after a preemption."""
     preemptions: int = 0
     evicted_blocks: int = 0
-    """Cached blocks whose content was given up for another request."""
+    """Number of cached blocks evicted for another request."""
     peak_blocks: int = 0
-    """The most blocks in use at any one time."""
+    """The most blocks in use at one time."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +56,7 @@ class Against:
     recorded: TrafficCost
     other: TrafficCost
     why_incomplete: str = ""
-    """Why the recording ends before the traffic does; empty if it does not."""
+    """The reason that the recording ends before the traffic; empty if it does not."""
 
     def __repr__(self) -> str:
         figures = map(_figures, (self.recorded, self.other))
@@ -75,13 +75,13 @@ def _figures(cost: TrafficCost) -> dict[str, int]:
 
 
 def against(recorded: Recorded, other: object) -> Against:
-    """Run a recording's traffic on other parts. Raises ConfigError for what is no part, and if it does not get through.
+    """Run a recording's traffic on other parts. Raises ConfigError for an invalid part, or one that does not finish.
 
     other: an edition's name, Parts, or a class that replaces one part of the edition that the stream is judged by.
     """
     if recorded.piece.is_late:
         raise ConfigError(
-            "the traffic cannot be run again: the recording begins late, and requests that came before are not in it"
+            "the traffic cannot be repeated: the recording begins late, and earlier requests are not in it"
         )
     parts = _parts(recorded, other)
     events = recorded.piece.timeline.events()
@@ -98,7 +98,7 @@ def against(recorded: Recorded, other: object) -> Against:
 
 
 def _cost_on(parts: Parts, traffic: Traffic, config: EngineConfig, longest: int | None) -> TrafficCost:
-    """Return what parts spend on the traffic; where a process can be copied, in one: they may end it."""
+    """Return the parts' cost of the traffic, run in a copied process if possible, because parts may end it."""
     if not can_fork():
         return cost_of(traffic.run(config, parts, longest))
 
@@ -110,7 +110,7 @@ def _cost_on(parts: Parts, traffic: Traffic, config: EngineConfig, longest: int 
 
     found = called_alone(run, inf, lambda name, text: getattr(sys, name).write(text), is_bounded=False)
     if isinstance(found, NoAnswer):
-        raise ConfigError(f"{parts.name} does not come back from step {found.begun} of the traffic: {found.reason}")
+        raise ConfigError(f"{parts.name} does not return from step {found.begun} of the traffic: {found.reason}")
     if isinstance(found, str):
         raise ConfigError(found)
     return cast(TrafficCost, found)
@@ -126,7 +126,7 @@ def _parts(recorded: Recorded, other: object) -> Parts:
 
 
 def cost_of(events: Sequence[ev.Event]) -> TrafficCost:
-    """Return what a run has spent; a step that was rolled back spends nothing."""
+    """Return a run's cost; a rolled-back step costs nothing."""
     figures, state, peak = counted(events), Fold(), 0
     for i in surviving(events):
         state.apply(events[i])

@@ -1,4 +1,4 @@
-"""Rules that a recording breaks at one event: whose blocks a hit takes, and blocks that are freed while in a table."""
+"""Rules broken at a single event of a recording: hits across tenants, and blocks freed while in a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from labengine.vllm.stream.pieces import Piece
 
 
 def breaches_of(piece: Piece) -> Iterator[Violation]:
-    """Yield what breaks the rules `scope` and `held` in a piece, oldest first."""
+    """Yield the violations of the rules `scope` and `held` in a piece, oldest first."""
     _, fold, events = piece.timeline.kept()
     knows_salts = piece.start is not None or not piece.is_late
     salts, registrations = salts_of(piece), Registrations()
@@ -48,7 +48,7 @@ def breaches_of(piece: Piece) -> Iterator[Violation]:
 
 
 def _named_alike(event: ev.BlockCached, first: int, salts: Mapping[int, ExtraKeys]) -> Violation | None:
-    """Return the violation of a hash that a request of other extra keys has given its block: each hits the other's."""
+    """Return the violation of a hash shared by blocks with different extra keys, so that each can hit the other's."""
     theirs, ours = salts.get(first, ()), salts.get(event.request_id, ())
     if theirs == ours:
         return None
@@ -76,5 +76,5 @@ def _freed_in_use(fold: Fold, block_id: int) -> Violation | None:
     if not (entries := entries_of(fold, block_id)):
         return None
     request_id, group, index = entries[0]
-    text = f"block {block_id} is freed, and is still table[{index}]{group_suffix(group)} of request {request_id}"
+    text = f"block {block_id} is freed, but is still table[{index}]{group_suffix(group)} of request {request_id}"
     return Violation("held", text, tuple(dict.fromkeys(entry[0] for entry in entries)), (block_id,))

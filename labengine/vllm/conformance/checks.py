@@ -1,4 +1,4 @@
-"""The rules and the oracle on a recorded stream: plans are made again from the events, and judged as in a lab."""
+"""The rules and the oracle on a recorded stream: plans are rebuilt from the events, and judged as in a lab."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from labengine.vllm.conformance.breaches import breaches_of
 from labengine.vllm.stream.pieces import Piece
 
 MAX_VIOLATIONS = 20
-"""Violations that are kept: after the first, many follow from it."""
+"""Most violations kept, since many follow from the first."""
 
 BLOCKS_PER_STEP = 512
-"""Blocks of the pool that a step's check of all rules may cost on average: a large pool is checked now and then."""
+"""Most blocks checked per step on average, so that a large pool is checked only now and then."""
 
 
 def violations_of(piece: Piece) -> list[Violation]:
-    """Return what the rules and the oracle find in a piece, oldest first, each once."""
+    """Return the violations found by the rules and the oracle in a piece, oldest first, each once."""
     found: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Violation] = {}
     for one in merge(breaches_of(piece), _violations(piece), key=lambda one: one.step or 0):
         found.setdefault((one.rule, one.request_ids, one.block_ids), one)
@@ -63,7 +63,7 @@ def _of_state(fold: Fold) -> list[Violation]:
 
 
 def _fill_tables(oracle: Oracle, piece: Piece, first: Fold) -> None:
-    """Tell the oracle of the KV that was computed before the recording begins, or is being computed: each its own."""
+    """Tell the oracle about KV computed before the recording, or still being computed, as each request's own."""
     for request_id, request in first.requests.items():
         known = piece.start.requests.get(request_id) if piece.start is not None else None
         end = request.num_computed_tokens + (known.unbooked.num_tokens - known.unbooked.num_stale if known else 0)
@@ -74,10 +74,10 @@ def _fill_tables(oracle: Oracle, piece: Piece, first: Fold) -> None:
 
 
 def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold, StepPlan]]:
-    """Yield the state at each forward pass, and what it computed. The oracle is told of loads and copies before it.
+    """Yield the state at each forward pass, and its plan, after telling the oracle about loads and copies before it.
 
-    With asynchronous scheduling the last token of a decode is sampled while its step is under way: the tokens are those
-    that the request has in the end.
+    With asynchronous scheduling the last token of a decode is sampled while its step is under way, so the request's
+    final tokens are used.
     """
     _, first, events = timeline.kept()
     fold, scheduled = first, dict[int, ev.RequestScheduled]()
@@ -93,7 +93,7 @@ def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold
             case ev.BlockAllocated(block_id):
                 unknown.discard(block_id)
             case ev.BlockTouched(block_id, request_id, group, index) if block_id in unknown:
-                unknown.remove(block_id)  # what it holds, the first to hit it knows
+                unknown.remove(block_id)  # the first request to hit it tells its content
                 _fill(oracle, end, (request_id, group, index, block_id), 0, len(end.requests[request_id].token_ids))
             case ev.StepStarted():
                 scheduled, runs, checkpoints = {}, {}, {}
@@ -133,7 +133,7 @@ def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold
 def _fill(oracle: Oracle, end: Fold, entry: tuple[int, int, int, int], first: int, last: int) -> None:
     """Tell the oracle that a table entry (request, group, index, block) has KV of the request's tokens [first, last).
 
-    A recording does not say what came with a load, nor what was there before: it is taken for the request's own.
+    A recording does not tell the content of a load or of earlier blocks, which is assumed to be the request's.
     """
     request_id, group, index, block_id = entry
     size = end.groups[group].block_size
@@ -145,12 +145,12 @@ def _fill(oracle: Oracle, end: Fold, entry: tuple[int, int, int, int], first: in
 def _part(
     event: ev.RequestScheduled, runs: list[tuple[SlotRun, ...]], fold: Fold, tokens: list[int]
 ) -> ScheduledRequest | None:
-    """Return a request's share of a plan; None where its last token was never known: it ended while the step ran.
+    """Return a request's share of a plan; None if its last token is unknown, because it ended while the step ran.
 
-    None also where no stream says what the step writes (see `written`): neither rules nor oracle judge it then.
+    None also if the stream does not tell what the step writes (see `written`): neither rules nor oracle judge it then.
 
-    Of drafts that an asynchronous scheduler does not know, the accepted ones are the tokens that the request has in the
-    end. The others are taken for right as well: the next step writes over them.
+    For drafts unknown to an asynchronous scheduler, the accepted ones are among the request's final tokens. The others
+    are assumed to be right as well, since the next step overwrites them.
     """
     request = fold.requests[event.request_id]
     end = event.start + event.num_tokens - event.num_drafts

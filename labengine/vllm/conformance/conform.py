@@ -1,4 +1,4 @@
-"""labengine.conform: hold a recorded vLLM scheduler against the edition that is named for it."""
+"""labengine.conform: compare a recorded vLLM scheduler with its edition."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from labengine.vllm.conformance.settings import (
 from labengine.vllm.stream.files import is_saved
 
 IN_NO_EDITION: tuple[type[ev.Event], ...] = (ev.BlockPinned, *(kind for kind in ev.EVENT_KINDS if not kind.decided_by))
-"""Events of features that conform refuses, as pins are: without them a scheduler that does so is broken."""
+"""Events of features that conform refuses, such as pins: without the feature, a scheduler that does so is broken."""
 
 MAX_EVENTS = 10_000_000
 MAX_SECONDS = 3600.0
@@ -53,10 +53,10 @@ def conform(
 ) -> Conformance:
     """Give a recorded scheduler's inputs to edition vllm or vllm-async; return the first event in which they differ.
 
-    place: a file of the tap on vLLM, the folder of LABENGINE_TAP=file:DIR, or what `attach --record` has left. The
-    inputs are arrivals, aborts, resets of the cache, stops, sampled tokens, and the order of scheduling and booking.
-    Rules and oracle judge the recording too. max_events, max_bytes, max_seconds: what reading may take. Raises
-    ConfigError or, for what is damaged, TraceError.
+    place: a file of the tap on vLLM, the folder of LABENGINE_TAP=file:DIR, or a file of `attach --record`. The inputs
+    are arrivals, aborts, resets of the cache, stops, sampled tokens, and the order of scheduling and booking. Rules and
+    oracle judge the recording, too. max_events, max_bytes, max_seconds: limits of reading. Raises ConfigError or, for a
+    damaged file, TraceError.
     """
     refuse_unknown("conform()", unknown, conform)
     limits, max_events = Limits(place, max_bytes, max_seconds), checked_int("max_events", max_events, 1)
@@ -64,7 +64,7 @@ def conform(
 
 
 def conformance_of(recorded: Recorded) -> Conformance:
-    """Return whether what was read conforms."""
+    """Return whether a recording conforms."""
     parts, piece = edition_for(recorded.header), recorded.piece
     judged = JudgedPiece(0, Timeline())
     violations: tuple[Violation, ...] = ()
@@ -98,7 +98,7 @@ def conformance_of(recorded: Recorded) -> Conformance:
 def _late_note(recorded: Recorded) -> str:
     if not recorded.piece.is_late:
         return ""
-    return f"It begins late: what vLLM decided before step {recorded.piece.first_step} is not judged."
+    return f"The recording begins late: vLLM's decisions before step {recorded.piece.first_step} are not judged."
 
 
 def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
@@ -120,9 +120,9 @@ def _difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstD
 
 
 def _unexpressed_difference(recorded: Recorded, parts: Parts, judged: JudgedPiece) -> FirstDifference | None:
-    """Return what the engine did in the call that broke off and no edition does, if all before it conforms.
+    """Return the difference in an incomplete last call, if everything before it conforms.
 
-    That is the first event of a kind that no edition has, or else what no event expresses.
+    That is the first event of a kind that no edition has, or else a change that no event expresses.
     """
     loss, timeline = recorded.loss, recorded.piece.timeline
     if loss is None or not loss.by or judged.why_unjudged:

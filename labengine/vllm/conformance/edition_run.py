@@ -1,4 +1,4 @@
-"""An edition's scheduler without a model: it is given a recorded scheduler's inputs, and its events are collected."""
+"""An edition's scheduler without a model, which gets a recorded scheduler's inputs and collects its events."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from labengine.vllm.stream.pieces import Piece
 from labengine.vllm.stream.written import says_states
 
 Ends = Mapping[int, tuple[int, str]]
-"""Per finished request: its tokens at the end, and the reason."""
+"""Per finished request: its final number of tokens, and the reason."""
 
 UNSAID = (ev.SharedPrefixFound,)
-"""Events of an edition that no stream of vLLM says."""
+"""Events of an edition that no stream of vLLM contains."""
 
 UNSAID_IF_ASYNC = (*UNSAID, ev.TokensDrafted)
-"""The same of an asynchronous scheduler: its drafts are placeholders."""
+"""The same for an asynchronous scheduler, whose drafts are placeholders."""
 
 UNKNOWN_TOKEN = 0
-"""Stands for a token that the recorded engine did not sample where the edition asks for one: they differ already."""
+"""Stands for a token that the edition asks for but the recorded engine did not sample: the two already differ."""
 
 
 class Rerun:
@@ -48,7 +48,7 @@ class Rerun:
         self._accepted = deque[int]()
         self._new: list[ev.Event] = []
         self._copied: dict[tuple[int, int], ev.StateCopied] = {}
-        """Per request and group: the copy of its state that the step under way makes, which a recording tells then."""
+        """Per request and group: the copy of its state in the current step, which a recording tells only then."""
         self.scheduler = parts.assemble(config, self._hooks, self._journal)
         end_as_recorded(self.scheduler, ends)
         drafts = vars(self.scheduler.drafts)
@@ -57,16 +57,17 @@ class Rerun:
 
     @property
     def newest_plan(self) -> StepPlan:
-        """The newest planned step that is not booked. Raises IndexError if every step is."""
+        """The newest planned step that is not booked. Raises IndexError without any."""
         return self._unbooked[-1]
 
     def mark(self, event: ev.Event) -> None:
-        """Record an event that no part decides."""
+        """Record an event that is not decided by a part."""
         self.timeline.record(event)
 
     def request(self, event: ev.RequestAdded, extra_keys: ExtraKeys, arrival: int, *, is_unread: bool) -> Request:
-        """Return a recorded request, to be added. arrival: its place among those of equal priority. is_unread: it skips
-        the cache.
+        """Return a recorded request, to be added.
+
+        arrival: its place among requests of equal priority. is_unread: it skips the cache.
         """
         longest = max(1, min(event.max_tokens, self._longest - len(event.token_ids)))
         sampling = SamplingParams(max_tokens=longest, skip_reading_prefix_cache=is_unread)
@@ -76,12 +77,12 @@ class Rerun:
         return request
 
     def add(self, request: Request, max_tokens: int) -> list[ev.Event]:
-        """Queue a request. max_tokens: as its client has asked, without the engine's own limit."""
+        """Queue a request. max_tokens: the client's limit, without the engine's."""
         self.scheduler.add(request)
         return [replace(one, max_tokens=max_tokens) if type(one) is ev.RequestAdded else one for one in self._done()]
 
     def schedule(self) -> list[ev.Event]:
-        """Plan a step, and take it for computed."""
+        """Plan a step, and count it as computed."""
         self._copied.clear()
         plan = self.scheduler.schedule()
         self._unbooked.append(plan)
@@ -92,14 +93,14 @@ class Rerun:
         return self._done()
 
     def begin_earlier(self, scheduled: Iterable[tuple[int, int]]) -> None:
-        """Book next a step that was scheduled before the recording began. scheduled: (request, tokens) each."""
+        """Let the next booking be of a step scheduled before the recording began. scheduled: (request, tokens) each."""
         is_open = ((self.scheduler.requests[i], number) for i, number in scheduled if self._is_open(i))
         self._unbooked.appendleft(StepPlan(tuple(map(self._part_of_earlier, is_open))))
 
     def update(self, sampled: Mapping[int, Sequence[int]], accepted: Mapping[int, int]) -> list[ev.Event]:
         """Book the oldest planned step. sampled: per request its recorded tokens; accepted: its accepted drafts.
 
-        Raises CannotJudgeError where drafts were computed, and no token came.
+        Raises CannotJudgeError if drafts were computed but no token came.
         """
         plan = self._unbooked.popleft() if self._unbooked else StepPlan(())
         if self.scheduler.plans_ahead:
@@ -108,13 +109,13 @@ class Rerun:
             plan = replace(plan, scheduled=tuple(part for part in plan.scheduled if self._is_open(part.request_id)))
             judged = [part.request_id for part in plan.sampling if part.num_drafts]
             if any(request_id not in accepted for request_id in judged):
-                raise CannotJudgeError("an output says nothing of the drafts that its step has computed")
+                raise CannotJudgeError("an output lacks the drafts that its step computed")
             self._accepted = deque(accepted[request_id] for request_id in judged)
             self.scheduler.update(plan, [token for part in plan.sampling for token in _rows(part, sampled)])
         return self._done()
 
     def draft(self, guessed: Iterable[tuple[int, Sequence[int]]]) -> list[ev.Event]:
-        """Offer guesses to requests. guessed: (request, tokens) each; one that does not decode takes none."""
+        """Offer guesses to requests. guessed: (request, tokens) each; a request that does not decode takes none."""
         for request_id, tokens in guessed:
             if self._is_open(request_id):
                 request = self.scheduler.requests[request_id]
@@ -122,7 +123,7 @@ class Rerun:
         return self._done()
 
     def abort(self, request_id: int) -> list[ev.Event]:
-        """End a request, if it has not ended."""
+        """End a request that has not ended yet."""
         if self._is_open(request_id):
             self.scheduler.abort(self.scheduler.requests[request_id])
         return self._done()
@@ -141,7 +142,7 @@ class Rerun:
             self._new.append(event)
 
     def _part_of_earlier(self, scheduled: tuple[Request, int]) -> ScheduledRequest:
-        """Return what a step computes of a request, as far as booking it asks. Asynchronously it gets what comes."""
+        """Return a step's share of a request, as needed to book it. Asynchronously it gets the tokens that come."""
         request, num_tokens = scheduled
         start = request.num_computed_tokens
         samples = self.scheduler.plans_ahead or start + num_tokens >= request.num_tokens
@@ -149,9 +150,9 @@ class Rerun:
         return ScheduledRequest(request.request_id, tokens, start, (), (), False, samples, request.sampling, 0)
 
     def _written(self, part: ScheduledRequest) -> Iterator[ev.Event]:
-        """Yield what a request's share of a step writes; before a state goes on in another block, its copy.
+        """Yield the writes of a request's share of a step, with a state's copy before it moves to another block.
 
-        Of states no more than a recording can say.
+        For states, only the writes that a recording can contain.
         """
         for number, (group, runs) in enumerate(zip(self._config.groups, part.slot_runs, strict=True)):
             if group.kind != "state":
@@ -177,22 +178,22 @@ class Rerun:
 
 
 def _output(part: ScheduledRequest, sampled: Mapping[int, Sequence[int]], accepted: Mapping[int, int]) -> list[int]:
-    """Return a request's accepted drafts and the token behind them; any in place of those behind its end."""
+    """Return a request's accepted drafts and the token after them; any tokens after its end."""
     known = [*sampled.get(part.request_id, ())]
     num_tokens = 1 + accepted[part.request_id] if part.num_drafts and part.request_id in accepted else len(known)
     return known + [UNKNOWN_TOKEN] * (num_tokens - len(known))
 
 
 def _rows(part: ScheduledRequest, sampled: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return one token for each row of a request's share of a step: behind the recorded ones any."""
+    """Return one token for each row of a request's share of a step: any tokens after the recorded ones."""
     known = [*sampled.get(part.request_id, ())][: 1 + part.num_drafts]
     return known + [UNKNOWN_TOKEN] * (1 + part.num_drafts - len(known))
 
 
 def end_as_recorded(scheduler: Scheduler, ends: Ends) -> None:
-    """Have a scheduler stop requests where the recorded engine did: the token ids that stop a request are unknown.
+    """Have a scheduler stop requests where the recorded engine did, because their stop token ids are unknown.
 
-    A length is the scheduler's own decision.
+    The scheduler itself decides an end by length.
     """
     own_reason: Callable[[Request], Any] = scheduler.finish_reason
 
@@ -213,20 +214,20 @@ def ends_of(piece: Piece) -> Ends:
 
 
 def salts_of(piece: Piece) -> dict[int, ExtraKeys]:
-    """Return the cache salt of each request that has one: a digest of it."""
+    """Return a digest of the cache salt of each request that has one."""
     salts = {number: one.salt for number, one in _open_requests(piece) if one.salt}
     salts |= {INT(number): TEXT(digest) for number, digest, *_ in _values_of(piece, "salt")}
     return {number: (("cache_salt", digest),) for number, digest in salts.items()}
 
 
 def unread_of(piece: Piece) -> set[int]:
-    """Return the requests that are not to read the prefix cache, as those with prompt_logprobs."""
+    """Return the requests that must not read the prefix cache, such as those with prompt_logprobs."""
     unread = {number for number, one in _open_requests(piece) if one.is_unread}
     return unread | {INT(number) for number, *_ in _values_of(piece, "unread")}
 
 
 def arrivals_of(piece: Piece) -> dict[int, int]:
-    """Return the place of each request among all arrivals; equal for those that came at one time."""
+    """Return the place of each request among all arrivals; equal for simultaneous ones."""
     times = {number: one.arrival for number, one in _open_requests(piece)}
     times |= {INT(number): at for number, at, *_ in _values_of(piece, "arrival")}
     places = {at: place for place, at in enumerate(sorted({*times.values()}))}

@@ -1,4 +1,4 @@
-"""The comparison, act by act: the recorded scheduler's events against those of an edition with the same inputs."""
+"""The comparison, act by act, of the recorded scheduler's events with those of an edition with the same inputs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ REASONS = ("stop", "length", "repetition", "abort")
 
 
 MARKS = (ev.EngineStarted, ev.StepStarted, ev.StepEnded)
-"""Events that no part decides: both sides have them at the same place."""
+"""Events that no part decides, and that both sides have at the same place."""
 
 FACTS = ("salt", "arrival", "unread", "links")
-"""Inputs that call nothing: they say something of a request."""
+"""Inputs that are not calls, but describe a request."""
 
 
 @dataclass(slots=True)
 class Act:
-    """One call from outside, and the events up to the next one. start: the number of the first of them.
+    """One call from outside, and the events up to the next call. start: the number of the first event.
 
     words: add, schedule, update, abort, reset; mark (an event of MARKS); earlier and unusual as in
     pieces.RecordedInput.
@@ -48,7 +48,7 @@ class Act:
 
 
 def acts_of(piece: Piece) -> Iterator[Act]:
-    """Yield the acts of a piece in order. Events that answer no call come as an act with the word `unasked`."""
+    """Yield the acts of a piece in order. Events without a call come as an act with the word `unasked`."""
     waiting, act = deque(one for one in piece.inputs if one.word not in FACTS), Act("unasked", (), 0)
     for number, event in enumerate(piece.timeline.events(), piece.timeline.num_dropped):
         while waiting and waiting[0].moment <= number:
@@ -70,7 +70,7 @@ def acts_of(piece: Piece) -> Iterator[Act]:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The place at which the two sides part: the numbers of the events, and the events; None on a side without one."""
+    """The first difference: the numbers of the events, and the events; None on a side without one."""
 
     moments: tuple[int, int]
     recorded: ev.Event | None
@@ -79,7 +79,7 @@ class Parting:
 
 @dataclass(slots=True)
 class JudgedPiece:
-    """How far a piece was judged. end: events of the piece that were judged; parting: None while both did the same."""
+    """The extent to which a piece was judged. end: number of judged events; parting: None without a difference."""
 
     end: int
     expected: Timeline
@@ -96,11 +96,11 @@ def judge(
     *,
     is_torn: bool = False,
 ) -> JudgedPiece:
-    """Give a piece's inputs to an edition until it does otherwise, or until it cannot follow.
+    """Give a piece's inputs to an edition until it differs, or cannot follow.
 
-    names: the engine's own names of the requests; they decide between requests of equal priority and arrival.
-    is_torn: the piece ends in the middle of a call, which is not judged: rows of it are missing. Raises
-    CannotJudgeError for settings that the edition does not have.
+    names: the engine's names of the requests, which order requests of equal priority and arrival. is_torn: the piece
+    ends in the middle of a call, which is not judged because rows are missing. Raises CannotJudgeError for settings
+    that the edition does not have.
     """
     try:
         rerun = Rerun(config, parts, ends_of(piece), longest)
@@ -116,7 +116,7 @@ def judge(
         except CannotJudgeError as error:
             outcome.why_unjudged = str(error)
             return outcome
-        except (Exception, SystemExit) as error:  # a part of the user's, or one that follows what cannot be
+        except (Exception, SystemExit) as error:  # a user's part, or one that follows impossible inputs
             what = readable(f"{type(error).__name__}: {error}", 300)
             outcome.why_unjudged = f"edition {parts.name} raises {what}"
             return outcome
@@ -194,7 +194,7 @@ class _Judging:
                 return []
 
     def compare(self, act: Act, ours: Sequence[ev.Event]) -> Parting | None:
-        """Record our events, and return the first place at which they are not the recorded ones."""
+        """Record our events, and return the first difference from the recorded ones."""
         parting = None
         for place, (recorded, event) in enumerate(zip_longest(act.events, ours)):
             if event is not None:
@@ -219,9 +219,9 @@ class _Judging:
 def _counterpart(
     recorded: ev.Event | None, event: ev.Event | None, following: Sequence[ev.Event]
 ) -> tuple[int, ev.Event | None]:
-    """Return our event to show beside a recorded one, and how many events after `event` it is.
+    """Return our event to show beside a recorded one, and its distance from `event`.
 
-    A block that goes to the other end of the queue is freed at another place among the blocks of its table.
+    A block that goes to the other end of the queue is freed at a different place among the blocks of its table.
     """
     if isinstance(recorded, ev.BlockFreed):
         for ahead, other in enumerate(following):

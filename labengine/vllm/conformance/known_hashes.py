@@ -1,4 +1,4 @@
-"""The recorded hashes of our contents: two engines hash with different functions, and mean the same tokens."""
+"""The recorded hashes of our contents: two engines hash the same tokens with different functions."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from labengine.vllm.stream.pieces import Piece
 
 
 class KnownHashes:
-    """Pairs of a recorded hash and ours, per group. A pair stays: one hash never stands for two contents."""
+    """Pairs of a recorded hash and ours, per group. A pair stays, because a hash never stands for two contents."""
 
     def __init__(self) -> None:
         self._theirs: dict[Key, bytes] = {}
         self._ours: dict[Key, bytes] = {}
 
     def learn(self, group: int, ours: bytes, theirs: bytes) -> None:
-        """Note that two hashes stand for the same content, if neither is known for another."""
+        """Note that two hashes stand for the same content, unless either is known for another."""
         if (group, ours) not in self._theirs and (group, theirs) not in self._ours:
             self._theirs[group, ours], self._ours[group, theirs] = theirs, ours
 
     def theirs(self, group: int, ours: bytes) -> bytes:
-        """Return the recorded hash of our content; ours where none is known."""
+        """Return the recorded hash of our content; ours if none is known."""
         return self._theirs.get((group, ours), ours)
 
     def ours(self, group: int, theirs: bytes) -> bytes:
-        """Return our hash of recorded content; the recorded one where the content is not known: we never find it."""
+        """Return our hash of recorded content; the recorded one for unknown content, which we never find."""
         return self._ours.get((group, theirs), theirs)
 
 
 def known_at_start(
     piece: Piece, manager: KVCacheManager, hash_block_size: int, salts: Mapping[int, ExtraKeys]
 ) -> KnownHashes:
-    """Return what a recording that begins late says of content that was cached before.
+    """Return the hashes of content that was cached before a late recording began, as far as it tells.
 
-    The tap tells it of requests that look it up; a block that a request registers beside it tells it, too.
+    The tap tells them for requests that look the content up; so does a request that registers another block with it.
     """
     known, chains = KnownHashes(), _Chains(piece.fold, manager, salts)
     for request_id, place, theirs in (*_told(piece), *_registered(piece, hash_block_size)):
@@ -61,7 +61,7 @@ def _told(piece: Piece) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _registered(piece: Piece, hash_block_size: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the same of blocks whose content had been cached before the recording began."""
+    """Yield the same for blocks whose content was cached before the recording began."""
     _, first, events = piece.timeline.kept()
     before = {key for keys in first.block_keys for key in keys}
     for event in events:
@@ -78,7 +78,7 @@ class _Chains:
         self._chains: dict[int, list[bytes]] = {}
 
     def link(self, request_id: int, place: int) -> bytes | None:
-        """Return one of our hashes; None where a request never had so many tokens."""
+        """Return one of our hashes; None if the request never had that many tokens."""
         chain = self._chains.get(request_id)
         if chain is None:
             chain = self._chains[request_id] = self._chain(request_id)

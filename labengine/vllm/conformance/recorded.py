@@ -1,4 +1,4 @@
-"""A stream read for judging: its header, its first piece, and what keeps the rest from being judged."""
+"""A stream read for judging: its header, its first piece, and the reason that the rest is not judged."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from labengine.vllm.stream.pieces import Loss, Piece
 from labengine.vllm.stream.reader import StreamReader
 
 SHUT_DOWN = "the engine was shut down"
-"""The end that a stream has when the tap has told everything."""
+"""The end of a complete stream."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A stream that was read.
+    """A stream after reading.
 
     pieces: its stretches without a gap, in order.
     """
@@ -26,17 +26,17 @@ class Recorded:
     header: StreamHeader
     pieces: tuple[Piece, ...]
     names: dict[int, str]
-    """The engine's own names of the requests."""
+    """The engine's names of the requests."""
     why_incomplete: str
-    """Why the stream goes on after this piece, or has no end and was never idle; empty if neither."""
+    """The reason that this piece is not all: a gap, or a stream without an end that was never idle; else empty."""
     note: str
-    """Where a stream without an end is judged up to, in a sentence; empty for one with an end."""
+    """A sentence on the point up to which an endless stream is judged; empty for a stream with an end."""
     is_cut: bool
     """True for a stream without an end."""
 
     @property
     def piece(self) -> Piece:
-        """The first stretch without a gap, the only one that an edition can follow: cached content is known in it."""
+        """The first stretch without a gap, the only one with known cached content, which an edition can follow."""
         return self.pieces[0]
 
     @property
@@ -46,7 +46,7 @@ class Recorded:
 
     @property
     def loss(self) -> Loss | None:
-        """Why the tap could not go on at the piece's end, in the middle of a call; None where it could."""
+        """The reason that the tap lost rows at the piece's end, in the middle of a call; None if it did not."""
         return self.piece.loss
 
     @property
@@ -61,7 +61,7 @@ class Recorded:
 
     @property
     def why_not_from_start(self) -> str:
-        """Why not even the first event can be judged; empty if it can."""
+        """The reason that not even the first event can be judged; empty if it can."""
         timeline = self.piece.timeline
         if timeline.num_dropped:
             return f"its first {timeline.num_dropped:,} events are not kept: give a larger max_events"
@@ -69,9 +69,9 @@ class Recorded:
 
 
 def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorded:
-    """Read a file, or the folder of LABENGINE_TAP=file:DIR. Raises ConfigError, or TraceError for what is damaged.
+    """Read a file, or the folder of LABENGINE_TAP=file:DIR. Raises ConfigError, or TraceError for a damaged file.
 
-    What an engine can no longer have done (it may be broken) ends the reading: the events before it are kept.
+    An event that is impossible in the current state (the engine may be broken) ends the reading; earlier ones are kept.
     """
     reader = StreamReader(limits, max_events)
     ending = ""
@@ -87,9 +87,9 @@ def read(place: str | PathLike[str], limits: Limits, max_events: int) -> Recorde
 def recorded_by(
     reader: StreamReader, place: str | PathLike[str], ending: str = "", *, is_complete: bool = True
 ) -> Recorded:
-    """Return what a reader has read.
+    """Return the stream that a reader has read.
 
-    ending: why it could not read on; is_complete: False if the last line was cut off. Raises TraceError for a stream
+    ending: why reading ended early; is_complete: False if the last line was cut off. Raises TraceError for a stream
     without a keyframe.
     """
     if reader.header is None or not reader.pieces:
@@ -99,8 +99,8 @@ def recorded_by(
     if not ending and reader.end is None and len(pieces) == 1 and reader.gap is None and pieces[0].idle_at is not None:
         cut = "" if is_complete else " in the middle of a line"
         note = (
-            f"The stream ends{cut} without an end (vLLM still runs, or was killed, as an LLM() is when its process "
-            f"ends). After event {pieces[0].idle_at:,} all requests were done: up to there it is judged."
+            f"The stream stops{cut} without an end (vLLM still runs, or was killed, as an LLM() is when its process "
+            f"ends). It is judged up to event {pieces[0].idle_at:,}, after which all requests were done."
         )
         why = ""
     return Recorded(reader.header, tuple(pieces), reader.names, why, note, is_cut=reader.end is None)
@@ -113,5 +113,5 @@ def _why_incomplete(reader: StreamReader, is_complete: bool) -> str:
         return f"a gap ({readable(reader.gap, 400)}), and no keyframe followed"
     if reader.end is None:
         cut = " in the middle of a line" if not is_complete else ""
-        return f"the stream ends{cut} without an end: the engine still runs, or was killed"
+        return f"the stream stops{cut} without an end: the engine still runs, or was killed"
     return "" if reader.end == SHUT_DOWN else readable(reader.end, 400)

@@ -1,4 +1,4 @@
-"""What conform() returns: whether a recorded scheduler did what its edition does, and where it first did otherwise."""
+"""The result of conform(): whether a recorded scheduler does the same as its edition, and the first difference."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ QUEUE_METHODS = ("Scheduler.next_waiting", "WaitingQueue.add_request", "WaitingQ
 """Methods that decide which request is admitted next."""
 
 MAX_SHOWN = 3
-"""Violations that are printed: the first ones; the others mostly follow from them."""
+"""Most violations printed; the later ones mostly follow from the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideEvent:
-    """One side of the first difference. event: None where this side does nothing of the kind."""
+    """One side of the first difference. event: None on a side without such an event."""
 
     name: str
     """The engine, or the edition."""
     event: ev.Event | None
     sentence: str
     method: str
-    """Class and method that decided it, with file and line where they are known; empty if there is no event."""
+    """Class and method that decided the event, with file and line if known; empty without an event."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -54,12 +54,12 @@ class SideEvent:
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first event in which the recorded engine and the edition differ. request: the engine's own name of it."""
+    """The first event in which the recorded engine and the edition differ. request: the engine's name of it."""
 
     number: int
-    """Events of the stream before it."""
+    """Number of events before it in the stream."""
     shown_at: tuple[int, int]
-    """The moments right after it, of the recording and of the edition's events."""
+    """The moments just after it, in the recording and in the edition's events."""
     step: int
     request: str
     recorded: SideEvent
@@ -80,12 +80,12 @@ class FirstDifference:
 
 @dataclass(frozen=True, repr=False)
 class Conformance:
-    """Whether a recorded vLLM scheduler decided as its edition does; truthy only if it did, to the stream's end.
+    """Whether a recorded vLLM scheduler decided like its edition; truthy only if it did, to the stream's end.
 
     A stream without an end is judged to the last moment at which all requests were done; `note` says so.
 
-    num_judged: events on which both agreed. difference: the first event in which they differ. why_unjudged: what kept
-    the rest from being judged: a feature, a gap, a version. violations: what rules and oracle find in the recording.
+    num_judged: events on which both agree. difference: the first event in which they differ. why_unjudged: why the rest
+    was not judged: a feature, a gap, a version. violations: found by rules and oracle in the recording.
     """
 
     title: str
@@ -98,13 +98,13 @@ class Conformance:
     violations: tuple[Violation, ...]
     note: str
     recorded: Recorded | None = field(compare=False)
-    """The recording that was judged; None where nothing of it could be."""
+    """The judged recording; None if none of it could be judged."""
     expected: Timeline | None = field(compare=False)
     """The edition's events, up to the call in which they differ."""
 
     @property
     def exit_code(self) -> int:
-        """0: it conforms. 1: it differs, or breaks a rule. 2: it could not be judged to its end."""
+        """0: the recording conforms. 1: it differs, or breaks a rule. 2: it could not be judged to its end."""
         if self.difference is not None or self.violations:
             return DIFFERS
         return UNJUDGED if self.why_unjudged else CONFORMS
@@ -114,7 +114,7 @@ class Conformance:
 
     @property
     def verdict(self) -> str:
-        """Conforms, differs or cannot be judged, in a sentence with the numbers of events."""
+        """A sentence with the verdict (conforms, differs or cannot be judged) and the numbers of events."""
         judged = f"{self.num_judged:,} of {self.num_events:,} events"
         if self.exit_code == CONFORMS:
             return f"Conforms to edition {self.edition}: all {self.num_events:,} events in {self.num_steps:,} steps."
@@ -131,7 +131,7 @@ class Conformance:
         found = self.violations[:MAX_SHOWN]
         lines += [f"It breaks the rule {one.rule} in step {one.step}: {one.message}" for one in found]
         num_more = len(self.violations) - len(found)
-        lines += [f"... and rules in {num_more} more places: `violations` has them."] if num_more else []
+        lines += [f"... and rules in {num_more} more places: `violations` lists them."] if num_more else []
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Conformance:
     def compare(self) -> Comparison:
         """Return both sides in the compare view, the recording left; the newest moment is the first difference.
 
-        Raises ConfigError where nothing could be judged.
+        Raises ConfigError if nothing could be judged.
         """
         if self.recorded is None or self.expected is None:
             raise ConfigError(f"there is nothing to compare: {self.why_unjudged}")
@@ -162,11 +162,11 @@ class Conformance:
     def against(self, other: object) -> Against:
         """Run the recorded traffic on other parts: an edition's name, Parts, or a class that replaces one part.
 
-        Its requests come in the recorded steps and sample the recorded tokens. Raises ConfigError where the traffic
-        cannot be run.
+        Its requests come in the recorded steps and sample the recorded tokens. Raises ConfigError if the traffic cannot
+        be run.
         """
         if self.recorded is None:
-            raise ConfigError(f"the traffic cannot be run again: {self.why_unjudged}")
+            raise ConfigError(f"the traffic cannot be repeated: {self.why_unjudged}")
         return against(self.recorded, other)
 
     def _ipython_display_(self) -> None:
@@ -176,7 +176,7 @@ class Conformance:
 
 
 def side_of_recording(name: str, event: ev.Event | None, other: ev.Event | None, code: dict[str, Any]) -> SideEvent:
-    """Return the recorded side, with vLLM's method. other: the edition's event in its place."""
+    """Return the recorded side, with vLLM's method. other: the edition's event at the same place."""
     if event is None:
         return _nothing(name)
     seam = code.get(type(event).__name__) if _shares_table(event, other) else ev.entry_of(code, event)
@@ -188,17 +188,17 @@ def side_of_recording(name: str, event: ev.Event | None, other: ev.Event | None,
 
 def freed_in_use(side: SideEvent, block_id: int, entry: tuple[int, int, int]) -> SideEvent:
     """Return the recorded side of a block that was freed while a table's entry (request, group, index) leads to it."""
-    sentence = f"Block {block_name(block_id)} is freed, and is still {entry_name(*entry)}."
+    sentence = f"Block {block_name(block_id)} is freed, but is still {entry_name(*entry)}."
     return replace(side, sentence=sentence)
 
 
 def unexpressed(name: str, why: str, method: str) -> SideEvent:
-    """Return the recorded side where vLLM does what no event expresses."""
+    """Return the recorded side of a change by vLLM that no event expresses."""
     return SideEvent(name, None, f"{readable(why, 300)}; no event expresses it.", method)
 
 
 def side_of_edition(parts: Parts, event: ev.Event | None, other: ev.Event | None = None) -> SideEvent:
-    """Return the edition's side, with the method of its parts. other: the recorded event in its place."""
+    """Return the edition's side, with the method of its parts. other: the recorded event at the same place."""
     name = f"edition {parts.name}"
     if event is None:
         return _nothing(name)
@@ -207,7 +207,7 @@ def side_of_edition(parts: Parts, event: ev.Event | None, other: ev.Event | None
 
 
 def _decider(parts: Parts, event: ev.Event, other: ev.Event | None) -> Decider | None:
-    """Return the method by which two events differ: of the same table, they differ in a block or in its place."""
+    """Return the method that makes two events differ: in the same table, the blocks or their places differ."""
     if _is_out_of_turn(event, other):
         return decider_among(parts, QUEUE_METHODS)
     if not _shares_table(event, other):
@@ -220,7 +220,7 @@ def _decider(parts: Parts, event: ev.Event, other: ev.Event | None) -> Decider |
 
 
 def _is_out_of_turn(one: ev.Event, other: ev.Event | None) -> bool:
-    """Return True for two admissions, of different requests."""
+    """Return True for two admissions of different requests."""
     return isinstance(one, ev.PrefixHit) and isinstance(other, ev.PrefixHit) and one.request_id != other.request_id
 
 
@@ -232,7 +232,7 @@ def _shares_table(one: ev.Event, other: ev.Event | None) -> bool:
 
 
 def request_of(events: Sequence[ev.Event | None], names: dict[int, str]) -> str:
-    """Return the name of the request that an event is about; empty if it is about none."""
+    """Return the name of an event's request; empty without one."""
     for event in events:
         request_id = getattr(event, "request_id", None)
         if request_id is not None:
@@ -249,11 +249,11 @@ def _nothing(name: str) -> SideEvent:
     return SideEvent(name, None, "nothing of the kind happens.", "")
 
 
-RIGHT_NOTE = "This is what the edition does with the recorded inputs: there is no engine here to step."
+RIGHT_NOTE = "These are the edition's events on the recorded inputs, without an engine to step."
 
 
 def comparison_of(recorded: Recorded, expected: Timeline, ends: tuple[int, int] | None) -> Comparison:
-    """Return recording and edition side by side. ends: the last moments that are shown; None for all."""
+    """Return recording and edition side by side. ends: the last shown moments; None for all."""
     header, timeline = recorded.header, recorded.piece.timeline
     if ends is not None:
         timeline, expected = timeline.until(ends[0]), expected.until(ends[1])

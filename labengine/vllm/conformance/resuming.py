@@ -1,4 +1,4 @@
-"""An edition's scheduler in the state in which a recording begins: its pool, its map, its queues and its requests."""
+"""Restore an edition's scheduler to the state at a recording's start: pool, map, queues and requests."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from labengine.vllm.stream.pieces import Piece
 
 
 def late_start_of(piece: Piece, *, has_drafts: bool) -> LateStart | None:
-    """Return what a recording that begins late needs to be judged; None for one that begins with an empty engine.
+    """Return the data needed to judge a late recording; None for one that begins with an empty engine.
 
-    Raises CannotJudgeError where the keyframe does not say all that decisions depend on.
+    Raises CannotJudgeError if the keyframe lacks data on which decisions depend.
     """
     if not piece.is_late:
         return None
     _, first, _ = piece.timeline.kept()
     if piece.start is None:
         raise CannotJudgeError(
-            "it does not begin with an empty engine, and its keyframe does not say what its requests may do: record it "
-            "with this release's tap"
+            "it does not begin with an empty engine, and its keyframe lacks the limits of its requests: record it with "
+            "this release's tap"
         )
     if has_drafts:
         raise CannotJudgeError("it begins late, and no keyframe says which drafts are being judged")
     if any(group.keeps_states for group in first.groups):
         raise CannotJudgeError("it begins late, and no keyframe says which states its blocks hold")
     if first.pins or first.holding:
-        raise CannotJudgeError("it begins late, with blocks that are held and in no table")
+        raise CannotJudgeError("it begins late, with held blocks that are in no table")
     if not _adds_up(piece.start, first):
-        raise CannotJudgeError("it begins late, and the queues of its first keyframe are not those of its requests")
+        raise CannotJudgeError("it begins late, and the queues of its first keyframe do not match its requests")
     if unusual := next((one.unusual for one in piece.start.requests.values() if one.unusual), ""):
         raise CannotJudgeError(readable(unusual, 300))
     return piece.start
 
 
 def _adds_up(start: LateStart, state: Fold) -> bool:
-    """Return False where a request is in no queue, in two, or in a queue alone, as in a broken scheduler."""
+    """Return False if a request is in no queue or in two, or a queued one is unknown, as in a broken scheduler."""
     is_whole = all(len(one.num_cached) == len(state.groups) for one in start.requests.values())
     return is_whole and sorted((*start.running, *start.waiting)) == sorted(start.requests) == sorted(state.requests)
 
 
 def restore_pool(pool: BlockPool, state: Fold, known: KnownHashes) -> None:
-    """Put blocks, free queue and prefix map into a recorded state."""
+    """Set blocks, free queue and prefix map to a recorded state."""
     for block in pool.blocks:
         block.ref_count = state.ref_counts[block.block_id]
         block.keys = tuple((group, known.ours(group, theirs)) for group, theirs in state.block_keys[block.block_id])
@@ -57,7 +57,7 @@ def restore_pool(pool: BlockPool, state: Fold, known: KnownHashes) -> None:
 
 
 def restore_request(scheduler: Scheduler, request: Request, state: Fold, start: LateStart) -> None:
-    """Put a new request, and what is scheduled of it and not booked, into a recorded state."""
+    """Set a new request, with its scheduled but unbooked tokens, to a recorded state."""
     recorded, known = state.requests[request.request_id], start.requests[request.request_id]
     request.token_ids += recorded.token_ids[request.num_prompt_tokens :]
     request.num_computed_tokens, request.status = recorded.num_computed_tokens, RequestStatus(recorded.status)
@@ -69,7 +69,7 @@ def restore_request(scheduler: Scheduler, request: Request, state: Fold, start: 
 
 
 def restore_queues(scheduler: Scheduler, start: LateStart) -> None:
-    """Queue the requests that run and wait, in their order."""
+    """Queue the running and waiting requests, in their order."""
     scheduler.running += [scheduler.requests[number] for number in start.running]
     for number in start.waiting:
         scheduler.waiting.add_request(scheduler.requests[number])

@@ -1,4 +1,4 @@
-"""A saved recording of a stream, read for judging: what `attach --record` leaves."""
+"""A saved recording of a stream (a file of `attach --record`), read for judging."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_saved(place: str | PathLike[str], limits: Limits) -> Recorded:
 
 
 def recorded_in(timeline: Timeline, facts: dict[str, Any], place: str) -> Recorded:
-    """Return what a saved recording of a stream says. Raises TraceError as read_saved does."""
+    """Return the stream in a saved recording. Raises TraceError as read_saved does."""
     try:
         stream = FACTS(facts.get("stream", {}))
         if "judged_by" not in stream:
@@ -39,7 +39,7 @@ def recorded_in(timeline: Timeline, facts: dict[str, Any], place: str) -> Record
     except TraceError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise TraceError(f"{place} does not say what it was recorded from ({error!r}): get it again") from None
+        raise TraceError(f"{place} does not tell its source ({error!r}): get it again") from None
 
 
 def _recorded(timeline: Timeline, facts: dict[str, Any], stream: dict[str, Any], place: str) -> Recorded:
@@ -48,13 +48,13 @@ def _recorded(timeline: Timeline, facts: dict[str, Any], stream: dict[str, Any],
     piece = _piece(timeline, said, header.checkpoint_alignment)
     gap = TEXT(said["gap"])
     why = f"a gap ({gap})" if gap else "" if ending in ("", SHUT_DOWN) else ending
-    note = "" if ending or gap else "The recording was ended while vLLM ran: up to there it is judged."
+    note = "" if ending or gap else "The recording ended while vLLM was running, and is judged up to its end."
     names = {int(number): TEXT(name) for number, name in FACTS(facts["request_names"]).items()}
     return Recorded(header, (piece,), names, why, note, is_cut=not ending)
 
 
 def _piece(timeline: Timeline, said: dict[str, Any], checkpoint_alignment: int | None) -> Piece:
-    """Make the piece again. Finished requests that a live stream forgets are kept: the edition forgets none."""
+    """Rebuild the piece, keeping finished requests that a live stream forgets, because the edition forgets none."""
     dropped, first, events = timeline.kept()
     if said["inputs"] is None or dropped:
         raise TraceError(NO_INPUTS)
@@ -72,5 +72,5 @@ def _piece(timeline: Timeline, said: dict[str, Any], checkpoint_alignment: int |
 
 
 def _moved(inputs: Iterable[Sequence[Any]], forgotten: Sequence[int]) -> Iterable[Sequence[Any]]:
-    """Yield the inputs with the number of events before each, without forgotten requests."""
+    """Yield the inputs, each with its number of earlier events, without forgotten requests."""
     return ((INT(moment) - bisect_left(forgotten, moment), word, *values) for moment, word, values in inputs)

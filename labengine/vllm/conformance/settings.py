@@ -1,11 +1,11 @@
-"""What a stream's header says of its scheduler: the edition that is held against it, and that edition's settings."""
+"""The edition to compare a stream's scheduler with, and its settings, from the stream's header."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, cast
 
-from labengine.config import ConfigError, Drafter, EngineConfig, GroupKind, GroupSpec
+from labengine.config import TUNING, ConfigError, Drafter, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import VLLM, VLLM_ASYNC
 from labengine.core.parts import Parts
 from labengine.core.vllm.waiting_queue import VllmPriorityQueue
@@ -14,27 +14,28 @@ from labengine.vllm.stream.header import StreamHeader
 from labengine.vllm.stream.pieces import Piece
 
 JUDGED_VERSIONS = ("0.32",)
-"""Releases of vLLM whose decisions the editions take."""
+"""Releases of vLLM that the editions decide like."""
 
-LIMITS = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "watermark", "hash_block_size")
+LIMITS = ("max_num_seqs", "max_num_batched_tokens", *TUNING)
+"""Settings that bear on a lab's or an engine's scheduling, besides pool and groups."""
 
 
 class CannotJudgeError(Exception):
-    """The edition cannot follow the stream from here on; the message names the feature, gap or version."""
+    """Raised if the edition cannot follow the stream any further; the message names the feature, gap or version."""
 
 
 PRIORITY, SPECULATION = "policy priority", "speculative decoding"
 CHECKPOINTS = "checkpoints of states inside a chunk"
-"""Features of a header that an edition may have. The last one only where the header says at which tokens they are."""
+"""Features of a header that an edition may have; the last one only if the header gives the checkpoints' tokens."""
 
 
 def edition_for(header: StreamHeader) -> Parts:
-    """Return the edition that takes this scheduler's decisions."""
+    """Return the edition that decides like this scheduler."""
     return by_policy(VLLM_ASYNC if header.settings.get("is_async") is True else VLLM, header)
 
 
 def by_policy(parts: Parts, header: StreamHeader) -> Parts:
-    """Return parts of edition vllm or vllm-async whose waiting queue has the order of the scheduler's."""
+    """Return parts of edition vllm or vllm-async with the scheduler's order of the waiting queue."""
     if not has_priorities(header):
         return parts
     return Parts(name=f"{parts.name}, priority", waiting_queue=VllmPriorityQueue).overriding(parts)
@@ -51,17 +52,17 @@ def has_drafts(header: StreamHeader) -> bool:
 
 
 def refuse_what_no_edition_has(header: StreamHeader) -> None:
-    """Raise CannotJudgeError for a version or a feature whose decisions no edition takes."""
+    """Raise CannotJudgeError for a version or a feature that no edition covers."""
     engine = readable(header.engine)
     if not any(header.engine.startswith(f"vllm {version}.") for version in JUDGED_VERSIONS):
         known = ", ".join(JUDGED_VERSIONS)
-        raise CannotJudgeError(f"the stream is of {engine}, and the editions take the decisions of vllm {known}")
+        raise CannotJudgeError(f"the stream is of {engine}, but the editions decide like vllm {known}")
     if not header.has_tokens:
         raise CannotJudgeError(
-            "its token ids were left out, and prefix hits depend on them: record it without LABENGINE_TAP_TOKENS=0"
+            "it has no token ids, on which prefix hits depend: record it without LABENGINE_TAP_TOKENS=0"
         )
     if header.features is None:
-        raise CannotJudgeError("its header does not say how the scheduler was set: record it with this release's tap")
+        raise CannotJudgeError("its header lacks the scheduler's settings: record it with this release's tap")
     known_features = [PRIORITY, SPECULATION]
     if header.checkpoint_alignment is not None and not has_drafts(header):
         known_features.append(CHECKPOINTS)
@@ -73,17 +74,17 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
 
 
 def _refuse_other_speculation(header: StreamHeader) -> None:
-    """Raise CannotJudgeError unless an edition speculates as this scheduler does."""
+    """Raise CannotJudgeError unless an edition speculates like this scheduler."""
     speculation = _speculation_of(header)
     if speculation.get("is_dynamic") is not False:
-        raise CannotJudgeError("its number of drafts depends on the batch, and in edition vllm it does not")
+        raise CannotJudgeError("its number of drafts depends on the batch, unlike in edition vllm")
     if _drafter_of(speculation) is None:
         method = readable(str(speculation.get("method")), 100)
-        raise CannotJudgeError(f"it drafts with method {method}, whose slots and hits are those of no edition")
+        raise CannotJudgeError(f"it drafts with method {method}, whose slots and hits no edition has")
 
 
 def drops_last_block(header: StreamHeader) -> bool:
-    """Return True if the last block of a hit is computed again, as EAGLE's head needs it."""
+    """Return True if the last block of a hit is recomputed, because EAGLE's head needs it."""
     speculation = header.settings.get("speculation")
     return isinstance(speculation, dict) and any(_drops(speculation))
 
@@ -91,13 +92,13 @@ def drops_last_block(header: StreamHeader) -> bool:
 def _speculation_of(header: StreamHeader) -> Mapping[str, Any]:
     found = header.settings.get("speculation")
     if not isinstance(found, dict):
-        raise CannotJudgeError("its header does not say how it speculates: record it with this release's tap")
+        raise CannotJudgeError("its header lacks its way of speculating: record it with this release's tap")
     return found
 
 
 def _drafter_of(speculation: Mapping[str, Any]) -> Drafter | None:
-    """Return the drafter that has these slots behind a request's tokens, share of the budget, tokens read ahead, and
-    hits; None if none has.
+    """Return the drafter with this speculation: slots after a request's tokens, share of the budget, tokens read ahead,
+    and hits. None without one.
     """
     num_drafts = speculation.get("num_drafts")
     names = ("num_lookahead", "num_draft_slots", "num_prefill_lookahead")
@@ -112,7 +113,7 @@ def _drafter_of(speculation: Mapping[str, Any]) -> Drafter | None:
 
 
 def _drops(speculation: Mapping[str, Any]) -> list[bool]:
-    """Return per group whether a hit loses its last block."""
+    """Return, per group, True if a hit loses its last block."""
     drops = speculation.get("drops_last_block")
     return [*map(bool, drops)] if isinstance(drops, list) else []
 
@@ -131,7 +132,7 @@ def _drafts_of(header: StreamHeader) -> dict[str, Any]:
 
 
 def config_of(header: StreamHeader, piece: Piece) -> EngineConfig:
-    """Return the edition's settings. Raises CannotJudgeError where the header's cannot be its settings."""
+    """Return the edition's settings. Raises CannotJudgeError if the header's do not fit the edition."""
     settings: Mapping[str, Any] = header.settings
     groups = tuple(
         GroupSpec(
@@ -142,16 +143,16 @@ def config_of(header: StreamHeader, piece: Piece) -> EngineConfig:
         )
         for group in piece.fold.groups
     )
-    limits: dict[str, Any] = {name: settings.get(name) for name in (*LIMITS, "retention_interval")}
+    limits: dict[str, Any] = {name: settings.get(name) for name in LIMITS}
     try:
         return EngineConfig(num_blocks=len(piece.fold.ref_counts), groups=groups, **limits, **_drafts_of(header))
     except (ConfigError, TypeError) as error:
-        raise CannotJudgeError(f"no edition can be set as its scheduler was: {readable(str(error), 300)}") from None
+        raise CannotJudgeError(f"no edition supports its scheduler's settings: {readable(str(error), 300)}") from None
 
 
 def longest_of(header: StreamHeader) -> int:
-    """Return the tokens at which the engine ends every request. Raises CannotJudgeError if the header lacks it."""
+    """Return the length at which the engine ends every request. Raises CannotJudgeError if the header lacks it."""
     longest = header.settings.get("max_model_len")
     if type(longest) is not int or longest < 1:
-        raise CannotJudgeError("its header does not say how long a request may become")
+        raise CannotJudgeError("its header lacks the maximum length of a request")
     return longest

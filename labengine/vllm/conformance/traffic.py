@@ -1,4 +1,4 @@
-"""Recorded requests on an engine: they come in the recorded steps, and sample the recorded tokens."""
+"""Recorded requests on an engine, which arrive in the recorded steps and sample the recorded tokens."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from labengine.record.wording import readable
 from labengine.vllm.conformance.edition_run import Ends, end_as_recorded
 
 MAX_TIMES_AS_LONG = 20
-"""Steps per recorded step after which parts that do not get through are given up."""
+"""Steps per recorded step after which parts that do not finish are stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """When requests came and were aborted, and the cache was reset, in steps: those of n come before step n.
+    """The steps in which requests came and were aborted, and the cache was reset: those of n come before step n.
 
-    tokens: all that each request had in the end. ends: where each finished. salts: what keeps requests apart besides
-    their tokens. places: of requests in the order of arrival, where priorities are equal. unread: requests
-    that skip the prefix cache.
+    tokens: each request's final tokens. ends: where each finished. salts: extra keys of requests. places: of requests
+    in the order of arrival, for equal priorities. unread: requests that skip the prefix cache.
     """
 
     requests: dict[int, ev.RequestAdded]
@@ -45,7 +44,7 @@ class Traffic:
 
     @classmethod
     def of(cls, events: Iterable[ev.Event], salts: Mapping[int, ExtraKeys], places: Mapping[int, int]) -> Traffic:
-        """Collect what came from outside. Requests that run when the recording ends are aborted there."""
+        """Collect the inputs from outside. Requests still running at the recording's end are aborted there."""
         requests, tokens, ends, resets, step = dict[int, ev.RequestAdded](), dict[int, list[int]](), {}, set[int](), 1
         arrivals, aborts = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         is_open, unread = dict[int, None](), set[int]()
@@ -79,15 +78,15 @@ class Traffic:
         longest: int | None = None,
         on_begin: Callable[[int], object] = lambda step: None,
     ) -> list[ev.Event]:
-        """Return the events of an engine that gets these requests. longest: tokens at which each request ends.
+        """Return the events of an engine with these requests. longest: tokens at which each request ends.
 
-        on_begin: called with the number of each step before it. Raises ConfigError where the parts raise, or do not get
-        through; and for speculative decoding.
+        on_begin: called with the number of each step before it. Raises ConfigError if the parts raise or do not finish,
+        and for speculative decoding.
         """
         if config.num_drafts:
             raise ConfigError(
-                "traffic with speculative decoding is not run again: its guesses are those of the recorded worker, "
-                "which other parts would ask elsewhere"
+                "traffic with speculative decoding cannot be repeated: its guesses came from the recorded worker, "
+                "which other parts would ask at different points"
             )
         events: list[ev.Event] = []
         hooks = Hooks()
@@ -103,13 +102,11 @@ class Traffic:
             _step(engine, parts)
             step += 1
             if step > MAX_TIMES_AS_LONG * (self.num_steps + 100):
-                raise ConfigError(
-                    f"{parts.name} does not get through the traffic: after {step:,} steps requests still wait"
-                )
+                raise ConfigError(f"{parts.name} does not finish the traffic: after {step:,} steps requests still wait")
         return events
 
     def _come(self, engine: Engine, step: int, longest: int | None) -> None:
-        """Give an engine what came before a step."""
+        """Give an engine the inputs before a step."""
         if step in self.resets:
             engine.reset_prefix_cache()  # refused, as in vLLM, while a request holds blocks
         for request_id in self.arrivals.get(step, ()):
@@ -125,13 +122,13 @@ class Traffic:
             engine.abort(request_id)
 
     def _token(self, request_id: int, position: int) -> int:
-        """Return the recorded token; after the last one any: the recorded engine ended the request before."""
+        """Return the recorded token; any token after the last one, where the recorded engine ended the request."""
         tokens = self.tokens[request_id]
         return tokens[position] if position < len(tokens) else 0
 
 
 def _book_late(scheduler: Scheduler) -> None:
-    """Have a scheduler's update book the step before, as vLLM does with two steps in flight."""
+    """Have a scheduler's update book the previous step, as vLLM does with two steps in flight."""
     unbooked: list[tuple[StepPlan, list[tuple[int]]]] = []
 
     def update(plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The prefixes that requests had been admitted with up to a moment, and the longest that one more request shares."""
+"""The prefixes of requests admitted up to a moment, and the longest one that a new request shares."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from labengine.vllm.prefix_doctor.prefix_tree import Chunk, Node, Sequences
 
 _LAST = float("inf")
-"""Sorts behind every request in a pair (chunk, request)."""
+"""Sorts after every request in a pair (chunk, request)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
     """The longest common prefix of a request with all those admitted before it.
 
-    request_id: one with which it shares num_tokens; None for no token. num_other_salt: tokens that are equal under
-    another salt, at least num_tokens; other_salt_id: a request that has them.
+    request_id: a request with which it shares num_tokens; None without a common token. num_other_salt: number of equal
+    tokens under another salt, at least num_tokens; other_salt_id: a request with them.
     """
 
     num_tokens: int
@@ -35,15 +35,15 @@ class Admitted:
         self._sequences = sequences
         self._lengths: dict[int, int] = {}
         self._partial: dict[int, tuple[Node, Chunk]] = {}
-        """The last, incomplete chunk of each request, and the node that it follows."""
+        """Each request's last, incomplete chunk, and the node that it follows."""
         self._grown: dict[int, int] = {}
 
     def add(self, request_id: int, num_tokens: int) -> None:
-        """Mark a request's first num_tokens tokens. What they say of a prefix is read from the next look-up on."""
+        """Mark a request's first num_tokens tokens, for the look-ups after this one."""
         self._grown[request_id] = num_tokens
 
     def shared_by(self, request_id: int, num_tokens: int) -> Shared:
-        """Return what a request's first num_tokens tokens share with those of all admitted ones, its own included."""
+        """Return the common prefix of a request's first num_tokens tokens with all admitted ones, itself included."""
         for grown, length in self._grown.items():
             self._mark(grown, length)
         self._grown.clear()
@@ -79,7 +79,7 @@ class Admitted:
             self._partial[request_id] = node, remaining
 
     def _with_other_salt(self, node: Node, request_id: int, depth: int, num_tokens: int) -> tuple[int, int | None]:
-        """Return how far the tokens are equal under another salt, from a node on; and a request that has them."""
+        """Return how far the tokens are equal under another salt, from a node on, and a request with them."""
         size, tokens, other = self._sequences.size, self._sequences.tokens[request_id], None
         own = self._sequences.paths[request_id]
         while (depth + 1) * size <= num_tokens:
@@ -94,7 +94,7 @@ class Admitted:
 def _longest_common(node: Node, remaining: Chunk, size: int) -> tuple[int, int | None]:
     """Return the longest common prefix of `remaining` with a continuation of a node, and the request that has it.
 
-    In a sorted list it is one of the two neighbours. A complete chunk that is equal is one under another salt.
+    In a sorted list it belongs to one of the two neighbours. An equal complete chunk has another salt.
     """
     longest: tuple[int, int | None] = 0, None
     for chunk, request_id in _neighbours(node.continuations, remaining, size):

@@ -1,4 +1,4 @@
-"""Look-ups that went alike: of one cause, and where prompts diverged, in the same block behind the same prefix."""
+"""Similar look-ups: with one cause, and prompts that diverged in the same block after the same prefix."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from labengine.vllm.prefix_doctor.examine import Examination
 from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp
 
 Alike = tuple[LookUp, ...]
-"""In order: the last one stands for all."""
+"""In order; the last one represents all."""
 
 
 def groups_of(examined: Iterable[tuple[Examination, LookUp]]) -> tuple[Alike, ...]:
-    """Return the look-ups in groups, each at the place of its newest one."""
+    """Return the look-ups in groups, ordered by the newest one of each."""
     groups: dict[Hashable, list[LookUp]] = {}
     for examination, one in examined:
         key = one.verdict, one.is_first, bool(one.num_hit), _place(examination, one)
@@ -23,13 +23,13 @@ def groups_of(examined: Iterable[tuple[Examination, LookUp]]) -> tuple[Alike, ..
 
 
 def largest(groups: tuple[Alike, ...], most: int) -> tuple[Alike, ...]:
-    """Return at most so many groups in order: the largest, of several the newest."""
+    """Return the `most` largest groups in order; of equally large ones, the newest."""
     kept = sorted(range(len(groups)), key=lambda number: (-len(groups[number]), -number))[:most]
     return tuple(groups[number] for number in sorted(kept))
 
 
 def others_sentence(alike: Alike) -> str:
-    """Return what is said of a group beside its newest look-up; empty where it has no other."""
+    """Return a sentence on a group's other look-ups; empty without any."""
     others = alike[:-1]
     if not others:
         return ""
@@ -40,9 +40,9 @@ def others_sentence(alike: Alike) -> str:
 
 
 def _place(examination: Examination, one: LookUp) -> Hashable:
-    """Return where a prompt diverged from the nearest one before: its prefix of complete blocks up to there.
+    """Return the place where a prompt diverged from the nearest earlier one: its complete blocks up to there.
 
-    A hit ends with a block, so that a token more or less in common is the same place.
+    A hit ends with a block, so one more or one fewer common token in the same block is the same place.
     """
     sequences, other, unit = examination.sequences, one.shared_with, examination.unit
     if one.verdict not in ("new", "short_of_a_block"):

@@ -1,4 +1,4 @@
-"""What the cache holds while events are applied, and how what it no longer holds was lost."""
+"""The content of the cache while events are applied, and how earlier content was lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from labengine.record.fold_state import Key
 
 @dataclass(frozen=True, slots=True)
 class LostContent:
-    """How a cached block was lost. reason: as in BlockEvicted. step: in which.
+    """The loss of a cached block. reason: as in BlockEvicted. step: that of the loss.
 
-    request_id: whose allocation took the block; None if it was not taken. is_prefill: it took it for its prompt.
+    request_id: the request that took the block; None if none did. is_prefill: it took the block for its prompt.
     """
 
     reason: ev.EvictReason
@@ -31,13 +31,13 @@ class CachedContent:
         self.state = first.copy()
         self.losses: dict[Key, LostContent] = {}
         self._tails: set[Key] = set()
-        """Keys of prompts that end inside their block: no look-up for complete blocks finds them."""
+        """Keys of prompts that end inside their block, which no look-up for complete blocks finds."""
         self._unattributed: dict[int, list[Key]] = {}
-        """Keys that were lost with a block whose next owner is not known yet."""
+        """Keys that were lost with a block whose next owner is still unknown."""
         self.num_events = 0
-        """Events that were applied."""
+        """Number of applied events."""
         self._num_kept = len(first.ref_counts) - (first.null_block >= 0)
-        """Blocks, at least, that were not allocated since the first event."""
+        """A lower bound of the number of blocks not allocated since the first event."""
 
     def is_cached(self, key: Key) -> bool:
         """Return True if a look-up finds a block under this key."""

@@ -1,4 +1,4 @@
-"""What doctor() returns: each look-up with its sentence, the sums, and the prefixes that would have paid most."""
+"""The result of doctor(): each look-up with its sentence, the sums, and the prefixes that would have saved most."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 from labengine.vllm.prefix_doctor.sums import Sums
 
 MAX_SHOWN = 50
-"""Groups of look-ups that are printed: the largest."""
+"""Most groups of look-ups printed: the largest ones."""
 
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
     """Why each request hit or missed the prefix cache.
 
-    look_ups: one for each admission of a request, in order. groups: the same, put together where they went alike.
-    sums: of the prompts. sums_again: of requests that were admitted again after a preemption. prefixes: those that
-    would have saved most. num_waiting: requests that were never admitted. notes: what the recording cannot tell.
-    unit: tokens between two places at which a hit may end.
+    look_ups: one for each admission of a request, in order. groups: the same look-ups, with similar ones together.
+    sums: of the prompts. sums_again: of requests readmitted after a preemption. prefixes: those that would have saved
+    most. num_waiting: requests never admitted. notes: sentences on missing data. unit: tokens between two places at
+    which a hit may end.
     """
 
     title: str
@@ -40,10 +40,10 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     most_shown: int = field(default=MAX_SHOWN, compare=False)
     recording: RecordedEngine | None = field(default=None, compare=False)
-    """What was examined; of a stream with gaps its first piece."""
+    """The examined recording; the first piece of a stream with gaps."""
 
     def of(self, request: int | str) -> tuple[LookUp, ...]:
-        """Return the look-ups of one request, by its id, its letter or the engine's own name.
+        """Return the look-ups of one request, by its id, its letter or the engine's name.
 
         Raises ConfigError for a request without one.
         """
@@ -57,22 +57,22 @@ class Diagnosis:
     def with_pools(self, *num_blocks: int) -> PoolComparison:
         """Run the same requests again with pools of these sizes, by default with one twice as large.
 
-        They come in the recorded steps and sample the recorded tokens; a stream of vLLM runs on the edition that is
-        named for it. Raises ConfigError where they cannot be run again.
+        They come in the recorded steps and sample the recorded tokens; a stream of vLLM runs on its edition. Raises
+        ConfigError if they cannot be repeated.
         """
         if self.recording is None:
-            raise ConfigError("there is no recording behind this diagnosis")
+            raise ConfigError("this diagnosis has no recording to repeat")
         sizes = [checked_int("num_blocks", one, 1) for one in num_blocks]
         return with_pools(self.recording, sizes or None)
 
     @property
     def shown(self) -> tuple[Alike, ...]:
-        """The groups that are printed."""
+        """The printed groups."""
         return largest(self.groups, self.most_shown)
 
     @property
     def num_hidden(self) -> int:
-        """Look-ups of the other groups."""
+        """Number of look-ups in the other groups."""
         return len(self.look_ups) - sum(map(len, self.shown))
 
     @property
@@ -88,7 +88,7 @@ class Diagnosis:
 
     @property
     def again(self) -> str:
-        """A sentence on requests that were admitted again; empty without one."""
+        """A sentence on readmitted requests; empty without any."""
         one = self.sums_again
         if not one.num_look_ups:
             return ""
@@ -135,7 +135,7 @@ class Diagnosis:
 
 
 def prefix_sentence(one: LostPrefix) -> str:
-    """Return what a prefix would have saved, in one line."""
+    """Return one line on the tokens that a prefix would have saved."""
     requests = "request" if len(one.names) == 1 else "requests"
     text = f", “{one.text}”" if one.text else ""
     return (

@@ -1,4 +1,4 @@
-"""A diagnosis as HTML in a notebook, on a light ground or a dark one: text takes the page's colour."""
+"""A diagnosis as HTML in a notebook with a light or dark background: text takes the page's colour."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = {
     "passed_over": "#cf3a3a",
     "unknown": "repeating-linear-gradient(45deg, #8a8f98 0 2px, transparent 2px 5px)",
 }
-"""A ground for each cause. Each stands beside its words."""
+"""A background for each cause, always shown beside its words."""
 
 _LEFT = 'style="text-align:left;vertical-align:top"'
 _NAME = 'style="text-align:left;vertical-align:top;white-space:nowrap"'
@@ -34,13 +34,13 @@ _RIGHT = 'style="text-align:right;vertical-align:top;white-space:nowrap"'
 
 
 def html_of(title: str, sentences: Iterable[str], *parts: str) -> str:
-    """Return a page's title and sentences, escaped, and under them what is HTML already."""
+    """Return a page's title and sentences, escaped, with HTML parts below them."""
     head = "<br>".join([f"<b>{escape(title)}</b>", *map(escape, filter(None, sentences))])
     return f'<div style="max-width:1100px"><p>{head}</p>{"".join(parts)}</div>'
 
 
 def html_of_sums(sums: Sums) -> str:
-    """Return a bar of all tokens, and a table with the causes' words."""
+    """Return a bar of all tokens, and a table of the causes in words."""
     rows = "".join(
         f"<tr><td {_LEFT}>{_swatch(colour)}{escape(words)}</td><td {_RIGHT}>{num_tokens:,}</td>"
         f"<td {_RIGHT}>{sums.share(num_tokens)}</td></tr>"
@@ -69,7 +69,7 @@ def html_of_prefixes(prefixes: Iterable[LostPrefix]) -> str:
 
 
 def html_of_look_ups(shown: Iterable[Alike], num_hidden: int) -> str:
-    """Return the table of the groups of look-ups, and how many look-ups it leaves out."""
+    """Return the table of the groups of look-ups, and the number of look-ups left out."""
     rows = "".join(
         f'<tr><td {_NAME} title="{escape(one.name)}">{escape(readable(one.name, MAX_NAME))}</td>'
         f"<td {_RIGHT}>{one.step}</td>"
@@ -101,7 +101,7 @@ def _look_up_parts(one: LookUp) -> Parts:
 
 
 def _bar(parts: Parts, size: str) -> str:
-    """Return a bar; a part is as wide as its share of the tokens, and says what it is when pointed at."""
+    """Return a bar with parts as wide as their shares of the tokens, each with a tooltip."""
     cells = "".join(
         f'<span title="{escape(f"{num_tokens:,} tokens: {words}")}" '
         f'style="flex:{num_tokens} 0 0;min-width:1px;background:{colour}"></span>'

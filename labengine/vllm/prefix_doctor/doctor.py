@@ -42,11 +42,11 @@ def doctor(
     max_seconds: float = MAX_SECONDS,
     **unknown: object,
 ) -> Diagnosis:
-    """Return why each request of a recording hit or missed the prefix cache, and what would have helped most.
+    """Return why each request of a recording hit or missed the prefix cache, and which prefixes would have saved most.
 
     place: a lab, an opened or attached recording, a .lab file, a .labstream file, or the folder of
-    LABENGINE_TAP=file:DIR. tokenizer: a model's directory or name, for the text of tokens. top: prefixes that are
-    named. max_bytes, max_seconds: what reading may take. Raises ConfigError or, for what is damaged, TraceError.
+    LABENGINE_TAP=file:DIR. tokenizer: a model's directory or name, for the text of tokens. top: number of prefixes to
+    name. max_bytes, max_seconds: limits of reading. Raises ConfigError or, for a damaged file, TraceError.
     """
     refuse_unknown("doctor()", unknown, doctor)
     top = checked_int("top", top, 0)
@@ -55,7 +55,7 @@ def doctor(
 
 
 def diagnosis_of(recordings: list[RecordedEngine], top: int) -> Diagnosis:
-    """Examine recordings, the pieces of one stream, and put the findings together."""
+    """Examine recordings, the pieces of one stream, and combine the results."""
     examinations = [examine(one) for one in recordings]
     examined = [
         (examination, replace(one, sentence=words.sentence(one)))
@@ -89,11 +89,11 @@ def _note(recording: RecordedEngine) -> str:
     if not recording.is_late:
         return ""
     why = readable(recording.why_late or "the engine had run before", 300)
-    return f"What was cached and evicted before the recording's first event is not known: {why}."
+    return f"The content cached and evicted before the recording's first event is unknown: {why}."
 
 
 def notes_of(pieces: Iterable[Sequence[ev.Event]]) -> Iterator[str]:
-    """Yield a sentence on drafts and one on priorities, as far as a recording has any."""
+    """Yield a sentence on drafts and one on priorities, if a recording has any."""
     num_judged = num_accepted = num_drafts = 0
     overtaken: set[int] = set()
     for events in pieces:
@@ -113,7 +113,7 @@ def notes_of(pieces: Iterable[Sequence[ev.Event]]) -> Iterator[str]:
 
 
 def _overtaken(events: Sequence[ev.Event]) -> set[int]:
-    """Return the requests that waited when a more urgent one was admitted that had come later."""
+    """Return the requests that waited while a more urgent, later one was admitted."""
     waiting: dict[int, int] = {}
     found: set[int] = set()
     if not any(isinstance(event, ev.RequestAdded) and event.priority for event in events):
@@ -140,15 +140,15 @@ def doctor_command(options: Namespace, say: Say) -> None:
         _follow(options, say)
         return
     if options.seconds is not None:
-        raise ConfigError("--seconds is for a running vLLM: a recording is examined whole")
+        raise ConfigError("--seconds is for a running vLLM: a recording is always examined completely")
     for number, place in enumerate(places_in(options.place)):
         _print(doctor(place, tokenizer=options.tokenizer, top=options.top), number, options, say)
 
 
 def _follow(options: Namespace, say: Say) -> None:
-    """Follow all engines of a place until Ctrl-C or another signal, or their end; then examine what came of each."""
+    """Follow all engines of a place until Ctrl-C or another signal, or their end; then examine each recording."""
     if options.twice:
-        raise ConfigError("--twice runs the requests of a file again: let the tap write one (LABENGINE_TAP=file:DIR)")
+        raise ConfigError("--twice repeats the requests of a file: let the tap write one (LABENGINE_TAP=file:DIR)")
     with (
         attach_ranks(options.place, tokenizer=options.tokenizer, max_events=MAX_EVENTS) as ranks,
         EndingSignals() as signals,

@@ -1,4 +1,4 @@
-"""Judges every look-up of a recording: how far each could have hit, and why it did not."""
+"""Judges every look-up of a recording: how far it could have hit, and why it did not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 
 @dataclass(frozen=True)
 class Examination:
-    """The look-ups of a recording in order. num_waiting: requests that were never admitted."""
+    """The look-ups of a recording in order. num_waiting: number of requests never admitted."""
 
     recording: RecordedEngine
     sequences: Sequences
@@ -30,7 +30,7 @@ class Examination:
 
     @property
     def unit(self) -> int:
-        """Tokens between two places at which a hit may end: there all groups have complete blocks."""
+        """Tokens between two places at which a hit may end, where all groups have complete blocks."""
         return unit_of(self.groups)
 
 
@@ -104,7 +104,7 @@ class _Walk:
         )
 
     def _misses(self, request_id: int, start: int, num_tokens: int, shared: Shared) -> Iterator[MissedTokens]:
-        """Yield the causes of all tokens from start on: what a hit may have at most, then the end of the prompt."""
+        """Yield the causes of all tokens from start on: those that a hit could have had, then the prompt's end."""
         unit = unit_of(self._known.groups)
         last = (num_tokens - 1) // unit * unit
         missing = Missing(request_id, shared, self._known)
@@ -118,14 +118,14 @@ class _Walk:
 
 
 def _external(event: ev.PrefixHit, following: ev.Event | None) -> int:
-    """Return how many tokens behind a hit the external tier has: the next event says so."""
+    """Return the number of tokens in the external tier after a hit, as told by the next event."""
     if isinstance(following, ev.ExternalHit) and following.request_id == event.request_id:
         return following.num_tokens
     return 0
 
 
 def _split(miss: MissedTokens, shared: Shared) -> Iterator[MissedTokens]:
-    """Yield a miss; of new tokens first those that another request shares, but not to the end of the block."""
+    """Yield a miss; for new tokens, first those that another request shares, but not to the block's end."""
     if miss.cause == "new" and miss.start < shared.num_tokens < miss.end:
         yield replace(miss, cause="short_of_a_block", end=shared.num_tokens, request_id=shared.request_id)
         yield replace(miss, start=shared.num_tokens)
@@ -134,7 +134,7 @@ def _split(miss: MissedTokens, shared: Shared) -> Iterator[MissedTokens]:
 
 
 def _joined(misses: Iterable[MissedTokens]) -> tuple[MissedTokens, ...]:
-    """Join neighbours of one cause; what the first says of it stands for all."""
+    """Join neighbours with the same cause; the first one's details represent all."""
     found = list[MissedTokens]()
     for miss in misses:
         if found and found[-1].cause == miss.cause:

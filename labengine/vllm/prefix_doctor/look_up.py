@@ -27,26 +27,26 @@ CAUSES: dict[Cause, str] = {
     "not_registered_yet": "computed at this time by another request, not registered yet",
     "never_registered": "computed before, but never registered",
     "other_salt": "the same under another salt, adapter or image",
-    "dropped": "cached, and computed again: the last block of a hit, for the drafter",
-    "passed_over": "cached, and the engine did not take them",
+    "dropped": "cached, but computed again: the last block of a hit, for the drafter",
+    "passed_over": "cached, but the engine did not use them",
     "unknown": "unknown: the recording cannot tell",
     "short_of_a_block": "shared, but in a block that is not shared to its end",
     "new": "new: no request had them after this prefix",
     "tail": "end of the prompt: a part of a block, or the last token",
 }
-"""Every cause, in the words of the sums."""
+"""The words of every cause in the sums."""
 
 
 MAX_NAME = 24
-"""Characters of a request's name that are printed."""
+"""Most characters printed of a request's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissedTokens:
-    """Tokens [start, end) of a look-up that were not found, for one cause.
+    """Tokens [start, end) of a look-up that were not found for one cause.
 
-    request_id: the request that the cause is about. group: of the block that was looked for; None where it is no
-    block's. loss: how the content was lost.
+    request_id: the request that the cause is about. group: the missing block's; None if the cause is not about a block.
+    loss: how the content was lost.
     """
 
     cause: Cause
@@ -58,17 +58,17 @@ class MissedTokens:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that have to be computed for this cause."""
+        """Number of tokens that must be computed for this cause."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """What a request found when it was admitted.
+    """The result of a request's look-up at its admission.
 
-    moment: events before it. number: 1 for the first admission of a request; a preemption leads to another one.
-    num_tokens: tokens that it had. num_hit: found in the cache; num_external: in the external tier behind it.
-    num_shared: the longest prefix in common with any request admitted before, which is shared_with; None for none.
+    moment: number of events before it. number: 1 for the first admission of a request; a preemption leads to another.
+    num_tokens: the request's tokens. num_hit: those found in the cache; num_external: those in the external tier after
+    them. num_shared: length of the longest common prefix with an earlier admitted request, shared_with (or None).
     """
 
     request_id: int
@@ -86,12 +86,12 @@ class LookUp:
 
     @property
     def is_first(self) -> bool:
-        """True for the look-up of the prompt; False for that of a request that was preempted."""
+        """True for the look-up of the prompt; False for one after a preemption."""
         return self.number == 1
 
     @property
     def verdict(self) -> str:
-        """The cause of the first token that could have been hit and was not; "hit" if there is none."""
+        """The cause of the first token that could have been hit but was not; "hit" without one."""
         return next((miss.cause for miss in self.misses if miss.cause != "tail"), "hit" if self.num_hit else "tail")
 
     def to_dict(self) -> dict[str, Any]:

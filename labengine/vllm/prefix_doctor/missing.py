@@ -23,15 +23,15 @@ _FIRST_TO_LAST: tuple[Cause, ...] = (
     "reset",
     "evicted",
 )
-"""Of several missing blocks, the cause that stands for all: had the others stayed, there would have been no hit."""
+"""The causes that represent several missing blocks: had only the others stayed, the look-up would still have missed."""
 
 
 @dataclass
 class Known:
-    """What is known at a moment of the recording.
+    """The known state at a moment of the recording.
 
-    is_late: nothing is known of the time before it. facts: of all requests. holders: requests that hold blocks.
-    admitted_before: requests that were admitted before the recording began.
+    is_late: True if the time before the recording is unknown. facts: of all requests. holders: requests that hold
+    blocks. admitted_before: requests admitted before the recording began.
     """
 
     is_late: bool
@@ -41,13 +41,13 @@ class Known:
     holders: set[int] = field(default_factory=set)
     admitted_before: set[int] = field(default_factory=set)
     untold: set[Key] = field(default_factory=set)
-    """Keys that were cached before the recording began, and of which no request in it says what they stand for."""
+    """Keys that were cached before the recording began, and whose content no request in it tells."""
 
     @property
     def misses_earlier(self) -> bool:
-        """True while a request may lack what was evicted before the recording began, or was cached and is not told.
+        """True while a miss may be due to content from before the recording: evicted, or cached but not told.
 
-        Once the pool has turned over and all such content is gone, its past explains no miss any more.
+        Once the pool has turned over and all such content is gone, it no longer explains any miss.
         """
         if not self.is_late or not self.content.has_turned_over:
             return self.is_late
@@ -61,7 +61,7 @@ class Known:
         return self.facts.groups
 
     def will_register(self, request_id: int, group: int, end: int) -> bool:
-        """Return True if a request that holds a block registers it later, or may do so after the recording's end."""
+        """Return True if a request that holds a block registers it later, or may do so after the recording."""
         if request_id not in self.holders:
             return False
         is_registered = self.facts.registered.get((request_id, group, end), -1) >= self.content.num_events
@@ -69,16 +69,16 @@ class Known:
 
 
 class Missing:
-    """The blocks that are not cached when a request is looked up. shared: its longest prefix in common with others."""
+    """The blocks missing from the cache at a request's look-up. shared: its longest common prefix with others."""
 
     def __init__(self, request_id: int, shared: Shared, known: Known) -> None:
         self._request_id, self._shared, self._known = request_id, shared, known
         self._worst: dict[int, MissedTokens] = {}
-        """Per group of full attention, the miss that stands for all blocks up to `_seen`."""
+        """Per group of full attention, the miss that represents all blocks up to `_seen`."""
         self._seen: dict[int, int] = defaultdict(int)
 
     def before(self, start: int, end: int) -> MissedTokens:
-        """Return why no hit ends at `end`, as the cause of the tokens from start on."""
+        """Return the reason that no hit ends at `end`, as the cause of the tokens from start on."""
         found = list[MissedTokens]()
         for number, group in enumerate(self._known.groups):
             of_kind = {"sliding_window": self._of_window, "state": self._of_state}.get(group.kind, self._of_run)
@@ -88,7 +88,7 @@ class Missing:
         return replace(min(found, key=_rank), start=start, end=end)
 
     def _of_window(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
-        """Yield the missing ones of the blocks that the first token after `end` reads; a hit ends with one at least."""
+        """Yield the missing blocks among those (at least one) that the first token after `end` reads."""
         assert group.window is not None
         num_blocks, last = max(1, -(-(group.window - 1) // group.block_size)), end // group.block_size
         for index in range(max(0, last - num_blocks), last):
@@ -96,12 +96,12 @@ class Missing:
                 yield miss
 
     def _of_state(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
-        """Yield what is said of the state after `end` tokens: a hit needs no other."""
+        """Yield the miss of the state after `end` tokens, the only one that a hit needs."""
         if miss := self._of_block(number, end):
             yield miss
 
     def _of_run(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
-        """Yield what stands for the missing blocks from the start on: full attention needs all of them."""
+        """Yield the miss that represents all missing blocks from the start, all of which full attention needs."""
         for block_end in range(self._seen[number] + group.block_size, end + 1, group.block_size):
             miss, worst = self._of_block(number, block_end), self._worst.get(number)
             if miss and (worst is None or _rank(miss) < _rank(worst)):
@@ -111,7 +111,7 @@ class Missing:
             yield worst
 
     def _of_block(self, group: int, end: int) -> MissedTokens | None:
-        """Return why a block is not cached; None if it is."""
+        """Return the reason that a block is not cached; None if it is."""
         known, shared = self._known, self._shared
         block_hash = known.sequences.hash_of(self._request_id, group, end)
         if block_hash is not None:
@@ -127,7 +127,7 @@ class Missing:
         return MissedTokens("unknown" if known.misses_earlier else "new", 0, end, shared.request_id, group)
 
     def _never_cached(self, group: int, end: int) -> MissedTokens:
-        """Return why a block that a request has filled, or is about to fill, was never in the cache."""
+        """Return the reason that a block which a request has filled, or will fill, was never in the cache."""
         known = self._known
         node = known.sequences.node_at(self._request_id, end)
         requests = [] if node is None else node.requests[::-1]

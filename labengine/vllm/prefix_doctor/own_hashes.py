@@ -1,4 +1,4 @@
-"""One pass over a recording: every request's tokens, and the hashes of its blocks as far as events tell them."""
+"""One pass over a recording: every request's tokens, and its blocks' hashes as far as events tell them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 
 @dataclass(slots=True)
 class RequestFacts:
-    """tokens: all that a request ever had. hashes: of its blocks, by (group, end of the block in tokens).
+    """Facts of all requests. tokens: all that a request ever had. hashes: by (group, end of the block in tokens).
 
-    registered: the last event after which a request's block was in the map, by (request, group, end). unfinished: what
-    each request that holds blocks at the end of the recording has computed.
+    registered: the last event after which a request's block was in the map, by (request, group, end). unfinished: the
+    number of computed tokens of each request that holds blocks at the recording's end.
     """
 
     groups: tuple[GroupState, ...] = ()
@@ -28,7 +28,7 @@ class RequestFacts:
 
     @property
     def told(self) -> set[Key]:
-        """The keys of which a request says what they stand for."""
+        """The keys whose content a request tells."""
         return {(group, found) for hashes in self.hashes.values() for (group, _), found in hashes.items()}
 
 
@@ -64,7 +64,7 @@ def facts_of(recording: RecordedEngine) -> RequestFacts:
 
 
 def _note(facts: RequestFacts, content: CachedContent, block_id: int, entry: tuple[int, int, int]) -> int:
-    """Note the hash of a block in a request's table, if it has one; return where the block ends."""
+    """Note the hash, if any, of a block in a request's table; return the block's end in tokens."""
     request_id, group, index = entry
     end = (index + 1) * content.state.groups[group].block_size
     if (key := content.full_key(block_id, group)) is not None:

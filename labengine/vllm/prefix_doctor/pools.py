@@ -1,4 +1,4 @@
-"""The same requests in pools of other sizes: what a pool twice as large would have changed."""
+"""The same requests in pools of other sizes, by default twice as large."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labengine.vllm.prefix_doctor.sums import Sums
 
 @dataclass(frozen=True, slots=True)
 class PoolRun:
-    """One run of the requests. name: of its column. sums: of all look-ups, those after preemptions included."""
+    """One run of the requests. name: of its column. sums: of all look-ups, including those after preemptions."""
 
     name: str
     num_blocks: int
@@ -28,7 +28,7 @@ class PoolRun:
 
     @property
     def figures(self) -> dict[str, int]:
-        """What the run has spent, by name."""
+        """The run's costs by name."""
         lost = {"tokens missed by eviction": self.sums.missed.get("evicted", 0)}
         return {**{name.replace("_", " "): value for name, value in asdict(self.cost).items()}, **lost}
 
@@ -42,7 +42,7 @@ class PoolRun:
 class PoolComparison:
     """The same requests in pools of different sizes. runs: the recorded one, and one more for each size.
 
-    Where the edition does otherwise than the recorded engine, its run with the recorded size is among them.
+    If the edition differs from the recorded engine, its run with the recorded size is included.
     """
 
     title: str
@@ -69,16 +69,16 @@ class PoolComparison:
 def with_pools(recording: RecordedEngine, sizes: Iterable[int] | None) -> PoolComparison:
     """Run a recording's requests again with pools of these sizes, by default with one twice as large.
 
-    Raises ConfigError where they cannot be run again.
+    Raises ConfigError if they cannot be repeated.
     """
     if recording.is_late:
-        raise ConfigError(f"these requests cannot be run again: {recording.why_late or 'the engine had run before'}")
+        raise ConfigError(f"these requests cannot be repeated: {recording.why_late or 'the engine had run before'}")
     if recording.repeatable is None:
-        raise ConfigError(f"these requests cannot be run again: {recording.why_not_repeatable}")
+        raise ConfigError(f"these requests cannot be repeated: {recording.why_not_repeatable}")
     repeatable = recording.repeatable
     traffic = Traffic.of(recording.events, repeatable.salts, repeatable.places)
     if not traffic.requests:
-        raise ConfigError("there is no request in this recording yet")
+        raise ConfigError("this recording has no request yet")
     own = repeatable.config.num_blocks
     recorded = _run("recorded", own, recording, recording.events)
     runs = [recorded]

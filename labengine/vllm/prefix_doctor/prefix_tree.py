@@ -9,10 +9,10 @@ from math import gcd
 from labengine.events import UNKNOWN_TOKEN
 
 Chunk = tuple[Hashable, ...]
-"""What tells a piece of a sequence from its siblings: its tokens, or its hash where the tokens are not known."""
+"""The identity of a piece of a sequence among its siblings: its tokens, or its hash if the tokens are unknown."""
 
 _BY_HASH, _BY_REQUEST = UNKNOWN_TOKEN - 1, UNKNOWN_TOKEN - 2
-"""How chunks without tokens begin: with numbers that no token has, so that all chunks can be sorted."""
+"""The start of chunks without tokens: numbers that no token has, so that all chunks can be sorted."""
 
 Hashes = Mapping[tuple[int, int], bytes]
 """Block hashes of one request by (group, end of the block in tokens)."""
@@ -22,7 +22,8 @@ Hashes = Mapping[tuple[int, int], bytes]
 class Node:
     """A prefix that ends after `depth` chunks.
 
-    hashes: the block hash per group with a block that ends here. Equal tokens under other salts are other nodes.
+    hashes: the block hash per group with a block that ends here. Equal tokens under different salts have different
+    nodes.
     """
 
     parent: Node | None
@@ -34,7 +35,7 @@ class Node:
     requests: list[int] = field(default_factory=list)
     """Requests that were admitted with this prefix so far, oldest first: `admitted.Admitted` fills it."""
     continuations: list[tuple[Chunk, int]] = field(default_factory=list)
-    """What the admitted requests have after this prefix, in order, and one request for each."""
+    """The continuations of admitted requests after this prefix, in order, with one request for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,10 @@ class Sequences:
     root: Node
     paths: Mapping[int, Sequence[Node]]
     has_tokens: bool
-    """False where the recording leaves token ids out."""
+    """False if the recording leaves out token ids."""
 
     def hash_of(self, request_id: int, group: int, end: int) -> bytes | None:
-        """Return the hash of a request's block that ends after so many tokens; None if no event has ever told it."""
+        """Return the hash of a request's block that ends at token `end`; None if no event tells it."""
         own = self.own_hashes[request_id].get((group, end))
         if own is not None or end % self.size:
             return own
@@ -58,7 +59,7 @@ class Sequences:
         return path[end // self.size - 1].hashes.get(group) if end // self.size <= len(path) else None
 
     def node_at(self, request_id: int, end: int) -> Node | None:
-        """Return the node of a request's prefix; None where chunks do not end there."""
+        """Return the node of a request's prefix; None if no chunk ends there."""
         path = self.paths[request_id]
         return None if end % self.size or not 0 < end // self.size <= len(path) else path[end // self.size - 1]
 
@@ -71,7 +72,7 @@ def sequences_of(
 ) -> Sequences:
     """Put all sequences into one tree. sizes: of the groups' blocks.
 
-    Requests whose hashes are known come first: the others take their branches.
+    Requests with known hashes come first, so that the others join their branches.
     """
     has_tokens = not any(UNKNOWN_TOKEN in sequence[:1] for sequence in tokens.values())
     size = gcd(*sizes) if has_tokens else sizes[0]
@@ -108,7 +109,7 @@ def _child(node: Node, chunk: Chunk, hashes: Mapping[int, bytes], salt: Hashable
 
 
 def _matching(siblings: Sequence[Node], hashes: Mapping[int, bytes], salt: Hashable) -> Node | None:
-    """Return the sibling with the same hash; where a hash is not known, one that nothing speaks against."""
+    """Return the sibling with the same hash; if a hash is unknown, one that does not contradict it."""
     possible = []
     for node in siblings:
         common = [group for group in hashes if group in node.hashes]

@@ -1,4 +1,4 @@
-"""The prefixes that would have paid most, had they stayed in the cache."""
+"""The prefixes that would have saved most, had they stayed in the cache."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from labengine.vllm.prefix_doctor.prefix_tree import Node
 class LostPrefix:
     """A prefix that look-ups missed because it had been evicted or reset.
 
-    num_saved: tokens that would not have been computed again. num_tokens: its length. num_blocks: what it takes to keep
-    it. request_ids: of the look-ups that it would have served. text: its first and its last tokens.
+    num_saved: tokens that would not have been recomputed. num_tokens: its length. num_blocks: blocks needed to keep it.
+    request_ids: of the look-ups that it would have served. text: its first and last tokens.
     """
 
     num_saved: int
@@ -34,11 +34,11 @@ class LostPrefix:
 
 
 Lost = list[tuple[Node, int]]
-"""What one look-up lost: the prefixes at which it lost tokens, shortest first, and how many it lost up to there."""
+"""The loss of one look-up: the prefixes at which it lost tokens, shortest first, and the number lost up to each."""
 
 
 def lost_prefixes(examination: Examination, most: int) -> list[tuple[LostPrefix, int]]:
-    """Return the prefixes that pay most, and a request that has each; what one saves is not counted for the next."""
+    """Return the prefixes that save most, each with a request; tokens saved by one do not count for the next."""
     losses = {number: found for number, one in enumerate(examination.look_ups) if (found := _lost(examination, one))}
     selected = list[tuple[LostPrefix, int]]()
     while losses and len(selected) < most:
@@ -70,7 +70,7 @@ def _lost(examination: Examination, look_up: LookUp) -> Lost:
 
 
 def _paying_most(losses: dict[int, Lost]) -> tuple[Node, dict[int, int]]:
-    """Return the prefix that saves most, the shortest of several, and what it saves per look-up."""
+    """Return the prefix that saves most (the shortest of several), and the tokens that it saves per look-up."""
     sums = defaultdict[Node, int](int)
     for lost in losses.values():
         for node, total in lost:
@@ -84,5 +84,5 @@ def _amount(lost: Iterable[tuple[Node, int]], node: Node) -> int:
 
 
 def merged(found: Iterable[Sequence[LostPrefix]], most: int) -> tuple[LostPrefix, ...]:
-    """Return the best of several recordings."""
+    """Return the best prefixes of several recordings."""
     return tuple(sorted((one for some in found for one in some), key=lambda one: -one.num_saved)[:most])

@@ -1,4 +1,4 @@
-"""What the doctor reads: the events of one engine, and what is known besides them."""
+"""The doctor's input: the events of one engine, with its names, salts and settings as far as known."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ TokenText = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True)
 class Repeatable:
-    """The scheduler's settings. longest: tokens at which it ends each request; None for no such limit. places: of
-    requests in the order of arrival, where that is another one than their numbers'.
+    """The scheduler's settings, for repeating its requests.
+
+    longest: length at which it ends each request; None without a limit. places: of requests in the order of arrival, if
+    it differs from the order of their numbers.
     """
 
     config: EngineConfig
@@ -33,10 +35,9 @@ class Repeatable:
 class RecordedEngine:
     """One stretch of events without a gap.
 
-    first: the state before the events. names: the engine's own names of requests, where it has any. salts: what keeps
-    requests apart besides their tokens, for all of them; None if the recording does not say. times: when a step began,
-    in seconds; empty if unknown. repeatable: what it takes to run its requests again;
-    None, and why_not_repeatable, where they cannot be.
+    first: the state before the events. names: the engine's names of requests, if any. salts: the extra keys of all
+    requests; None if the recording does not say. times: the start of each step, in seconds; empty if unknown.
+    repeatable: the settings for repeating the requests; None, with why_not_repeatable, if they cannot be repeated.
     """
 
     title: str
@@ -47,28 +48,28 @@ class RecordedEngine:
     salts: Mapping[int, Hashable] | None = None
     times: Mapping[int, float] = field(default_factory=dict)
     note: str = ""
-    """What is to be said of it first: that it was cut."""
+    """A first sentence on it, for example that it was cut."""
     why_late: str = ""
-    """Why it does not begin with an empty engine; empty if it does."""
+    """The reason that it does not begin with an empty engine; empty if it does."""
     drops_last_block: bool = False
-    """True if the last block of a hit is computed again, for a drafter that reads its hidden states (EAGLE, MTP)."""
+    """True if the last block of a hit is recomputed for a drafter that reads its hidden states (EAGLE, MTP)."""
     repeatable: Repeatable | None = None
-    why_not_repeatable: str = "the recording does not say how the engine was set"
+    why_not_repeatable: str = "the recording lacks the engine's settings"
 
     def name_of(self, request_id: int) -> str:
-        """Return the engine's own name of a request, or its letter."""
+        """Return the engine's name of a request, or its letter."""
         return self.names.get(request_id) or request_name(request_id)
 
     @property
     def is_late(self) -> bool:
-        """True if the engine had run before: what was cached and evicted then is not known."""
+        """True if the engine had run before, so that content cached and evicted then is unknown."""
         return not (self.events and isinstance(self.events[0], ev.EngineStarted))
 
 
 def kept_events(timeline: Timeline) -> tuple[Fold, list[ev.Event], int]:
-    """Return the state at the oldest moment kept, the events since that count, and how many were dropped.
+    """Return the state at the oldest kept moment, the events since then, and the number of dropped events.
 
-    Events of steps that were rolled back do not count.
+    Events of rolled-back steps are left out.
     """
     dropped, first, events = timeline.kept()
     return first, [events[i] for i in surviving(events)], dropped

@@ -1,4 +1,4 @@
-"""How a recorded engine was set, as far as its file says so: what it takes to run its requests again."""
+"""A recorded engine's settings from its file, for repeating its requests."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from labengine.engine.request_options import salted
 from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (
+    LIMITS,
     CannotJudgeError,
     config_of,
     edition_for,
@@ -26,19 +27,9 @@ HAS_STATES = "the file does not say whether the model's layers leave states insi
 
 HAS_TIER = "the engine has an external tier, whose content is not recorded"
 
-LIMITS = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "watermark",
-    "long_prefill_token_threshold",
-    "retention_interval",
-    "hash_block_size",
-)
-"""Settings of a lab that bear on its scheduling, besides pool and groups."""
-
 
 def salts_in(facts: Mapping[str, Any]) -> dict[int, ExtraKeys] | None:
-    """Return what a saved lab's requests had besides tokens; None where a file does not say so."""
+    """Return the extra keys of a saved lab's requests; None if the file does not tell them."""
     try:
         adds = [one for one in facts["inputs"] if one["do"] in ("add", "branch")]
         found: dict[int, ExtraKeys] = {}
@@ -53,9 +44,9 @@ def salts_in(facts: Mapping[str, Any]) -> dict[int, ExtraKeys] | None:
 def with_settings_of(
     recording: RecordedEngine, facts: Mapping[str, Any], salts: Mapping[int, ExtraKeys]
 ) -> RecordedEngine:
-    """Add what a saved lab says of its settings. Its code is not run: with parts of its own it is not repeatable."""
+    """Add a saved lab's settings. Its code is not run, so a file with custom classes is not repeatable."""
     if facts.get("parts") is not None:
-        why = "the file has classes of its own, which are not run: rerun(trust=True) makes a lab of it"
+        why = "the file has custom classes, which are not run: rerun(trust=True) makes a lab from it"
         return replace(recording, why_not_repeatable=why)
     try:
         settings = facts["settings"]
@@ -84,7 +75,7 @@ def _config(recording: RecordedEngine, limits: Mapping[str, Any]) -> EngineConfi
 def with_settings_of_stream(
     recording: RecordedEngine, stream: Recorded, salts: Mapping[int, ExtraKeys]
 ) -> RecordedEngine:
-    """Add what a stream's header says of its scheduler, and the edition that decides as it does."""
+    """Add the scheduler's settings from a stream's header, and the edition that decides like it."""
     try:
         refuse_what_no_edition_has(stream.header)
         config, longest = config_of(stream.header, stream.piece), longest_of(stream.header)

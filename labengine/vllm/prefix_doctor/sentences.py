@@ -10,7 +10,7 @@ from labengine.vllm.prefix_doctor.examine import Examination
 from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp, MissedTokens
 
 NUM_BEFORE, NUM_AFTER = 8, 4
-"""Tokens shown before and after the place where two prompts part."""
+"""Tokens shown before and after the place where two prompts diverge."""
 
 MAX_TEXT = 60
 
@@ -29,7 +29,7 @@ class Sentences:
         return f"{again}{hit}{external}: {self._why(one)}"
 
     def outline(self, request_id: int, num_tokens: int) -> str:
-        """Return the first and the last of a request's first num_tokens tokens as text; empty if it is not known."""
+        """Return the first and the last of a request's first num_tokens tokens as text; empty if unknown."""
         if not self.examination.sequences.has_tokens:
             return ""
         if num_tokens <= 2 * NUM_BEFORE:
@@ -66,7 +66,7 @@ class Sentences:
             case "dropped":
                 return f"{self._tokens(miss)} were cached: the drafter needs the hidden states of a hit's last block"
             case "passed_over":
-                return f"{self._tokens(miss)} were cached, and the engine did not take them"
+                return f"{self._tokens(miss)} were cached, but the engine did not use them"
             case _:
                 return self._unknown(one)
 
@@ -129,22 +129,22 @@ class Sentences:
         group = self.examination.groups[miss.group or 0]
         if group.kind == "sliding_window":
             kind = group_name(self.examination.groups, miss.group or 0)
-            return f"{name} had the same {tokens}, and the {kind} does not register all blocks that a hit there needs"
+            return f"{name} had the same {tokens}, but the {kind} does not register all blocks that a hit there needs"
         if group.kind == "state":
             kind = group_name(self.examination.groups, miss.group or 0)
             whose = "it" if miss.request_id == one.request_id else name
-            return f"{whose} had {self._tokens(miss)} before, and the {kind} kept no state at their end"
+            return f"{whose} had {self._tokens(miss)} before, but the {kind} kept no state at their end"
         if miss.request_id == one.request_id:
-            return f"{self._tokens(miss)} of its own were not registered before it was preempted"
+            return f"its {self._tokens(miss)} were not registered before it was preempted"
         if len(self.examination.sequences.tokens[miss.request_id]) == miss.start // unit * unit + unit:
-            return f"{name} ended before its last token was computed, and so the block was never full"
-        return f"{name} had the same tokens, and gave its blocks up before they were registered"
+            return f"{name} ended before its last token was computed, so the block was never full"
+        return f"{name} had the same tokens, but gave its blocks up before they were registered"
 
     def _unknown(self, one: LookUp) -> str:
         known = "no request since the recording began has the same first token"
         if one.shared_with is not None:
             known = f"the longest prefix known is {counted(one.num_shared, 'token')}, of {self._name(one.shared_with)}"
-        return f"unknown: {known}, and what was cached and evicted before is not recorded"
+        return f"unknown: {known}, and the earlier cached and evicted content is not recorded"
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Recordings of a lab, of a file, and of what the tap on vLLM has written."""
+"""Recordings of a lab, of a file, and of the tap on vLLM."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from labengine.vllm.stream.token_texts import token_text_of
 
 Place = str | PathLike[str]
 MAX_EVENTS = 10_000_000
-"""Events that are read of a stream; of a longer one the newest."""
+"""Most events read from a stream: the newest ones of a longer one."""
 
 TokenText = Callable[[int], str]
 
@@ -44,9 +44,9 @@ TokenText = Callable[[int], str]
 def recordings_of(
     source: Lab | ViewedRecording | Place, tokenizer: Place | None, limits: Limits
 ) -> list[RecordedEngine]:
-    """Return what there is to examine: one recording, or the pieces of a stream with gaps.
+    """Return the recordings to examine: one, or the pieces of a stream with gaps.
 
-    Raises ConfigError for what has no recording, TraceError for what is damaged.
+    Raises ConfigError for a source without a recording, TraceError for a damaged file.
     """
     token_text = None if tokenizer is None else token_text_of(tokenizer)
     if isinstance(source, Lab):
@@ -54,7 +54,7 @@ def recordings_of(
     if isinstance(source, ViewedRecording):
         return [_of_view(source, token_text)]
     if not isinstance(source, (str, PathLike)):
-        raise ConfigError(f"doctor takes a lab, a recording, or a file; got {type(source).__name__}")
+        raise ConfigError(f"doctor() takes a lab, a recording or a file; got {type(source).__name__}")
     if is_live(source):
         raise ConfigError(
             f"attach to it first: labengine.doctor(labengine.attach({source!r})), or `labengine doctor {source}`"

@@ -12,7 +12,7 @@ from labengine.vllm.prefix_doctor.look_up import CAUSES, Cause, LookUp
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """num_tokens is num_hit, num_external and all of missed together."""
+    """Sums of tokens: num_tokens = num_hit + num_external + all of missed."""
 
     num_look_ups: int
     num_tokens: int
@@ -37,7 +37,7 @@ class Sums:
 
     @property
     def rows(self) -> list[tuple[str, int]]:
-        """What there is a number of tokens for, and the number."""
+        """The labels and their numbers of tokens."""
         external = [("found in the external tier", self.num_external)] if self.num_external else []
         return [
             ("hit", self.num_hit),
@@ -46,7 +46,7 @@ class Sums:
         ]
 
     def share(self, num_tokens: int) -> str:
-        """Return a number of tokens as a part of all, in percent."""
+        """Return a number of tokens as a percentage of all."""
         return f"{100 * num_tokens / self.num_tokens:.1f} %" if self.num_tokens else ""
 
     def to_dict(self) -> dict[str, Any]:

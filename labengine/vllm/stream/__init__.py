@@ -1,1 +1,1 @@
-"""Streams that the tap on a vLLM scheduler writes, read into recordings that every view shows."""
+"""Streams of the tap on a vLLM scheduler, read into recordings for all views."""

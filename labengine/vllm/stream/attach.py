@@ -1,4 +1,4 @@
-"""Open what the tap on a vLLM scheduler has written, or follow what it does now: a recording that every view shows."""
+"""Open the files of the tap on a vLLM scheduler, or follow a running one: a recording for all views."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from labengine.vllm.stream.token_texts import TokenText, token_text_of
 MAX_EVENTS = 1_000_000
 MAX_LIVE_EVENTS = 100_000
 MAX_SECONDS = 600.0
-"""Seconds that reading a stream may take by default: it is longer than a saved session."""
+"""Seconds that reading a stream may take by default, since it is longer than a saved session."""
 
 
 def attach(
@@ -35,13 +35,13 @@ def attach(
     max_seconds: float = MAX_SECONDS,
     **unknown: object,
 ) -> ViewedRecording:
-    """Attach to a vLLM on which the tap is: one that runs (unix:DIR, tcp:127.0.0.1:PORT), or the files of file:DIR.
+    """Attach to a vLLM with the tap: a running one (unix:DIR, tcp:127.0.0.1:PORT), or the files of file:DIR.
 
-    A running one gives a LiveStream, which follows it until close(); files give a Trace. piece: where events are
-    missing in files, or the engine contradicted them, they have several pieces; from 1, by default the last. rank:
-    which engine, where several run. tokenizer: a model's directory or name, for the text of tokens. max_events: kept,
-    the newest (1,000,000; live 100,000). max_bytes, max_seconds: memory, and time that opening may take. Raises
-    ConfigError or, for what is damaged, TraceError.
+    A running one returns a LiveStream, which follows it until close(); files return a Trace. piece: from 1, by default
+    the last; files have several pieces if events are missing or contradict the engine. rank: the engine, if several
+    run. tokenizer: a model's directory or name, for the text of tokens. max_events: newest events kept (1,000,000; live
+    100,000). max_bytes, max_seconds: memory and time that opening may take. Raises ConfigError or, for a damaged file,
+    TraceError.
     """
     refuse_unknown("attach()", unknown, attach)
     if is_kv_place(place):
@@ -52,11 +52,11 @@ def attach(
         max_events = checked_int("max_events", max_events, 1)
     if is_live(place):
         if piece is not None:
-            raise ConfigError("piece is for files; a live stream begins with this moment, and has piece(n) for gaps")
+            raise ConfigError("piece= is for files; a live stream begins now, and has piece(n) for gaps")
         found = endpoints(place)
         return LiveStream.attached(found, rank, token_text, max_events or MAX_LIVE_EVENTS, max_bytes)
     if rank is not None:
-        raise ConfigError("rank is for a running vLLM: of files, name the one of that rank")
+        raise ConfigError("rank= is for a running vLLM: name the file of that rank instead")
     return _opened(place, StreamReader(limits, max_events or MAX_EVENTS), piece, token_text, limits)
 
 
@@ -70,7 +70,7 @@ def _opened(
     newest = reader.newest
     number = newest if piece is None else checked_int("piece", piece, 1, newest)
     cut = " in the middle of a line" if is_cut else ""
-    ended = f"The stream ends{cut} without an end: the engine still runs, or it or its recorder was killed."
+    ended = f"The stream stops{cut} without an end: the engine still runs, or it or its recorder was killed."
     first = f"{ended} {STEPS_ARE_OF_VLLM}" if reader.end is None and reader.gap is None else STEPS_ARE_OF_VLLM
     note = note_of(reader, number, end="", first=first)
     timeline = reader.piece(number).timeline

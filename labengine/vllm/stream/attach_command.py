@@ -1,4 +1,4 @@
-"""labengine attach: print, record, serve, or write as a page what a tap on vLLM has written, or what it does now."""
+"""labengine attach: print, record, serve, or write as a page the files of a tap on vLLM, or a running one."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from labengine.vllm.stream.ranks import attach_ranks
 from labengine.vllm.stream.token_texts import token_text_of
 
 MAX_VIOLATIONS = 20
-"""Violations printed at most; they tend to be alike."""
+"""Most violations printed, since they tend to be similar."""
 
 Say = Callable[[str], object]
 
 
 class FullFileError(ConfigError):
-    """Raised when a growing file has as many bytes as it may have: the recording ends."""
+    """Raised when a growing file reaches its size limit, which ends the recording."""
 
 
 class GrowingFile:
-    """A stream's file beside `out`, under a name that is free. Only this user may read it: it has the prompts.
+    """A stream's file beside `out`, under a free name. Only this user may read it, because it has the prompts.
 
-    max_bytes: its size, at which it ends and says so. Raises ConfigError where it cannot be written.
+    max_bytes: the size at which it ends and says so. Raises ConfigError if it cannot be written.
     """
 
     def __init__(self, out: Path, max_bytes: int | None) -> None:
@@ -47,16 +47,16 @@ class GrowingFile:
             try:
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 break
-            except FileExistsError:  # of a recording that was killed
+            except FileExistsError:  # from a killed recording
                 continue
             except OSError as error:
                 raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from None
         self._file = os.fdopen(descriptor, "wb", buffering=0)
 
     def write(self, line: bytes) -> None:
-        """Write a line, handed to the system at once. Raises FullFileError behind the last one that fits."""
+        """Write a line and flush it. Raises FullFileError after the last line that fits."""
         if self._max_bytes is not None and self._num_bytes + len(line) > self._max_bytes:
-            why = f"the recording has its {self._max_bytes:,} bytes (--max-bytes)"
+            why = f"the recording has reached its limit of {self._max_bytes:,} bytes (--max-bytes)"
             self._end(line, why)
             raise FullFileError(why)
         self._file.write(line + b"\n")
@@ -68,7 +68,7 @@ class GrowingFile:
             self._file.write(json.dumps({"n": message["n"], "t": message["t"], "end": why}).encode() + b"\n")
 
     def close(self, *, is_kept: bool) -> None:
-        """Close the file; remove it where a complete recording was saved."""
+        """Close the file; remove it if a complete recording was saved."""
         self._file.close()
         if not (is_kept and self._num_bytes):
             self.path.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ def attach_command(options: Namespace, say: Say) -> None:
             _serve_ranks(options, say)
             return
         say("\n".join(engines))
-        say("--rank N attaches to one of them, and so does one of these places; --page shows all of them.")
+        say("--rank N, or one of these places, attaches to one of them; --page shows all of them.")
         return
     if is_live(options.place) and (options.record is not None or options.html is not None):
         _record(options, say)
@@ -97,12 +97,12 @@ def attach_command(options: Namespace, say: Say) -> None:
 
 
 def _record(options: Namespace, say: Say) -> None:
-    """Record a running vLLM until a signal, its limit or its end, with --page until a signal; write what was asked for.
+    """Record a running vLLM until a signal, its limit or its end (with --page until a signal); write the outputs.
 
-    A terminal that was dropped takes no word: what is written is written before anything more is said.
+    A dropped terminal may raise on any print, so all files are written before the next message.
     """
     if options.piece is not None:
-        raise ConfigError("piece is for files; a live stream begins with this moment")
+        raise ConfigError("--piece is for files; a live stream begins now")
     max_bytes = None if options.max_bytes is None else checked_int("--max-bytes", options.max_bytes, 1)
     max_events = checked_int("--max-events", options.max_events or MAX_LIVE_EVENTS, 1)
     token_text, found = token_text_of(options.tokenizer), endpoints(options.place)
@@ -128,7 +128,7 @@ def _record(options: Namespace, say: Say) -> None:
     for path in earlier:
         say(f"{path}: a piece that ended at a gap")
     if not is_saved:
-        say(f"{growing.path}: all that came; `labengine attach {growing.path}` reads it")
+        say(f"{growing.path}: the complete stream; `labengine attach {growing.path}` reads it")
     _say_what_it_was(stream, say)
 
 
@@ -142,7 +142,7 @@ def _say_what_it_was(recording: ViewedRecording, say: Say) -> None:
 def _serve_ranks(options: Namespace, say: Say) -> None:
     """Serve all engines of a place side by side."""
     if options.record is not None or options.html is not None:
-        raise ConfigError("--record and --html are for one engine: --rank N names it")
+        raise ConfigError("--record and --html are for one engine: choose it with --rank N")
     with attach_ranks(options.place, tokenizer=options.tokenizer) as ranks, EndingSignals() as signals:
         _serve(ranks.streams, signals, options, say)
         for stream in ranks.streams:
@@ -150,17 +150,17 @@ def _serve_ranks(options: Namespace, say: Say) -> None:
 
 
 def _serve(recordings: Sequence[ViewedRecording], signals: EndingSignals, options: Namespace, say: Say) -> None:
-    """Serve a page until Ctrl-C or another signal, or until so many seconds have passed."""
+    """Serve a page until Ctrl-C or another signal, or for --seconds."""
     from labengine.vllm.stream.page.server import PageServer  # anywidget: for a page only
 
     with PageServer(recordings, options.port) as server:
         say("\n".join(one.title for one in recordings))
-        say(f"{server.address}\nfor browsers on this machine: whoever has the address can look; Ctrl-C ends it")
+        say(f"{server.address}\nfor browsers on this machine: anyone with the address can view it; Ctrl-C ends it")
         signals.wait(options.seconds, Event().wait)
 
 
 def _write(recording: ViewedRecording, options: Namespace) -> list[Path]:
-    """Write the recording as asked for; return the files of its earlier pieces."""
+    """Write the requested files; return those of earlier pieces."""
     written = []
     if isinstance(recording, LiveStream) and options.record is not None:
         out = Path(options.record)

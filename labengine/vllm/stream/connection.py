@@ -1,4 +1,4 @@
-"""A connection to the tap on a running vLLM: lines come; a secret and a wish for a keyframe go out, nothing else."""
+"""A connection to the tap on a running vLLM: receives lines, and sends only a secret and requests for a keyframe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labengine.vllm.stream.files import MAX_LINE_BYTES
 
 SECONDS_TO_CONNECT = 5.0
 MAX_HEADER_BYTES = 1 << 20
-"""Bytes of the first line, before which nothing shows that a tap is at the other end."""
+"""Most bytes of the first line, which alone shows that a tap is at the other end."""
 
 
 class Connection:
@@ -31,7 +31,7 @@ class Connection:
         Raises TimeoutError after the seconds of `wait_at_most`, and ConfigError when the tap refuses this viewer.
         """
         begun: list[bytes] = []
-        """What has come of the line that is not complete."""
+        """The received part of an incomplete line."""
         most, num_begun = MAX_HEADER_BYTES, 0
         while data := self._receive():
             first, *others = data.split(b"\n")
@@ -41,19 +41,19 @@ class Connection:
                 yield _checked(b"".join(begun), self.place)
                 begun, num_begun, most = [line], len(line), MAX_LINE_BYTES
             if num_begun > most:
-                raise ConfigError(f"{self.place} sends a line of more than {most:,} bytes: it is no tap of labengine's")
+                raise ConfigError(f"{self.place} sends a line of more than {most:,} bytes: it is not labengine's tap")
 
     def wait_at_most(self, seconds: float | None) -> None:
-        """Limit the time without any byte."""
+        """Limit the time without a byte."""
         self._socket.settimeout(seconds)
 
     def ask_for_keyframe(self) -> None:
-        """Ask the engine for its state, to hold the events against it."""
+        """Ask the engine for its state, to check the events against it."""
         with suppress(OSError):
             self._socket.sendall(b"keyframe\n")
 
     def close(self) -> None:
-        """End the connection; a thread that waits for a line stops waiting. Twice is harmless."""
+        """End the connection; a thread waiting for a line stops waiting. Twice is harmless."""
         self._is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -64,12 +64,12 @@ class Connection:
             return self._socket.recv(1 << 18)
         except TimeoutError:
             raise
-        except OSError:  # closed here, or the other end is gone without a word
+        except OSError:  # closed here, or the other end is gone
             return b""
 
 
 def _checked(line: bytes, place: str) -> bytes:
-    """Return a line. Raises ConfigError for the one by which a tap turns a viewer away."""
+    """Return a line. Raises ConfigError for a tap's refusal of this viewer."""
     if not line.startswith(b'{"refused"'):
         return line
     try:

@@ -1,4 +1,4 @@
-"""What a keyframe of the engine says otherwise than the events before it."""
+"""Contradictions between a keyframe of the engine and the events before it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MAX_TEXT = 120
 
 
 def contradictions(fold: Fold, engine: Fold) -> list[str]:
-    """Return one sentence for each kind of difference, about its first place.
+    """Return one sentence for each kind of difference, about the first one.
 
-    fold: the state by the events; engine: by a keyframe.
+    fold: the state by the events; engine: the state by a keyframe.
     """
     return [text for text in map(_first, _differences(fold, engine)) if text]
 
@@ -37,17 +37,17 @@ def _first(found: Iterator[str]) -> str | None:
 def _queues(fold: Fold, engine: Fold) -> Iterator[str]:
     ours, real = list(fold.free_queue), list(engine.free_queue)
     if len(ours) != len(real):
-        yield f"the free queue has {len(ours)} blocks by the events, and {len(real)} in the engine"
+        yield f"the free queue has {len(ours)} blocks by the events, but {len(real)} in the engine"
     for place, (one, other) in enumerate(zip(ours, real, strict=False)):
         if one != other:
-            names = f"{block_name(one)} by the events, and {block_name(other)} in the engine"
-            yield f"at place {place} of the free queue is {names}"
+            names = f"{block_name(one)} by the events, but {block_name(other)} in the engine"
+            yield f"place {place} of the free queue has {names}"
 
 
 def _blocks(what: str, ours: Sequence[object], real: Sequence[object]) -> Iterator[str]:
     for block_id, (one, other) in enumerate(zip(ours, real, strict=False)):
         if one != other:
-            text = f"{_short(one)} by the events, and {_short(other)} in the engine"
+            text = f"{_short(one)} by the events, but {_short(other)} in the engine"
             yield f"the {what} of {block_name(block_id)} is {text}"
 
 
@@ -55,15 +55,15 @@ def _pins(fold: Fold, engine: Fold) -> Iterator[str]:
     for block_id in dict.fromkeys((*fold.pins, *engine.pins)):
         ours, real = fold.pins.get(block_id, 0), engine.pins.get(block_id, 0)
         if ours != real:
-            text = f"{ours} references of no table by the events, and {real} in the engine"
+            text = f"{ours} references outside tables by the events, but {real} in the engine"
             yield f"{block_name(block_id)} has {text}"
 
 
 def _known(fold: Fold, engine: Fold) -> tuple[list[object], list[object]]:
-    """Return the contents by the events and in the engine, empty where one of them does not know the block's tokens.
+    """Return the contents by the events and in the engine, empty if either does not know the block's tokens.
 
-    The engine keeps tokens of blocks in tables alone. A recording that begins late learns none of the other cached
-    blocks, not even when a request hits them later.
+    The engine keeps only the tokens of blocks in tables. A recording that begins late never learns those of the other
+    cached blocks, not even when a request hits them later.
     """
     pairs = list(zip(fold.block_tokens, engine.block_tokens, strict=False))
     return [ours if real else () for ours, real in pairs], [real if ours else () for ours, real in pairs]
@@ -73,7 +73,7 @@ def _map(fold: Fold, engine: Fold) -> Iterator[str]:
     for key in dict.fromkeys((*fold.prefix_map, *engine.prefix_map)):
         ours, real = fold.prefix_map.get(key, ()), engine.prefix_map.get(key, ())
         if ours != real:
-            text = f"{_short(ours)} by the events, and to {_short(real)} in the engine"
+            text = f"{_short(ours)} by the events, but to {_short(real)} in the engine"
             yield f"the map leads from {map_key(*key)[:12]} to {text}"
 
 
@@ -82,7 +82,7 @@ def _requests(fold: Fold, engine: Fold) -> Iterator[str]:
     for i in dict.fromkeys((*ours, *engine.requests)):
         one, other = ours.get(i), engine.requests.get(i)
         if one is None or other is None:
-            where = "in the engine, and not in the events" if one is None else "in the events, and not in the engine"
+            where = "in the engine, but not in the events" if one is None else "in the events, but not in the engine"
             yield f"request {request_name(i)} is {where}"
         elif one != other:
             yield _request(i, one, other)
@@ -93,12 +93,12 @@ def _request(i: int, one: RequestFold, other: RequestFold) -> str:
         ours, real = getattr(one, name), getattr(other, name)
         if ours != real:
             what = f"{name} of request {request_name(i)}"
-            return f"{what} is {_short(ours)} by the events, and {_short(real)} in the engine"
+            return f"{what} is {_short(ours)} by the events, but {_short(real)} in the engine"
     raise AssertionError("requests that differ differ in a field")
 
 
 def _hex(keys: tuple[tuple[int, bytes], ...]) -> object:
-    """Return keys to compare and to show: a block's further keys have no order in vLLM."""
+    """Return keys to compare and to show, sorted because a block's further keys have no order in vLLM."""
     return sorted(map_key(*key)[:12] for key in keys)
 
 

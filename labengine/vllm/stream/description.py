@@ -1,4 +1,4 @@
-"""What a recording of a stream says of itself: title, facts, and sentences on what it lacks."""
+"""The description of a stream's recording: title, facts, and sentences on missing data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from labengine.record.wording import readable
 from labengine.vllm.stream.pieces import EDITION, Piece
 from labengine.vllm.stream.reader import StreamReader
 
-STEPS_ARE_OF_VLLM = "This is a recording of a vLLM scheduler: there is no engine here to step."
-NO_TOKENS = "Token ids were left out (LABENGINE_TAP_TOKENS=0): only their number is known, and the hashes of blocks."
+STEPS_ARE_OF_VLLM = "This is a recording of a vLLM scheduler, without an engine to step."
+NO_TOKENS = "Token ids were left out (LABENGINE_TAP_TOKENS=0): only their number and the hashes of blocks are known."
 IS_LIVE = "Live from a vLLM scheduler: the views follow it, and it cannot be stepped here."
 
 
 def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
-    """Return the facts that a file of one piece has, in JSON types."""
+    """Return the facts for a file of one piece, in JSON types."""
     header, piece = reader.header, reader.piece(number)
     assert header is not None
     return {
@@ -44,15 +44,15 @@ def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:
 
 
 def _requests_of(piece: Piece) -> set[int]:
-    """Return all requests of a piece, as far as its events tell: a live one forgets finished requests."""
+    """Return all requests in a piece's events, because a live piece forgets finished requests."""
     added = {event.request_id for event in piece.timeline.of_kind(ev.RequestAdded)}
     return added | piece.fold.requests.keys() | (piece.start.requests.keys() if piece.start is not None else set())
 
 
 def judged_by(reader: StreamReader, number: int) -> dict[str, Any]:
-    """Return what `conform` needs of a piece besides its events, in JSON types. gap: what ends it; empty for no gap.
+    """Return the data that `conform` needs besides a piece's events, in JSON types.
 
-    inputs: None where they were dropped.
+    gap: the gap that ends the piece; empty without one. inputs: None if they were dropped.
     """
     header, piece = reader.header, reader.piece(number)
     assert header is not None
@@ -72,7 +72,7 @@ def fact_of(gap: Gap | None) -> dict[str, Any] | None:
 
 
 def title_of(reader: StreamReader, number: int) -> str:
-    """Return one line, which a narrow view cuts: engine, rank, model, scheduler, pool, and which piece it is."""
+    """Return one line: engine, rank, model, scheduler, pool, and piece, the most important first for narrow views."""
     header, piece = reader.header, reader.piece(number)
     assert header is not None
     sizes = ", ".join(str(group.block_size) for group in piece.fold.groups)
@@ -89,9 +89,9 @@ def title_of(reader: StreamReader, number: int) -> str:
 
 
 def note_of(reader: StreamReader, number: int, *, end: str, first: str = STEPS_ARE_OF_VLLM) -> str:
-    """Return sentences on what a recording lacks, shown in place of the controls.
+    """Return sentences on missing data in a recording, shown instead of the controls.
 
-    end: how it ends if the stream does not say so. first: the first sentence.
+    end: a sentence on its end if the stream has none. first: the first sentence.
     """
     piece, notes = reader.piece(number), [first]
     if reader.header is not None and not reader.header.has_tokens:
@@ -101,7 +101,7 @@ def note_of(reader: StreamReader, number: int, *, end: str, first: str = STEPS_A
         notes.append(f"It begins before step {piece.first_step}{after}: {readable(piece.gap, 400)}.")
     if number < reader.newest:
         following = reader.piece(number + 1)
-        notes.append(f"It ends at a gap: {readable(following.gap, 400)}. Piece {number + 1} goes on after it.")
+        notes.append(f"It ends at a gap: {readable(following.gap, 400)}. Piece {number + 1} follows.")
     elif reader.gap is not None:
         notes.append(f"It ends at a gap: {readable(reader.gap, 400)}; no keyframe followed.")
     elif reader.end is not None:

@@ -1,4 +1,4 @@
-"""Where a tap on a running vLLM can be attached: sockets in a folder, or ports of this machine with a secret each."""
+"""Endpoints of taps on a running vLLM: sockets in a folder, or ports of this machine, each with a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECRET = re.compile(r"tcp-(?P<port>\d+)\.json")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One rank's socket. address: a path, or a port of this machine. secret: what must be sent to a port first."""
+    """One rank's socket. address: a path, or a port of this machine. secret: to be sent to a port first."""
 
     address: Path | int
     rank: int
@@ -32,7 +32,7 @@ class Endpoint:
 
     @property
     def place(self) -> str:
-        """The text that attaches to this rank alone."""
+        """The text to attach to only this rank with."""
         return f"tcp:127.0.0.1:{self.address}" if isinstance(self.address, int) else f"unix:{self.address}"
 
 
@@ -42,9 +42,9 @@ def is_live(place: str | PathLike[str]) -> bool:
 
 
 def endpoints(place: str | PathLike[str]) -> list[Endpoint]:
-    """Return the sockets that a place names, by rank; those of engines that are gone may be among them.
+    """Return the sockets at a place, by rank; some may belong to engines that are gone.
 
-    Raises ConfigError for what is no place, or where nothing is.
+    Raises ConfigError for an invalid place, or one without sockets.
     """
     kind, _, address = str(place).partition(":")
     if kind not in ("unix", "tcp"):
@@ -73,11 +73,11 @@ def _ports(address: str) -> list[Endpoint]:
     host, _, port = address.rpartition(":")
     if host not in LOOPBACK:
         raise ConfigError(
-            f"a tap is attached on this machine alone, as tcp:127.0.0.1:PORT; got tcp:{address}. "
-            "For another machine: ssh -L PORT:127.0.0.1:PORT HOST, and its file with the secret"
+            f"a tap can only be attached on this machine, as tcp:127.0.0.1:PORT; got tcp:{address}. "
+            "For another machine, use ssh -L PORT:127.0.0.1:PORT HOST and copy its file with the secret"
         )
     if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise ConfigError(f"a port is a number from 0 to 65535, got {shown(port)}")
+        raise ConfigError(f"a port must be a number from 0 to 65535, got {shown(port)}")
     wanted = int(port)
     found = [one for one, asked in _noted() if wanted in (one.address, asked)]
     if not found:
@@ -105,4 +105,4 @@ def _noted() -> Iterator[tuple[Endpoint, int]]:
             if found and isinstance(noted, dict) and isinstance(noted["secret"], str):
                 yield Endpoint(int(found["port"]), int(noted["rank"]), noted["secret"]), int(noted["asked"])
         except (OSError, ValueError, LookupError, TypeError):
-            continue  # half written, or another program's
+            continue  # incomplete, or another program's

@@ -13,18 +13,18 @@ from labengine.config import ConfigError
 from labengine.system.regular_file import open_regular
 
 SUFFIX = ".labstream"
-WHY_UNTAPPED = 'If vLLM has run with the tap, its log says why: look for "this scheduler is not tapped".'
+WHY_UNTAPPED = 'If vLLM ran with the tap, its log gives the reason: look for "this scheduler is not tapped".'
 MAX_LINE_BYTES = 1 << 28
-"""Bytes of a line. The longest ones are keyframes: 300 bytes a block, so 30 MB for 100,000 blocks."""
+"""Most bytes of a line. The longest ones are keyframes: 300 bytes per block, so 30 MB for 100,000 blocks."""
 GZIP = b"\x1f\x8b"
-"""How a saved recording begins."""
+"""The first bytes of a saved recording."""
 _NAME = re.compile(rf"(?P<stream>rank\d+-.+)-(?P<number>\d+){re.escape(SUFFIX)}")
 
 
 def stream_files(place: str | PathLike[str]) -> list[Path]:
     """Return the files of a stream in order. place: a file, a folder, or FOLDER/STREAM, as `places_in` returns it.
 
-    Raises ConfigError for a folder with none, or with several streams.
+    Raises ConfigError for a folder without a stream, or with several.
     """
     path = Path(place)
     if path.is_file():
@@ -46,7 +46,7 @@ def stream_files(place: str | PathLike[str]) -> list[Path]:
 
 
 def places_in(place: str | PathLike[str]) -> list[str]:
-    """Return the place, or of a folder with several streams FOLDER/STREAM for each, the newest first."""
+    """Return the place, or for a folder with several streams FOLDER/STREAM for each, the newest first."""
     path = Path(place)
     streams = _streams(path) if path.is_dir() else {}
     if len(streams) < 2:
@@ -65,7 +65,7 @@ def _streams(folder: Path) -> dict[str, list[Path]]:
 
 
 def is_saved(place: str | PathLike[str]) -> bool:
-    """Return True for a file that was saved by a lab or by attach."""
+    """Return True for a file saved by a lab or by attach."""
     path = Path(place)
     if not path.is_file():
         return False
@@ -77,7 +77,7 @@ def is_saved(place: str | PathLike[str]) -> bool:
 
 
 def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
-    """Yield (line, whether it is complete) for each line: the last one of a live stream may be half written.
+    """Yield (line, whether it is complete) for each line; the last one of a live stream may be incomplete.
 
     Raises ConfigError for a file that cannot be read, was saved by a lab or by attach, or has too long a line.
     """
@@ -85,12 +85,12 @@ def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
         with open_regular(file) as lines:
             if lines.peek(2)[:2] == GZIP:
                 raise ConfigError(
-                    f"{file} is a saved recording, and no stream of the tap: `labengine open {file}` shows it, with "
+                    f"{file} is a saved recording, not a stream of the tap: `labengine open {file}` shows it, with "
                     "--html as a page; labengine doctor takes both"
                 )
             for line in iter(partial(lines.readline, MAX_LINE_BYTES + 1), b""):
                 if len(line) > MAX_LINE_BYTES:
-                    raise ConfigError(f"{file} has a line of more than {MAX_LINE_BYTES:,} bytes: it is no stream")
+                    raise ConfigError(f"{file} has a line of more than {MAX_LINE_BYTES:,} bytes: it is not a stream")
                 yield line.rstrip(b"\n"), line.endswith(b"\n")
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The first line of each file of a stream: which engine it comes from, and what the rows' numbers mean."""
+"""The first line of each file of a stream: its engine, and the meaning of the rows' numbers."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class StreamHeader:
     pid: int
     model: str
     renumbered: Callable[[Any], Row]
-    """Returns a row of the stream as a row of this labengine's kinds."""
+    """Converts a row of the stream to a row of this labengine's kinds."""
     methods: dict[str, Any]
     """{event kind: {class, method, module, line}}; not checked."""
     settings: dict[str, Any]
     """The scheduler's limits and features; empty for a tap that did not write them. Not checked."""
     has_tokens: bool
-    """False if the tap left token ids out (LABENGINE_TAP_TOKENS=0)."""
+    """False if the tap left out token ids (LABENGINE_TAP_TOKENS=0)."""
     document: dict[str, Any]
-    """All of it, as it came."""
+    """The complete header, unchanged."""
 
     @property
     def code(self) -> dict[str, Any]:
-        """facts["code"] of a stream: the seam of each kind of event. What is not well formed is left out."""
+        """facts["code"] of a stream: the seam of each kind of event. Malformed entries are left out."""
         known = {kind: place for kind, place in self.methods.items() if kind in REASONS and _is_place(place)}
         return {kind: _seam(kind, place, self.engine) for kind, place in known.items()}
 
     @property
     def features(self) -> list[str] | None:
-        """Names of what bears on the scheduler's decisions, as "policy priority"; None where they are not said."""
+        """Names of features that affect the scheduler's decisions, such as "policy priority"; None if missing."""
         found = self.settings.get("features")
         return [one for one in found if isinstance(one, str)] if isinstance(found, list) else None
 
@@ -58,7 +58,7 @@ class StreamHeader:
 
     @property
     def checkpoint_alignment(self) -> int | None:
-        """A chunk can leave a state at multiples of so many tokens behind its start; None for no such states."""
+        """A chunk can leave a state at multiples of this many tokens after its start; None without such states."""
         found = self.settings.get("checkpoint_alignment")
         return found if type(found) is int and found > 0 else None
 
@@ -68,7 +68,7 @@ REASONS = {
     for kind in EVENT_KINDS
     for variant, one in kind.in_vllm.items()
 }
-"""What each method decides, in labengine's words."""
+"""The decision of each method, in labengine's words."""
 
 
 def _is_place(place: Any) -> bool:
@@ -96,10 +96,10 @@ def _seam(kind: str, place: dict[str, Any], engine: str) -> dict[str, Any]:
 def header_of(document: dict[str, Any], where: str) -> StreamHeader:
     """Return the header of a line's JSON. Raises TraceError for another format, version or kind of row."""
     if document.get("format") != FORMAT:
-        raise TraceError(f"{where} is no stream of labengine's tap: LABENGINE_TAP=file:DIR writes them")
+        raise TraceError(f"{where} is not a stream of labengine's tap: LABENGINE_TAP=file:DIR writes them")
     if document.get("version") != VERSION:
         raise TraceError(
-            f"{where} has format {document.get('version')!r}, and this labengine reads {VERSION}: "
+            f"{where} has format {document.get('version')!r}, but this labengine reads {VERSION}: "
             "open it with the labengine of the tap's release"
         )
     try:

@@ -1,4 +1,4 @@
-"""What a keyframe says besides the state: what the calls depend on that a recording which begins there has not seen."""
+"""A keyframe's data besides the state: inputs of later calls, for a recording that begins there."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from labengine.events import Exact
 from labengine.record.files.shapes import shape_of
 
 Links = tuple[tuple[Exact, bytes], ...]
-"""Links of a request's hash chain that the prefix map has: place and hash."""
+"""Links of a request's hash chain in the prefix map: place and hash."""
 
 
 class OpenRequest(NamedTuple):
-    """What decides about one unfinished request, besides the state."""
+    """The data that determine decisions about an unfinished request, besides the state."""
 
     max_tokens: int
     salt: str
     """A digest of its cache salt; empty without one."""
     arrival: float
     is_unread: bool
-    """True if it is not to read the prefix cache."""
+    """True if it must not read the prefix cache."""
     shared_prefix_boundary: int
     unusual: str
-    """Why no other scheduler can follow it; empty if one can."""
+    """The reason that no other scheduler can follow it; empty if one can."""
     num_cached: tuple[int, ...]
-    """Per group: leading table entries whose hashes are registered, or never will be."""
+    """Per group, the number of leading table entries whose hashes are registered, or never will be."""
     unbooked: Unbooked
     links: tuple[tuple[int, bytes], ...]
 
 
 class LateStart(NamedTuple):
-    """The unfinished requests at a recording's start. running, waiting: their order; of a priority queue any."""
+    """The unfinished requests at a recording's start. running, waiting: their order; any order for a priority queue."""
 
     requests: Mapping[int, OpenRequest]
     running: tuple[int, ...]
     waiting: tuple[int, ...]
     document: Mapping[str, Any]
-    """All of it, as it came."""
+    """The complete data, unchanged."""
 
 
 LINKS = shape_of(Links)
@@ -49,7 +49,7 @@ _IDS, _ROWS = shape_of(_Ids), shape_of(tuple[_Row, ...])
 
 
 def late_start_of(document: Mapping[str, Any]) -> LateStart | None:
-    """Return what a keyframe says besides the state; None for one of an earlier tap. Raises TypeError, ValueError."""
+    """Return a keyframe's data besides the state; None for an earlier tap's. Raises TypeError, ValueError."""
     if "calls" not in document:
         return None
     requests = {

@@ -1,4 +1,4 @@
-"""The running engines that a place names: one line each, or the one that is meant."""
+"""The running engines at a place: one line for each, or the chosen one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from labengine.vllm.stream.header import StreamHeader, header_of
 def one_of(found: Sequence[Endpoint], rank: int | None) -> Connection:
     """Connect to the engine of a rank, or to the only one.
 
-    Raises ConfigError where none answers or, naming them, where several do.
+    Raises ConfigError if none answers or, naming them, if several do.
     """
     wanted = [one for one in found if rank is None or one.rank == rank]
     if not wanted:
         ranks = ", ".join(str(number) for number in sorted({one.rank for one in found}))
-        raise ConfigError(f"there is no rank {rank}; there is {ranks}")
+        raise ConfigError(f"there is no rank {rank}; the ranks are {ranks}")
     answering, refusal = _connected(wanted)
     if not answering:
         raise refusal or ConfigError("nothing answers")
@@ -30,18 +30,18 @@ def one_of(found: Sequence[Endpoint], rank: int | None) -> Connection:
     places = [connection.place for connection in answering]
     for connection in answering:
         connection.close()
-    how = "rank=... names one of them" if len({one.rank for one in wanted}) > 1 else "attach one of these places"
+    how = "choose one with rank=..." if len({one.rank for one in wanted}) > 1 else "attach to one of these places"
     raise ConfigError(f"{len(places)} engines answer, {', '.join(places[:8])}: {how}")
 
 
 def listed(place: str) -> list[str]:
-    """Return one line for each engine that answers at a place: how to attach it, and what it is."""
+    """Return one line for each engine that answers at a place: how to attach to it, and its description."""
     answering, _ = _connected(endpoints(place))
     return [_line(connection.place, header) for connection, header in _headers(answering)]
 
 
 def answering_places(place: str) -> list[str]:
-    """Return the text that attaches to each engine that answers at a place, by rank. ConfigError where none does."""
+    """Return the text to attach to each engine that answers at a place, by rank. ConfigError if none does."""
     answering, refusal = _connected(endpoints(place))
     if not answering:
         raise refusal or ConfigError(f"nothing answers at {place}")
@@ -55,7 +55,7 @@ def _connected(wanted: Iterable[Endpoint]) -> tuple[list[Connection], ConfigErro
     for one in wanted:
         try:
             answering.append(Connection(one))
-        except ConfigError as error:  # an engine that was killed has left its socket
+        except ConfigError as error:  # a killed engine leaves its socket
             refusal = error
     return answering, refusal
 

@@ -1,4 +1,4 @@
-"""A running vLLM as a recording that grows: every view follows it, and scrubs back while it goes on."""
+"""A running vLLM as a growing recording: every view follows it, and can scrub back meanwhile."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from labengine.vllm.stream.reader import LiveReader
 from labengine.vllm.stream.token_texts import TokenText
 
 SECONDS_FOR_KEYFRAME = 30.0
-"""How long an engine may take to say its state: a step of it may be long."""
+"""Seconds that an engine may take to send its state, as a step may be long."""
 
 SECONDS_OF_A_RUN = 1.0
-"""An engine without an event for so long is idle: the views then tell its last step."""
+"""Seconds without an event after which an engine counts as idle, and the views show its last step."""
 
-LOST = "The connection ended without an end of the stream: vLLM was killed, or a tunnel was closed."
+LOST = "The connection closed before the stream's end: vLLM was killed, or a tunnel was closed."
 
 
-REFUSAL = "this is vLLM's own scheduler, which steps by itself: only its requests move it"
+REFUSAL = "this is vLLM's own scheduler, which steps by itself: only its requests drive it"
 
 
 class LiveViewSource:
@@ -64,7 +64,7 @@ class LiveViewSource:
 
     @property
     def note(self) -> str:
-        """Text in place of the controls: that it is live, and where it begins or ends."""
+        """Text instead of the controls: that it is live, and where it begins or ends."""
         return self._stream.note
 
     @property
@@ -94,14 +94,14 @@ class LiveViewSource:
         return self._stream.seams
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
-        """Refuse the command: the Future carries the error."""
+        """Refuse the command; return a Future with the error."""
         return refused(action, REFUSAL)
 
 
 class LiveStream(ViewedRecording):
     """The stream of a running vLLM: show(), view(...), why(...), save(...) as a Trace. It grows until close().
 
-    timeline: the newest piece, which starts over after a gap. A thread of its own reads the stream.
+    timeline: the newest piece, which starts over after a gap. A separate thread reads the stream.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class LiveStream(ViewedRecording):
         self._guard = RLock()
         self._newest_event = monotonic()
         self._end_note = ""
-        """How the stream ended if it did not say so itself."""
+        """A sentence on the stream's end if the stream itself has none."""
         self._describe()
         self.seams: dict[str, Seam] = checked_seams(self.facts)
         super().__init__(reader.timeline, self._held_still)
@@ -131,9 +131,9 @@ class LiveStream(ViewedRecording):
         max_bytes: int,
         on_line: Callable[[bytes], object] = lambda line: None,
     ) -> LiveStream:
-        """Attach to one of these. on_line: gets each line before it is read.
+        """Attach to one of these endpoints. on_line: called with each line before it is read.
 
-        Raises ConfigError where none answers, or several do and rank names none of them.
+        Raises ConfigError if none answers, or if several do and rank does not choose one.
         """
         connection = one_of(found, rank)
         try:
@@ -153,15 +153,15 @@ class LiveStream(ViewedRecording):
 
     @property
     def pieces(self) -> range:
-        """The numbers of the pieces that are kept: a gap, or a contradiction, ends one. The last one still grows."""
+        """The numbers of the kept pieces, each ended by a gap or a contradiction. The last one still grows."""
         return range(self.reader.num_forgotten + 1, self.reader.newest + 1)
 
     def piece(self, number: int) -> Trace:
-        """Return a piece as it is now, as a recording that has ended. Raises ConfigError for one that is not kept."""
+        """Return the present content of a piece as a complete recording. Raises ConfigError for one not kept."""
         number = checked_int("number", number, self.pieces[0], self.pieces[-1])
         limits = Limits(self._connection.place)
         with self._held_still():
-            note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
+            note = note_of(self.reader, number, end=self._end_note or "It was still growing.")
             raw = packed(self.reader.piece(number).timeline, facts_of(self.reader, number, note), self.token_text)
         return Trace(run_of(raw, limits))
 
@@ -172,7 +172,7 @@ class LiveStream(ViewedRecording):
             return {number: readable(name) for number, name in self.reader.names.items()}
 
     def engine_id(self, request_id: int) -> str:
-        """Return vLLM's own id of a request; empty for one that is long gone."""
+        """Return vLLM's id of a request; empty for one that is long gone."""
         return readable(self.reader.names.get(request_id, ""))
 
     def token_text(self, token_id: int) -> str:
@@ -180,14 +180,14 @@ class LiveStream(ViewedRecording):
         return self._token_text(checked_int("token_id", token_id))
 
     def check(self) -> None:
-        """Ask the engine for its state: where it contradicts the events, a violation and a new piece will say so."""
+        """Ask the engine for its state; a contradiction to the events becomes a violation and begins a new piece."""
         self._connection.ask_for_keyframe()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the newest piece as it is now to a file for labengine.open. TraceError when it cannot be written."""
+        """Write the newest piece's present content to a file for labengine.open. TraceError if it cannot be written."""
         with self._held_still():
             number = self.reader.newest
-            note = note_of(self.reader, number, end=self._end_note or "It was still going on.")
+            note = note_of(self.reader, number, end=self._end_note or "It was still growing.")
             with only_for_the_user():
                 save(path, self.timeline, facts_of(self.reader, number, note), self.token_text)
 
@@ -196,13 +196,13 @@ class LiveStream(ViewedRecording):
         return LiveViewSource(self, self._lab)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the stream has ended. Returns False if it has not within so many seconds."""
+        """Wait until the stream has ended. Returns False if it has not after `seconds`."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """Let the engine go, and close the views. Twice is harmless; looking at what was recorded still works."""
-        self._end_note = self._end_note or "It was let go here."
+        """Disconnect from the engine, and close the views; the recording stays readable. Twice is harmless."""
+        self._end_note = self._end_note or "It was disconnected here."
         self._connection.close()
         if self._thread is not current_thread():
             self._thread.join(2.0)
@@ -225,7 +225,7 @@ class LiveStream(ViewedRecording):
                     if known != (self.reader.newest, self.reader.gap):
                         self._describe()
         except (TraceError, ConfigError, OSError, MemoryError) as error:
-            self._end_note = self._end_note or f"Reading it ended: {error}."
+            self._end_note = self._end_note or f"Reading it failed: {error}."
         finally:
             self._end()
 
@@ -258,11 +258,11 @@ def _read_keyframe(connection: Connection, reader: LiveReader, lines: Iterator[b
             reader.take(next(lines))
     except TimeoutError:
         raise ConfigError(
-            f"{connection.place} answers, and vLLM has not said its state within {SECONDS_FOR_KEYFRAME:g} s: "
-            "is it in the middle of a long step? Attach again"
+            f"{connection.place} answers, but vLLM has not sent its state within {SECONDS_FOR_KEYFRAME:g} s: "
+            "it may be in a long step; attach again"
         ) from None
     except StopIteration:
         raise ConfigError(
-            f"{connection.place} has closed the connection: vLLM has ended, or is not tapped any more"
+            f"{connection.place} has closed the connection: vLLM has ended, or is no longer tapped"
         ) from None
     connection.wait_at_most(None)

@@ -22,20 +22,20 @@ from labengine.vllm.stream.written import written
 EDITION = "vllm"
 
 MAX_TIMES = 100_000
-"""Steps whose times a live piece keeps."""
+"""Number of steps whose times a live piece keeps."""
 
 
 class RecordedInput(NamedTuple):
     """A call of the scheduler from outside: schedule, update, reset, abort (request), drafts ((request, tokens) each).
 
-    salt (request, digest), arrival (request, time) and unread (request: it is not to read the prefix cache) are of the
-    request that was just added; unusual (why) is what no other scheduler can follow. links (request, its links of the
-    hash chain that the prefix map has) and earlier (step, (request, number of tokens) each: the step of the next
-    update, scheduled before the newest keyframe, None if it was not observed) are for who begins at a keyframe.
+    salt (request, digest), arrival (request, time) and unread (request: it must not read the prefix cache) describe the
+    request just added; unusual (why) marks a call that no other scheduler can follow. A reader that begins at a
+    keyframe needs links (request, its hash chain's links in the prefix map) and earlier (step, (request, number of
+    tokens) each: the step of the next update, scheduled before the newest keyframe; None if it was not observed).
     """
 
     moment: int
-    """Events before it."""
+    """Number of events before it."""
     word: str
     values: tuple[Any, ...]
 
@@ -50,14 +50,14 @@ INPUTS: Mapping[str, tuple[Shape, ...]] = {
     "links": (INT, LINKS),
     "earlier": (shape_of(ev.Exact | None), shape_of(tuple[tuple[ev.Exact, ev.Exact], ...])),
 }
-"""Shapes of the values that are read; a later tap may write more of them, and other words."""
+"""Shapes of the values to read; a later tap may write more values, and other words."""
 
 
 class Loss(NamedTuple):
-    """Why the tap could not go on. request_id: the request whose blocks were cached at that time; None for none.
+    """The reason that the tap lost rows. request_id: the request whose blocks were being cached then, or None.
 
-    num_events: events that it dropped; 0 if it did not see them. by: the method of vLLM's that did what no event
-    expresses, "Class.method"; empty where no method did.
+    num_events: number of dropped events; 0 if unobserved. by: vLLM's method that made a change without an event,
+    "Class.method"; empty if none did.
     """
 
     why: str
@@ -69,11 +69,10 @@ class Loss(NamedTuple):
 class Piece:
     """Records the events of one stretch of a stream.
 
-    gap: why it does not continue the piece before; empty for the first one. gap_before: the steps between. timeline:
-    records the events; started over.
-    hooks: get each event once it is recorded. max_finished: finished requests that are kept; None for all.
-    checkpoint_alignment: as in StreamHeader. Raises what its checks raise (ValueError, LookupError, TypeError) for rows
-    that cannot come there.
+    gap: why it does not continue the previous piece; empty for the first one. gap_before: the steps between. timeline:
+    records the events, from the beginning. hooks: get each event once it is recorded. max_finished: finished requests
+    that are kept; None for all. checkpoint_alignment: as in StreamHeader. Raises ValueError, LookupError or TypeError
+    for rows that are impossible in the current state.
     """
 
     def __init__(
@@ -88,23 +87,23 @@ class Piece:
     ) -> None:
         self.gap = gap
         self.start: LateStart | None = None
-        """What its keyframe says besides the state; None if it says nothing more."""
+        """The keyframe's data besides the state, or None."""
         self.fold = Fold()
         self.timeline = timeline
         self.num_keyframes = 1
-        """Keyframes that agreed with the events, the first one included."""
+        """Number of keyframes that agreed with the events, including the first."""
         self.idle_at: int | None = None
-        """Events up to the last moment at which the tap has noted that all requests were done; None for no such one."""
+        """Number of events up to the last moment at which the tap noted that all requests were done, or None."""
         self.contradictions: list[str] = []
-        """What the keyframe at its end says otherwise."""
+        """Contradictions of the keyframe at its end."""
         self.inputs: list[RecordedInput] = []
-        """What came from outside the scheduler, in order; empty for a tap that did not write it."""
+        """The inputs from outside the scheduler, in order; empty for a tap that did not write them."""
         self.has_inputs = True
         """False once a live piece has dropped its oldest events, and all inputs with them."""
         self.loss: Loss | None = None
-        """Why rows of it are missing at its end, in the middle of a call, as the tap saw it; None for another end."""
+        """The tap's reason for missing rows at the piece's end, in the middle of a call; None for another end."""
         self.times: dict[int, float] = {}
-        """When each step began, in seconds; of a stream that goes on for weeks the newest ones."""
+        """The start of each step, in seconds; only of the newest steps in a live piece."""
         self._pool = PoolSize(len(state.ref_counts), len(state.groups))
         self._scheduled: list[ev.RequestScheduled] = []
         self._began: dict[int, float] = {}
@@ -123,7 +122,7 @@ class Piece:
         self.first_step = state.step + 1
 
     def add(self, rows: Sequence[Sequence[Any]], at: float, inputs: Sequence[Sequence[Any]] = ()) -> None:
-        """Record a message's rows, numbered by codec.KINDS. at: when it was sent, in seconds.
+        """Record a message's rows, numbered by codec.KINDS. at: its sending time in seconds.
 
         inputs: [number of rows before it, word, further values] each.
         """
@@ -138,23 +137,23 @@ class Piece:
             self._note(one)
         if rows and KINDS[rows[-1][0]][0] == "StepEnded":  # between two steps
             self._forget_finished()
-        self.fold.take_changes()  # nobody asks for them here
+        self.fold.take_changes()  # not needed here
 
     def take_inputs(self, inputs: Iterable[Sequence[Any]]) -> None:
-        """Keep inputs that were saved: (moment, word, further values) each."""
+        """Keep saved inputs: (moment, word, further values) each."""
         self.inputs += (_checked_input(moment, *words) for moment, *words in inputs)
 
     def _note(self, row: Sequence[Any]) -> None:
         _, *words = row
         found = _checked_input(self.timeline.end, *words)
         is_live, num_more = self._max_finished is not None, len(self.inputs) - self.timeline.max_events
-        if is_live and (self.timeline.num_dropped or num_more > 0):  # of a stream that goes on for weeks
+        if is_live and (self.timeline.num_dropped or num_more > 0):  # a stream may last for weeks
             self.inputs, self.has_inputs = [], False
         if self.has_inputs:
             self.inputs.append(found)
 
     def contradict(self, found: list[str]) -> None:
-        """Note what a keyframe says otherwise, as a violation of the rule `said`."""
+        """Record a keyframe's contradictions, as a violation of the rule `said`."""
         self.contradictions = found
         text = f"the engine's own state contradicts the events: {'; '.join(found)}"
         self.record(ev.ViolationFound("said", text, (), (), self.fold.step, None))
@@ -180,14 +179,14 @@ class Piece:
             self.timeline.step_seconds[event.step] = max(0.0, at - self._began.pop(event.step, at))
 
     def _forget_finished(self) -> None:
-        """Forget the oldest finished requests: a stream may go on for weeks."""
+        """Forget the oldest finished requests, because a stream may last for weeks."""
         while self._max_finished is not None and len(self._finished) > self._max_finished:
             forgotten = ev.RequestForgotten(self._finished.popleft())
             self._sequence.follow(rows_of([forgotten]))
             self.record(forgotten)
 
     def _written(self) -> Iterator[ev.Event]:
-        """Yield what the step's forward pass writes."""
+        """Yield the writes of the step's forward pass."""
         for one in self._scheduled:
             end = one.start + one.num_tokens
             for number, group in enumerate(self.fold.groups):
@@ -196,7 +195,7 @@ class Piece:
                 yield from written(*share, checkpoint_alignment=self._checkpoint_alignment)
 
     def record(self, event: ev.Event) -> None:
-        """Record an event that was checked."""
+        """Record a checked event."""
         self.timeline.record(event)
         self.fold.apply(event)
         if self._hooks is not None and type(event) in self._hooks:
@@ -213,6 +212,6 @@ def _checked_input(moment: int, word: Any, *values: Any) -> RecordedInput:
 
 
 def _is_new(state: Fold) -> bool:
-    """Return True for the state that an engine starts with: nothing was done, and the queue is in order."""
+    """Return True for an engine's first state: nothing was done, and the queue is in order."""
     queue = [i for i in range(len(state.ref_counts)) if i != state.null_block]
     return not (state.step or state.requests or state.prefix_map) and list(state.free_queue) == queue

@@ -1,4 +1,4 @@
-"""All engines of one place, as the ranks of a deployment: a stream each, their dashboards side by side."""
+"""All engines of one place, as the ranks of a deployment, with their dashboards side by side."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:  # widgets, for views only
     from ipywidgets import GridBox
 
 MAX_RANKS = 8
-"""Engines that are attached at once."""
+"""Most engines attached at once."""
 
 
 class Ranks(Closing):
-    """The streams of a deployment's engines, by rank. Each goes its own way: their steps are not the same steps."""
+    """The streams of a deployment's engines, by rank. They are independent: their steps do not correspond."""
 
     def __init__(self, streams: list[LiveStream]) -> None:
         self.streams = streams
 
     def show(self) -> GridBox:
-        """Return the dashboards side by side; one above the other where the page is narrow."""
+        """Return the dashboards side by side, or one above the other on a narrow page."""
         from ipywidgets import GridBox, Layout  # for views only
 
         columns = "repeat(auto-fit, minmax(min(660px, 100%), 1fr))"
@@ -34,7 +34,7 @@ class Ranks(Closing):
         return GridBox([stream.show() for stream in self.streams], layout=layout)
 
     def close(self) -> None:
-        """Let all engines go, and close the views. Twice is harmless."""
+        """Disconnect from all engines, and close the views. Twice is harmless."""
         for stream in self.streams:
             stream.close()
 
@@ -48,11 +48,11 @@ class Ranks(Closing):
 def attach_ranks(place: str, *, tokenizer: str | PathLike[str] | None = None, **options: Any) -> Ranks:
     """Attach to every engine that answers at a place (unix:DIR, tcp:127.0.0.1:PORT), by rank; options as of attach().
 
-    Raises ConfigError where none answers, or more than 8.
+    Raises ConfigError if no engine answers, or more than 8.
     """
     places = answering_places(place)
     if len(places) > MAX_RANKS:
-        raise ConfigError(f"{len(places)} engines answer at {place}, and {MAX_RANKS} are shown at most: name one")
+        raise ConfigError(f"{len(places)} engines answer at {place}, but at most {MAX_RANKS} can be shown: name one")
     with ExitStack() as attached:
         streams = [attached.enter_context(attach(one, tokenizer=tokenizer, **options)) for one in places]
         attached.pop_all()

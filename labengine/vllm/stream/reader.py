@@ -1,4 +1,4 @@
-"""Reads the lines of a stream into pieces: a new one begins after a gap, and after a contradiction."""
+"""Reads the lines of a stream into pieces; a new piece begins after a gap or a contradiction."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from labengine.vllm.stream.late_start import late_start_of
 from labengine.vllm.stream.pieces import Loss, Piece
 
 MAX_WHY = 200
-"""Characters of a gap's reason, which the stream gives."""
+"""Most characters of a gap's reason, which comes from the stream."""
 
 
 class StreamReader:
-    """Takes a stream's lines in order. Nothing in them is trusted: TraceError names what cannot be read."""
+    """Reads a stream's untrusted lines in order. Raises TraceError for an unreadable one."""
 
     def __init__(self, limits: Limits, max_events: int) -> None:
         self._limits, self._max_events = limits, max_events
         self.header: StreamHeader | None = None
         self.pieces: list[Piece] = []
         self.num_forgotten = 0
-        """Pieces before the first one here, which are not kept."""
+        """Number of pieces before the first one here, which are no longer kept."""
         self.names: dict[int, str] = {}
         """vLLM's names of the requests."""
         self.end: str | None = None
-        """Why the stream ended, if it says so."""
+        """The reason that the stream gives for its end, if any."""
         self._next = 0
         """Number of the next message."""
         self.gap: str | None = None
-        """Why the newest events could not be recorded, with no keyframe since; None if they were."""
+        """The reason that the newest events could not be recorded, without a keyframe since; None if they were."""
 
     @property
     def newest(self) -> int:
@@ -66,9 +66,9 @@ class StreamReader:
         self.take_document(parsed(line))
 
     def take_document(self, document: Any) -> None:
-        """Read what one line holds."""
+        """Read the content of one line."""
         if not isinstance(document, dict):
-            raise TraceError(f"{self._limits.path} has a line that is no message: get it again")
+            raise TraceError(f"{self._limits.path} has a line that is not a message: get the file again")
         if self.header is None or "format" in document:
             self._take_header(header_of(document, str(self._limits.path)))
             return
@@ -93,7 +93,7 @@ class StreamReader:
         if number > self._next and self.pieces:
             self.gap = f"messages {self._next} to {number - 1} of the stream are missing"
         elif number < self._next:
-            raise ValueError(f"message {number} comes again")
+            raise ValueError(f"message {number} is repeated")
         self._next = number + 1
         for key, name in FACTS(message.get("names", {})).items():
             self.names[int(key)] = TEXT(name)
@@ -130,7 +130,7 @@ class StreamReader:
             self._check(document, state)
 
     def _lost(self, lost: Any) -> str:
-        """Return why rows are missing, as the tap has put it, with what is known of how many."""
+        """Return the tap's reason for missing rows, with their number as far as known."""
         loss = _loss(lost)
         if self.pieces and self.gap is None:
             self.pieces[-1].loss = loss
@@ -176,14 +176,14 @@ def _loss(lost: Any) -> Loss:
 
 
 def _late(state: Fold) -> str:
-    return "vLLM had run before, and what its free cached blocks hold is not known" if state.step else ""
+    return "vLLM had run before, so the content of its free cached blocks is unknown" if state.step else ""
 
 
 MAX_PIECES = 8
-"""Pieces that are kept: a viewer that is too slow gets a new one every second."""
+"""Most pieces kept, because a slow viewer gets a new one every second."""
 
 MAX_FINISHED = 1000
-"""Finished requests that are kept in the state."""
+"""Most finished requests kept in the state."""
 
 
 class LiveReader(StreamReader):
@@ -202,7 +202,7 @@ class LiveReader(StreamReader):
             self.names = {number: name for number, name in self.names.items() if number in known}
 
     def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
-        if self.pieces:  # what was recorded until now is kept beside the timeline, which starts over
+        if self.pieces:  # keep the recording so far beside the timeline, which starts over
             self.pieces[-1].timeline = self.timeline.until(self.timeline.end)
             self.pieces[-1].timeline.gap_after = gap_before
         while len(self.pieces) >= MAX_PIECES:

@@ -14,11 +14,11 @@ from labengine.events import UNKNOWN_TOKEN
 TokenText = Callable[[int], str]
 
 LEFT_OUT = "·"
-"""Text of a token that the tap has left out."""
+"""Text of a token left out by the tap."""
 
 
 def token_text_of(tokenizer: str | PathLike[str] | None) -> TokenText:
-    """Return a function from a token's id to its text. Raises ConfigError for a directory without a tokenizer."""
+    """Return a function from token id to text. Raises ConfigError for a directory without a tokenizer."""
     text_of = _number if tokenizer is None else _tokenizer(tokenizer).token_text
     return lambda token_id: LEFT_OUT if token_id == UNKNOWN_TOKEN else text_of(token_id)
 

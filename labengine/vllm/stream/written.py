@@ -1,4 +1,4 @@
-"""What a forward pass writes, which no stream says: it follows from the tables, and from what was scheduled."""
+"""The writes of a forward pass, which no stream contains: they follow from the tables and the scheduled tokens."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def written(
     end: int,
     checkpoint_alignment: int | None = None,
 ) -> Iterator[ev.Event]:
-    """Yield what happens in one group's blocks when a request's tokens [start, end) are computed.
+    """Yield the events in one group's blocks when a request's tokens [start, end) are computed.
 
-    number: the group's. A state goes on in the block of the last of these tokens; where the one before is in another
-    block, it is copied there first (vLLM's worker does so by the same tables). checkpoint_alignment: that of the state
-    groups whose chunks may leave a state inside them, where hits end at blocks of one size. It is in the entry before.
-    Nothing of states where no table says it; see `says_states`.
+    number: the group's. A state moves to the block of the last of these tokens; if the previous state is in another
+    block, it is copied there first (vLLM's worker does so by the same tables). checkpoint_alignment: for state groups
+    whose chunks may leave a state inside them, if hits end at blocks of one size; that state is in the previous entry.
+    No events of states if no table tells them; see `says_states`.
     """
     if group.kind != "state":
         yield ev.SlotsWritten(request_id, number, start, tuple(slot_runs(table, start, end, group.block_size)))
@@ -42,10 +42,10 @@ def written(
 
 
 def says_states(table: Sequence[int], end: int, block_size: int) -> bool:
-    """Return True where a state group's table says which block a step up to token `end` leaves its state in: the last.
+    """Return True if a state group's table tells the block (the last) of the state after a step up to token `end`.
 
-    With speculation a table ends in scratch blocks: which of them the worker leaves a state in depends on the drafts
-    that it accepts.
+    With speculation a table ends in scratch blocks, and the accepted drafts determine in which of them the worker
+    leaves a state.
     """
     return (end - 1) // block_size + 1 == len(table)
 

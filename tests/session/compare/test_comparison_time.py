@@ -1,4 +1,4 @@
-"""A comparison in time: earlier steps, breakpoints of both sides, back with both engines, and what is refused."""
+"""A comparison in time: earlier steps, breakpoints of both sides, rewinds of both engines, and refusals."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_the_follow_up_can_be_asked_for_again_after_a_rewind() -> None:
         assert not pair.has_follow_up and pair.snapshots == end
         pair.rewind(0)
         pair.add(token_ids=PROMPT, max_tokens=1)
-        with pytest.raises(ConfigError, match=f"goes on after step {opened}"):
+        with pytest.raises(ConfigError, match=f"after step {opened}"):
             pair.follow_up()
 
 
@@ -277,7 +277,7 @@ def test_with_other_requests_nothing_goes_on_until_both_begin_anew(
     lead(labs(pair)[1])
     before = pair.snapshots
     for go_on in (pair.step, *ways_on(pair)):
-        with pytest.raises(ConfigError, match="not seen the same requests"):
+        with pytest.raises(ConfigError, match="no longer have the same requests"):
             go_on()
     assert pair.snapshots == before
     pair.reset()

@@ -1,4 +1,4 @@
-"""Two engines that differ in state and not in events: the part that differs is blamed."""
+"""Two engines that differ in state but not in events: the part that differs is blamed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMPT = list(range(14))
 
 
 class NoRemap(FullAttentionGroup):
-    """Merges by its events, and leaves the table as it was (mini-sglang PR 142)."""
+    """Emits the events of a merge, but leaves the table unchanged (mini-sglang PR 142)."""
 
     def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
         into = self._pool.blocks[into_block_id]
@@ -76,14 +76,14 @@ def test_the_reason_for_a_prompts_tail_names_the_method_for_tails() -> None:
 
 
 class LastFirst(BlockPool):
-    """A pool that gives all that a request frees to the head of the queue, in the other order."""
+    """A pool that puts all freed blocks of a request at the head of the queue, in reverse order."""
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
         return block_ids[::-1]
 
 
 def test_the_sentences_of_a_difference_leave_no_block_out() -> None:
-    """What differs is an order: two first and the last block would not show it."""
+    """The difference is an order, which two first blocks and the last one would not show."""
     with labengine.compare("labengine", Parts(block_pool=LastFirst), num_blocks=12, block_size=4) as both:
         both.add(token_ids=range(30), max_tokens=1, ignore_eos=True)
         both.run()

@@ -1,4 +1,4 @@
-"""A workload run again with other figures: of a lab, of two, of a model with weights, and what cannot be run again."""
+"""A workload repeated with other figures: of a lab, of two, of a model with weights; and refusals."""
 
 from __future__ import annotations
 
@@ -191,11 +191,11 @@ class TestRefusals:
         with lab() as recorded:
             recorded.step()
             recorded.save(tmp_path / "run.lab")
-        with pytest.raises(ConfigError, match="a recording alone has no engine"):
+        with pytest.raises(ConfigError, match="which a recording does not have"):
             vary(labengine.open(tmp_path / "run.lab"))
         with Lab("simulated") as empty, pytest.raises(ConfigError, match="add a request"):
             vary(empty)
-        with lab(record=False) as unrecorded, pytest.raises(ConfigError, match="nothing of it is recorded"):
+        with lab(record=False) as unrecorded, pytest.raises(ConfigError, match="record=False"):
             vary(unrecorded)
         with labengine.bug("vllm-44409").compare() as by_hand, pytest.raises(ConfigError, match="external='host'"):
             vary(by_hand)
@@ -214,7 +214,7 @@ class TestRecordedTokens:
                 assert again.session.stepper.engine.scheduler.is_idle
                 assert {again.output(one).token_ids for one in again.snapshot().requests} == {*said}
                 assert again.output(0).text == smollm2.output(0).text
-        assert "is not asked again" in variation.to_dict()["note"]
+        assert "recorded tokens" in variation.to_dict()["note"]
 
     def test_on_weights_it_computes(self, smollm2: Lab) -> None:
         smollm2.add("The sea is deep and", max_tokens=3)

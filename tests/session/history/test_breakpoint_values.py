@@ -1,4 +1,4 @@
-"""The values that a breakpoint may wait for: as they are printed, and refused where no event can have them."""
+"""The values that a breakpoint may wait for: as printed, and refused if no event can have them."""
 
 from __future__ import annotations
 
@@ -56,20 +56,17 @@ def test_a_value_that_some_kinds_can_have_waits_for_those(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"block_id": "three"}, "block_id of BlockFreed is a block, 0 to 11; got 'three'"),
-        ({"block_id": 3.0}, "block_id of BlockFreed is a block, 0 to 11; got 3.0"),
-        ({"block_id": True}, "block_id of BlockFreed is a block, 0 to 11; got True"),
-        ({"block_id": 10**9}, "block_id of BlockFreed is a block, 0 to 11; got 1000000000"),
-        ({"block_id": -1}, "is a block, 0 to 11; got -1"),
-        (
-            {"request_id": "three"},
-            'request_id of BlockFreed is a whole number from 0 on, such as 2 or "C"',
-        ),
-        ({"request_id": -1}, "request_id of BlockFreed is a whole number from 0 on"),
-        ({"group": 1}, "group of BlockFreed is a group, 0 to 0; got 1"),
-        ({"queue_end": "middle"}, "queue_end of BlockFreed is one of 'head', 'tail' or None; got 'middle'"),
-        ({"reason": "reused"}, "reason of BlockFreed is one of 'finished', 'aborted', "),
-        ({"ref_count": None}, "ref_count of BlockFreed is a whole number; got None"),
+        ({"block_id": "three"}, "block_id of BlockFreed must be a block, 0 to 11; got 'three'"),
+        ({"block_id": 3.0}, "block_id of BlockFreed must be a block, 0 to 11; got 3.0"),
+        ({"block_id": True}, "block_id of BlockFreed must be a block, 0 to 11; got True"),
+        ({"block_id": 10**9}, "block_id of BlockFreed must be a block, 0 to 11; got 1000000000"),
+        ({"block_id": -1}, "a block, 0 to 11; got -1"),
+        ({"request_id": "three"}, 'request_id of BlockFreed must be an integer from 0, such as 2 or "C"'),
+        ({"request_id": -1}, "request_id of BlockFreed must be an integer from 0"),
+        ({"group": 1}, "group of BlockFreed must be a group, 0 to 0; got 1"),
+        ({"queue_end": "middle"}, "queue_end of BlockFreed must be one of 'head', 'tail' or None; got 'middle'"),
+        ({"reason": "reused"}, "reason of BlockFreed must be one of 'finished', 'aborted', "),
+        ({"ref_count": None}, "ref_count of BlockFreed must be an integer; got None"),
     ],
 )
 def test_values_that_no_event_can_have_are_refused(lab: Lab, fields: dict[str, Any], said: str) -> None:
@@ -81,20 +78,20 @@ def test_values_that_no_event_can_have_are_refused(lab: Lab, fields: dict[str, A
 @pytest.mark.parametrize(
     ("kind", "fields", "said"),
     [
-        ("BlockCached", {"block_hash": "xyz"}, "block_hash of BlockCached is a hash in hex digits; got 'xyz'"),
-        ("BlockCached", {"block_hash": ""}, "is a hash in hex digits; got ''"),
-        ("BlockCached", {"block_hash": 1234}, "is a hash in hex digits; got 1234"),
-        ("BlockCached", {"block_hash": "a:ab12"}, "is a hash in hex digits; got 'a:ab12'"),
-        ("BlockCached", {"block_hash": "ab" * 33}, "a hash has 64 hex digits, and the first ones are enough; got 66"),
+        ("BlockCached", {"block_hash": "xyz"}, "block_hash of BlockCached must be a hash in hex digits; got 'xyz'"),
+        ("BlockCached", {"block_hash": ""}, "a hash in hex digits; got ''"),
+        ("BlockCached", {"block_hash": 1234}, "a hash in hex digits; got 1234"),
+        ("BlockCached", {"block_hash": "a:ab12"}, "a hash in hex digits; got 'a:ab12'"),
+        ("BlockCached", {"block_hash": "ab" * 33}, "64 hex digits; got 66"),
         ("BlockCached", {"block_hash": "0:ab", "group": 1}, "names group 0, but group=1 was given"),
-        ("BlockCached", {"is_full": 1}, "is_full of BlockCached is True or False; got 1"),
-        ("BlockCached", {"mapped": (3, 12)}, "is a row, each of it a block, 0 to 11; got (3, 12)"),
-        ("BlockMerged", {"into_block_id": 12}, "is a block, 0 to 11; got 12"),
-        ("SlotsWritten", {"runs": [(1, 2)]}, "is a row, each of it (a block, 0 to 11, a whole number from 0 on,"),
-        ("RequestFinished", {"reason": 3}, "reason of RequestFinished is a text; got 3"),
-        ("violation", {"request_ids": ["three"]}, "request_ids of ViolationFound is a row, each of it a whole number"),
-        (None, {"block_id": "three"}, "block_id of BlockEvicted is a block, 0 to 11; got 'three'"),
-        (None, {"block_id": 12}, "is a block, 0 to 11; got 12"),
+        ("BlockCached", {"is_full": 1}, "is_full of BlockCached must be True or False; got 1"),
+        ("BlockCached", {"mapped": (3, 12)}, "a block, 0 to 11; got (3, 12)"),
+        ("BlockMerged", {"into_block_id": 12}, "a block, 0 to 11; got 12"),
+        ("SlotsWritten", {"runs": [(1, 2)]}, "each item (a block, 0 to 11, an integer from 0,"),
+        ("RequestFinished", {"reason": 3}, "reason of RequestFinished must be a string; got 3"),
+        ("violation", {"request_ids": ["three"]}, "each item an integer"),
+        (None, {"block_id": "three"}, "block_id of BlockEvicted must be a block, 0 to 11; got 'three'"),
+        (None, {"block_id": 12}, "a block, 0 to 11; got 12"),
     ],
 )
 def test_values_of_other_kinds(lab: Lab, kind: Any, fields: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""A run stops after the step in which something happens that was waited for."""
+"""A run stops after the step in which a breakpoint's condition is met."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_test_that_raises_stops_the_run_once_and_says_so(lab: Lab) -> None:
     waiting = lab.break_on(lambda event: event.block_id == 3)  # type: ignore[attr-defined]
     lab.run()
     assert step_of(lab) == 1 and lab.stopped_at is not None and not waiting.is_open
-    assert "raised AttributeError: " in lab.stopped_at.sentence and lab.stopped_at.sentence.endswith("it is closed")
+    assert "raised AttributeError: " in lab.stopped_at.sentence and lab.stopped_at.sentence.endswith("closed")
     assert lab.hooks.failures == []
     lab.run()
     assert step_of(lab) == 6
@@ -163,7 +163,7 @@ def test_the_first_violation() -> None:
     from labengine.core.block_pool import BlockPool
 
     class Forgetful(BlockPool):
-        """Counts a touch of a used block once too few."""
+        """Does not count a touch of a used block."""
 
         def touch(self, *args: Any, **settings: Any) -> Any:
             result = super().touch(*args, **settings)
@@ -187,18 +187,18 @@ def test_the_first_violation() -> None:
     [
         ("BlockEvict", {}, ConfigError, "there is no event kind 'BlockEvict'; did you mean 'BlockEvicted'?"),
         ("violations", {}, ConfigError, "did you mean 'violation'?"),
-        ("xyz", {}, ConfigError, "there are violation, EngineStarted"),
-        (int, {}, ConfigError, "is no event kind; see labengine.events"),
-        (ev.Event, {}, ConfigError, "is no event kind"),
-        (3, {}, ConfigError, "3 is no event kind"),
+        ("xyz", {}, ConfigError, "the kinds are violation, EngineStarted"),
+        (int, {}, ConfigError, "kind must be a class of labengine.events"),
+        (ev.Event, {}, ConfigError, "kind must be a class"),
+        (3, {}, ConfigError, "got 3"),
         (ev.BlockEvicted, {"blok_id": 3}, TypeError, "BlockEvicted has no field 'blok_id'; did you mean 'block_id'?"),
-        (ev.PrefixCacheReset, {"step": 3}, TypeError, "PrefixCacheReset has no field 'step'; it has none"),
+        (ev.PrefixCacheReset, {"step": 3}, TypeError, "PrefixCacheReset has no field 'step'"),
         ("violation", {"block": 3}, TypeError, "ViolationFound has no field 'block'"),
-        (None, {}, ConfigError, "nothing to wait for was given"),
+        (None, {}, ConfigError, "needs an event"),
         (None, {"blok_id": 3}, TypeError, "no event has the field 'blok_id'"),
         (None, {"block_id": 3, "token_id": 4}, TypeError, "no event has the field 'block_id' and 'token_id'"),
-        (bool, {}, ConfigError, "is no event kind"),
-        (lambda event: True, {"block_id": 3}, ConfigError, "a test looks at the fields itself: leave block_id to it"),
+        (bool, {}, ConfigError, "kind must be a class"),
+        (lambda event: True, {"block_id": 3}, ConfigError, "check block_id inside the test"),
     ],
 )
 def test_what_there_is_not_is_refused_by_name(

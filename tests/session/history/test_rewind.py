@@ -1,4 +1,4 @@
-"""Back in place: the same engine takes its steps again, up to where it is wanted; and forward again from there.
+"""Rewind: the same engine repeats its steps up to an earlier one, and forward again from there.
 
 What a fork has in common with it is here too: the same inputs lead to the same events and states.
 """
@@ -36,7 +36,7 @@ def worked(workload: Workload, edition: str, seed: int, **settings: Any) -> Lab:
 
 
 def assert_goes_back_and_forth(workload: Workload, edition: str, seed: int, **settings: Any) -> None:
-    """Fork at a step, and go to some in any order; each time the state is the one of before."""
+    """Fork at a step, and go to several steps in any order; each time the state is the same as before."""
     rng = Random(seed)
     with worked(workload, edition, seed, **settings) as lab:
         events, newest, end, inputs = story(lab), lab.snapshot().step, state(lab), lab.inputs
@@ -77,7 +77,7 @@ def test_steps_scheduled_ahead(seed: int) -> None:
 
 
 def test_the_sessions_cover_what_they_are_for() -> None:
-    """Else the tests above would show little."""
+    """Otherwise the tests above would show little."""
     met: Counter[str] = Counter()
     for seed in SEEDS:
         with worked(random_workload(seed), "labengine", seed) as lab:
@@ -108,7 +108,7 @@ def test_a_tier_that_reset_has_kept_is_reported_at_the_callers_line() -> None:
         lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
         lab.reset()
         lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
-        with pytest.warns(UserWarning, match="has kept the host tier's blocks") as warned:
+        with pytest.warns(UserWarning, match="kept the host tier's blocks") as warned:
             lab.rewind(0)
         assert [w.filename for w in warned] == [__file__]
 
@@ -219,7 +219,7 @@ def test_it_pauses_the_background() -> None:
 
 
 def start_without_end(lab: Lab) -> None:
-    """Run in the background, and go on when nothing is left to do: this thread may get no time until then."""
+    """Run in the background to the end of the work, before which this thread may get no time."""
     background = lab.session.runs.background
     step = background._step
 
@@ -244,7 +244,7 @@ def test_where_the_tier_keeps_what_it_holds_the_background_runs_on_too() -> None
     with Lab("simulated", num_blocks=2600, block_size=4, check=False, external=HostStore()) as lab:
         lab.add(token_ids=[1, 2, 3], max_tokens=10_000)
         start_without_end(lab)
-        with pytest.raises(ConfigError, match="keeps what it holds"):
+        with pytest.raises(ConfigError, match="cannot be emptied"):
             lab.rewind(0)
         assert lab.is_running
 
@@ -281,7 +281,7 @@ def test_a_store_of_ones_own_and_a_folder_are_refused(tmp_path: Any) -> None:
         with Lab("simulated", num_blocks=16, block_size=4, external=external) as lab:
             lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
             before = state(lab)
-            with pytest.raises(ConfigError, match=r"keeps what it holds: lab.fork\(external=None\)"):
+            with pytest.raises(ConfigError, match=r"cannot be emptied: lab.fork\(external=None\)"):
                 lab.rewind(0)
             assert state(lab) == before
 
@@ -327,7 +327,7 @@ def test_an_interrupt_leaves_the_lab_between_two_steps_and_says_where(lab: Lab, 
         patched.setattr(lab.session.model.runner, "sample", sample_and_interrupt)
         with pytest.raises(KeyboardInterrupt) as interrupted:
             lab.rewind(5)
-    note = "The lab stands after step 4 of 5, as it did then; lab.rewind(5) goes on."
+    note = "The lab is back after step 4 of 5; lab.rewind(5) continues."
     assert interrupted.value.__notes__ == [note]
     assert story(lab) == events_until(events, 4)[: len(story(lab))] and lab.snapshot().step == 4
     assert lab.check() == [] and lab.phase == "update"
@@ -338,7 +338,7 @@ def test_an_interrupt_leaves_the_lab_between_two_steps_and_says_where(lab: Lab, 
 
 
 def test_an_interrupt_at_any_step(lab: Lab) -> None:
-    """Wherever it stops, the inputs that were not given yet stay known."""
+    """Wherever it stops, the inputs not yet repeated stay known."""
     events, sample = story(lab), lab.session.model.runner.sample
     for stop in range(1, 6):
 
@@ -362,7 +362,7 @@ def test_an_error_on_the_way_is_reported_and_the_way_stays_known(lab: Lab) -> No
     lab.rewind(2)
     with broken(lab, "forward", MemoryError("no more")), pytest.raises(MemoryError) as failed:
         lab.rewind(6)
-    assert "The lab stands after step 2 of 6" in failed.value.__notes__[0]
+    assert "after step 2 of 6" in failed.value.__notes__[0]
     assert lab.snapshot().step == 2 and lab.check() == []
     with lab.fork() as fork:
         assert state(fork) == state(lab), "what the broken step left behind is part of where it stands"

@@ -1,4 +1,4 @@
-"""A seam as a cell's text, and the edited text as a class: what runs, what is shown, and what is refused."""
+"""A seam as a cell's text, and the edited text as a class: its execution, its display, and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOTH = ("full", "sliding_window")
 
 
 def patched(name: str, text: str, parts: Parts = LABENGINE, known: Mapping[str, Any] | None = None) -> Parts:
-    """The parts with the cell's method in place of the seam."""
+    """The parts with the cell's method instead of the seam."""
     return parts_from_cell(find_seam(name, parts, BOTH), text, parts, known or {})
 
 
@@ -117,7 +117,7 @@ def test_every_seam_opens_as_a_text_that_is_a_patch() -> None:
 
 
 def test_super_means_the_class_that_it_was_written_in() -> None:
-    """As plain super() it would call the very method that the patch is a copy of."""
+    """A plain super() would call the method that the patch copies."""
     seam = find_seam("choose_victim", LABENGINE, BOTH)
     assert "super()" in seam.method.source
     calls = [ast.unparse(node.func) for node in ast.walk(ast.parse(cell_text(seam))) if isinstance(node, ast.Call)]
@@ -145,7 +145,7 @@ def test_super_means_the_class_that_it_was_written_in() -> None:
         ("touch = 3", "is a plain value"),
         (
             "def tuch(self, block_ids):\n    pass",
-            "lacks the definition of touch, which replaces BlockPool.touch: it defines tuch",
+            "must define touch, to replace BlockPool.touch: it defines tuch",
         ),
         ("", "it defines nothing"),
         ("def touch(self, block_ids):\n    pass\n" * 2, "defines touch 2 times"),

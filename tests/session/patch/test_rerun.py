@@ -93,7 +93,7 @@ def test_a_function_named_like_a_seam_is_an_override(worked: Lab) -> None:
 
 def test_an_override_that_changes_nothing_has_no_difference(worked: Lab) -> None:
     class Same(BlockPool):
-        """All as it was."""
+        """Unchanged."""
 
         def touch(self, block_ids: Any) -> None:
             super().touch(block_ids)
@@ -152,7 +152,7 @@ def test_the_right_side_finishes_its_work_where_the_left_one_is_done(lab: Lab) -
 
 def test_parts_that_never_finish_a_request_end_the_rerun(lab: Lab) -> None:
     def finish_reason(self: Any, request: Any) -> None:
-        """Go on for ever."""
+        """Never return."""
 
     lab.add(token_ids=PROMPT, max_tokens=2, ignore_eos=True)
     lab.run()
@@ -213,7 +213,7 @@ class NoKV:
 
 @pytest.fixture
 def filled() -> Iterator[Lab]:
-    """A lab with a store of its own, which was filled before its first request; later it was given a second one."""
+    """A lab with its own store, which was filled before its first request; later it got a second request."""
 
     def make(parts: Parts) -> Lab:
         return Lab("simulated", num_blocks=12, block_size=4, parts=parts, external=HostStore())
@@ -290,7 +290,7 @@ def test_why_and_a_saved_file_hold_the_source_of_a_function(worked: Lab, tmp_pat
 
 
 def refused(lab: Lab, override: Any) -> str:
-    """The sentence with which an override is refused; nothing is left of it."""
+    """The error message for a refused override, which leaves no trace."""
     threads = labengine_threads()
     with pytest.raises(ConfigError) as caught:
         lab.rerun(override)
@@ -299,7 +299,7 @@ def refused(lab: Lab, override: Any) -> str:
 
 
 def test_what_is_no_override_is_refused(worked: Lab) -> None:
-    assert "a subclass of a part, or a function named like a seam" in refused(worked, "touch")
+    assert "got 'touch'" in refused(worked, "touch")
     assert "(Scheduler, KVCacheManager" in refused(worked, dict)
     assert "did you mean BlockPool.touch?" in refused(worked, type(touch)(touch.__code__, {}, "tuch"))
     assert "could replace FullAttentionGroup or SlidingWindowGroup" in refused(
@@ -319,7 +319,7 @@ def test_a_function_whose_name_several_parts_have_is_refused(worked: Lab) -> Non
         """Of which part?"""
 
     text = refused(worked, release)
-    assert "KVCacheGroup.release or BlockPool.release? A class says which: make release a method of a subclass" in text
+    assert "KVCacheGroup.release or BlockPool.release?" in text
 
 
 def test_super_in_a_function_is_refused(worked: Lab) -> None:
@@ -332,7 +332,7 @@ def test_a_class_that_leaves_out_what_the_labs_own_class_overrides_is_warned_of(
     class Mine(LateMerge):
         """Compares blocks, and no prefixes."""
 
-    with pytest.warns(UserWarning, match="leaves out LateMergeComparingPrefixes.is_equal") as caught:
+    with pytest.warns(UserWarning, match="loses LateMergeComparingPrefixes.is_equal") as caught:
         worked.rerun(Mine).close()
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
@@ -380,7 +380,7 @@ def test_an_override_that_raises_outside_a_step_ends_the_rerun(worked: Lab) -> N
     before = story(worked)
     with pytest.raises(ValueError) as caught:
         worked.rerun(add)
-    assert "The rerun was given up after 0 of 4 steps; this lab is as it was." in caught.value.__notes__
+    assert any("after 0 of 4 steps" in note for note in caught.value.__notes__)
     assert_unharmed(worked, before)
 
 
@@ -424,7 +424,7 @@ def test_an_override_that_lies_is_named_with_the_event(worked: Lab) -> None:
 
 @pytest.fixture
 def soon_impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Endless after a twentieth of a second; nothing is left behind."""
+    """Endless after a twentieth of a second; leaves no thread behind."""
     monkeypatch.setattr(endless, "PATIENCE_S", 0.05)
     switch.is_on = switch.is_inside = False
     with python_takes_ctrl_c():
@@ -448,5 +448,5 @@ def test_ctrl_c_ends_an_override_that_never_ends_and_names_its_loop(worked: Lab)
     switch.is_on = False
     loop, *_, final = caught.value.__notes__
     assert "It was in Switch.loop (endless_parts.py:" in loop
-    assert final == "The rerun was given up after 2 of 4 steps; this lab is as it was."
+    assert "after 2 of 4 steps" in final
     assert_unharmed(worked, before)

@@ -1,4 +1,4 @@
-"""Seams by name: which there are, what their names mean, and how a wrong one is refused."""
+"""Seams by name: the list, the meaning of names, and refusals of wrong ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_properties_and_class_attributes_are_seams_too_and_private_names_are_not
 
 @pytest.mark.parametrize("parts", EDITIONS.values(), ids=str)
 def test_every_deciding_method_of_a_part_is_a_seam(parts: Parts) -> None:
-    """What Why? names as the decider can be patched by that name, if the parts have it."""
+    """The decider's name in Why? can be patched by that name, if the parts have it."""
     known = {seam.name for seam in seams_in_use(parts, (*BOTH, "state"))}
     of_parts = {"Connector", "Parts", "Engine", "Transfers", "Watch"} ^ owners(parts).keys()
     for names in DECIDED_BY.values():
@@ -99,4 +99,4 @@ def test_a_seam_has_source_place_and_reason() -> None:
 def test_every_seam_of_every_edition_has_a_text() -> None:
     for parts in EDITIONS.values():
         for seam in seams_in_use(parts, BOTH):
-            assert not seam.method.source.startswith("# Python keeps no text"), str(seam)
+            assert not seam.method.source.startswith("# Python has no source"), str(seam)

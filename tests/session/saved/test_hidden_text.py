@@ -1,4 +1,4 @@
-"""Text that hides: nothing of a saved file that draws nothing gets out, and its code is read as it would run."""
+"""Hidden text: invisible characters of a saved file never get out, and its code reads as it runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def commands(path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[s
 
 
 def texts_of(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield every text that leads out of an opened trace, and its code last."""
+    """Yield every output of an opened trace, its code last."""
     trace = labengine.open(path)
     yield "trace", "\n".join((repr(trace), trace.title, trace.edition, trace.note, str(trace.crash)))
     yield "violations", "\n".join((*map(str, trace.violations), *map(repr, trace.violations)))
@@ -107,7 +107,7 @@ def texts_of(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def leaks_of(path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return what is hidden in any output of a file, and code that is no Python."""
+    """Return hidden characters in any output of a file, and code that is not Python."""
     leaks = [f"{name}: {found}" for name, text in commands(path, capsys) if (found := hidden_in(text))]
     try:
         for name, text in texts_of(path):
@@ -120,7 +120,7 @@ def leaks_of(path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def hostile(document: Any) -> Iterator[tuple[Place, Any]]:
-    """Yield copies of a line with one text or one name that hides something, of each kind once; and with all."""
+    """Yield copies of a line with one hiding text or name, of each kind once; and with all of them."""
     seen = set[Place]()
     for place in places(document):
         kind = tuple("*" if isinstance(one, int) and one > 6 else one for one in place)
@@ -212,7 +212,7 @@ def test_a_file_whose_code_hides_something_is_neither_shown_nor_run(
     "line", ["import os\nprint(1)", "print(1)", "# coding: utf-7", "import os; print(1)", "import os \x1b", "", 7]
 )
 def test_an_import_is_an_import(line: object, lines: list[bytes], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no import"):
+    with pytest.raises(ValueError, match="is not an import"):
         checked_import(line)
     with pytest.raises(TraceError):
         trace_with(lines, tmp_path / "run.lab", "imports", line).to_code()  # type: ignore[arg-type]
@@ -234,7 +234,7 @@ def test_a_title_names_no_encoding(lines: list[bytes], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["\u3164", "a\uffa0", "a\ufe0f", "a b", "", "1a"])
 def test_a_name_is_seen(name: str) -> None:
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a name"):
         checked_name(name)
 
 

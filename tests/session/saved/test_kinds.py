@@ -1,4 +1,4 @@
-"""Sessions with n answers, beams, drafts, states, images and priorities are saved, and repeated exactly."""
+"""Sessions with n answers, beams, drafts, states, images and priorities are saved and repeated exactly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def played(name: str) -> Lab:
-    """A lab after a session in which everything of these kinds happens, a step that is broken off and an abort."""
+    """A lab after a session with events of all these kinds, an interrupted step and an abort."""
     lab = Lab("simulated", **{"num_blocks": 40, "max_num_seqs": 6, **SETTINGS[name]})
     priority = 1 if "policy" in SETTINGS[name] else 0
     prompt = [default_next_token(0, position) for position in range(6)]

@@ -1,4 +1,4 @@
-"""A session saved, and opened again without an engine: the same events and states, and what one can do with them."""
+"""A session saved and reopened without an engine: the same events and states, and their uses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def events_of(lab: Lab | Trace) -> list[Event]:
 
 
 class TestTheSame:
-    """The trace describes what the lab describes."""
+    """The trace's description matches the lab's."""
 
     def test_events_state_and_words(self, lab: Lab, path: Path) -> None:
         trace = opened(lab, path)
@@ -242,7 +242,7 @@ class TestFrame:
 
 
 def run_script(code: str) -> Lab:
-    """The lab that a script has made."""
+    """The lab made by a script."""
     space: dict[str, Any] = {"__name__": "a_script"}
     with redirect_stdout(StringIO()):
         exec(compile(code, "<to_code>", "exec"), space)
@@ -257,17 +257,17 @@ from labengine.core.merge_policy import MergePolicy as Base
 
 
 class Oldest(Base):
-    """Nothing of its own."""
+    """Adds nothing."""
 
     def nothing(self):
-        """It is not asked."""
+        """Never called."""
 
 
 class Newest(Oldest):
-    """The newest copy alone is mapped."""
+    """Only the newest copy is mapped."""
 
     def mapped_after(self, *asked):
-        """What the base says."""
+        """The base's reason."""
         assert labengine.Parts
         return super().mapped_after(*asked)
 '''
@@ -331,7 +331,7 @@ class TestCode:
             assert [e.reason for e in events_of(lab) if isinstance(e, StepRolledBack)] == ["KeyboardInterrupt"] * 2
             with run_script(lab.to_code()) as again:
                 assert events_of(again) == events_of(lab)
-            with pytest.raises(ConfigError, match="broken off after one of"):
+            with pytest.raises(ConfigError, match="got 'update'"):
                 break_off(lab, "update")
 
     @pytest.mark.parametrize("num_phases", [1, 2, 3, 4, 6])
@@ -399,7 +399,7 @@ class TestCode:
     def test_facts_of_a_stranger_become_no_other_code(self, lab: Lab, path: Path, facts: dict[str, Any]) -> None:
         trace = opened(lab, path)
         trace.facts = trace.facts | facts if facts else {}
-        with pytest.raises(TraceError, match="there is no code in it"):
+        with pytest.raises(TraceError, match="this trace has no code"):
             trace.to_code()
 
     def test_a_hostile_title_stays_a_comment(self, lab: Lab, path: Path) -> None:

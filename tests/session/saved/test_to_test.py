@@ -57,17 +57,17 @@ RED_AND_GREEN = ("failed", "passed")
 
 
 def outcomes(folder: Path, text: str) -> tuple[str, ...]:
-    """Run a made test as it is and with PARTS = None; return what came of each."""
+    """Run a generated test unchanged and with PARTS = None; return both results."""
     return tuple(run_here(folder, one) for one in (text, without_parts(text)))
 
 
 def without_parts(text: str) -> str:
-    """Return a made test of production's classes."""
+    """Return a generated test of production's classes."""
     return re.sub(r"^PARTS = .*$", "PARTS = None", text, flags=re.MULTILINE)
 
 
 def run_here(folder: Path, text: str) -> str:
-    """Run a made test in this process; return "passed" or "failed"; whatever else it raises, it raises."""
+    """Run a generated test in this process; return "passed" or "failed"; other exceptions pass through."""
     file = folder / "made.py"
     file.write_text(text)
     try:
@@ -93,7 +93,7 @@ def run_by_pytest(folder: Path, *texts: str) -> tuple[str, ...]:
 
 
 def taken(lab: Lab) -> str:
-    """Return the lab's test; where it goes wrong by no rule, with the assertion that the error proposes."""
+    """Return the lab's test; if no rule is broken, with the assertion that the error proposes."""
     try:
         return lab.to_test()
     except NoTestError as error:
@@ -109,7 +109,7 @@ def test_a_report_is_red_with_its_override_and_green_without(tmp_path: Path, rep
 
 
 def test_a_rule_that_the_checks_have_not_seen_is_asserted(tmp_path: Path) -> None:
-    """kvcached 362: a session that was not checked is."""
+    """kvcached 362: a session made without checks is checked."""
     report = next(one for one in REPORTS if one.name == "kvcached-362")
     lab = Lab("simulated", num_blocks=report.num_blocks, block_size=4, parts=report.parts, check=False)
     report.play(lab)
@@ -125,34 +125,34 @@ def test_a_rule_that_the_checks_have_not_seen_is_asserted(tmp_path: Path) -> Non
 
 def test_an_override_that_changes_nothing_gets_no_test() -> None:
     with lab_of(parts=Parts(block_pool=SaysTheSame)) as lab:
-        with pytest.raises(NoTestError, match="these requests are decided alike") as caught:
+        with pytest.raises(NoTestError, match="decide the same on these requests") as caught:
             lab.to_test()
         said = str(caught.value)
         assert "SaysTheSame.reused_first was called, and nothing came of it." in said
         assert "(labengine.find(SaysTheSame) searches for them)" in said
         assert caught.value.suggestion == ""
-        with pytest.raises(NoTestError, match=r"the assertion holds with what you gave too \(assert lab"):
+        with pytest.raises(NoTestError, match=r"the assertion holds .*\(assert lab"):
             lab.to_test("lab.snapshot().step == 3")
 
 
 def test_a_difference_that_breaks_no_rule_gets_a_proposal() -> None:
     report = next(one for one in REPORTS if one.parts.block_pool is HitLosesHash)
     with report.lab() as lab:
-        with pytest.raises(NoTestError, match="nothing here goes wrong by a rule") as caught:
+        with pytest.raises(NoTestError, match="no rule is broken here") as caught:
             lab.to_test()
         assert caught.value.suggestion == 'decisions(lab)[6:7] == ["request 2 finds 8 tokens in the cache"]'
 
 
 def test_an_assertion_that_is_red_with_productions_classes_gets_no_test() -> None:
     with lab_of(parts=Parts(merge_policy=MergesIntoFree)) as lab:
-        with pytest.raises(NoTestError, match=r"red with production's classes too: AssertionError, in `assert lab\.s"):
+        with pytest.raises(NoTestError, match=r"red with production's classes.*: AssertionError, in `assert lab\.s"):
             lab.to_test("lab.snapshot().step == 99")
-        with pytest.raises(NoTestError, match=r"too: AttributeError: .*snapsho.*Give an assertion that holds there"):
+        with pytest.raises(NoTestError, match=r"red with production.*: AttributeError: .*snapsho"):
             lab.to_test("lab.snapsho().step == 3")
 
 
 def test_a_session_of_production_gets_no_test() -> None:
-    with lab_of() as lab, pytest.raises(NoTestError, match=r"production's own classes.*lab\.rerun\(YourClass\)"):
+    with lab_of() as lab, pytest.raises(NoTestError, match=r"production's classes.*lab\.rerun\(YourClass\)"):
         lab.to_test()
 
 
@@ -196,13 +196,13 @@ def test_an_assertion_of_ones_own(tmp_path: Path, asserting: Any) -> None:
 @pytest.mark.parametrize(
     ("asserting", "says"),
     [
-        ("lab.step(", "is no Python"),
+        ("lab.step(", "is not valid Python"),
         ("lab.snapshot()\nlab.step()", "asserts nothing"),
         ("x = 3", "asserts nothing"),
-        ("len(mine) == 3", "uses mine, which the test does not know: it knows lab, labengine"),
+        ("len(mine) == 3", "uses mine, .* lab, labengine"),
         (3, "takes Python over `lab`"),
         (lambda: True, "a function of one lab"),
-        ((lambda lab: 1, lambda lab: 2)[0], "the text of this lambda cannot be told"),
+        ((lambda lab: 1, lambda lab: 2)[0], "this lambda's source was not found"),
     ],
 )
 def test_an_assertion_that_is_none(asserting: Any, says: str) -> None:
@@ -282,7 +282,7 @@ def test_what_cannot_be_carried_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     cls = class_of_cells((CELLS[0], *lacking), monkeypatch)
     with Lab("simulated", num_blocks=4, block_size=4, parts=Parts(block_pool=cls)) as lab:
         play_21(lab)
-        with pytest.raises(ConfigError, match=r"a test cannot carry LIMITS: .* move it into a module"):
+        with pytest.raises(ConfigError, match="a test cannot contain LIMITS"):
             lab.to_test()
 
 
@@ -297,7 +297,7 @@ def test_two_things_of_one_name_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch
     parts = Parts(block_pool=pool, merge_policy=class_of_cells(other, monkeypatch))
     with Lab("simulated", num_blocks=4, block_size=4, parts=parts) as lab:
         play_21(lab)
-        with pytest.raises(ConfigError, match="a test cannot carry keeps and Keeps"):
+        with pytest.raises(ConfigError, match="keeps and Keeps"):
             lab.to_test()
 
 
@@ -305,7 +305,7 @@ def test_two_things_of_one_name_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch
 
 
 class MixesUp(HostStore):
-    """Gives the block that it has got last, whichever is asked for."""
+    """Returns the newest block, whichever is asked for."""
 
     def __init__(self, max_blocks: int | None = None, max_bytes: int | None = None, flavour: str = "plain") -> None:
         super().__init__(max_blocks, max_bytes)
@@ -316,7 +316,7 @@ class MixesUp(HostStore):
 
 
 class Unknown(MixesUp):
-    """Was given what has no text."""
+    """Was given a value without a text."""
 
     def __init__(self, max_blocks: int | None = None, max_bytes: int | None = None, secret: object = "?") -> None:
         super().__init__(max_blocks, max_bytes)
@@ -339,7 +339,7 @@ def test_a_connector_is_made_anew(tmp_path: Path) -> None:
     assert "external=MixesUp(flavour='sweet')" in text and "# The test is green when MixesUp is right." in text
     right = text.replace("MixesUp(flavour='sweet')", "labengine.HostStore()")
     assert (run_here(tmp_path, text), run_here(tmp_path, right)) == RED_AND_GREEN
-    with pytest.warns(UserWarning, match="repeated without external: to_code"):
+    with pytest.warns(UserWarning, match="repeated without external"):
         labengine.open(tmp_path / "run.lab").rerun(trust=True).close()
 
 
@@ -347,7 +347,7 @@ def test_a_connector_that_goes_right_gets_no_test() -> None:
     class Renamed(HostStore):
         """Changes nothing."""
 
-    with lab_with_loads(Renamed()) as lab, pytest.raises(NoTestError, match="with HostStore these requests"):
+    with lab_with_loads(Renamed()) as lab, pytest.raises(NoTestError, match="HostStore would decide the same"):
         lab.to_test()
 
 
@@ -359,12 +359,12 @@ def test_a_connector_inside_another_is_made_anew() -> None:
 def test_a_connector_that_cannot_be_made_anew_is_refused(tmp_path: Path) -> None:
     with (
         lab_with_loads(Unknown(secret=object())) as lab,
-        pytest.raises(ConfigError, match=r"given as secret\. Keep it as"),
+        pytest.raises(ConfigError, match=r"argument secret is unknown\. Keep it as"),
     ):
         lab.to_test()
     with (
         lab_of(external=tmp_path, parts=Parts(merge_policy=MergesIntoFree)) as lab,
-        pytest.raises(NoTestError, match="a tier on disk holds what earlier runs"),
+        pytest.raises(NoTestError, match="a tier on disk"),
     ):
         lab.to_test()
 
@@ -373,7 +373,7 @@ def test_a_connector_that_cannot_be_made_anew_is_refused(tmp_path: Path) -> None
 
 
 class EndsSometimes(BlockPool):
-    """Hangs, ends the process, or prints for ever, once its file has turned bad."""
+    """Hangs, ends the process, or prints forever, once its file has turned bad."""
 
     def take(self, num_blocks: int) -> list[int]:
         _misbehave()
@@ -399,7 +399,7 @@ def _misbehave() -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ("loops", "it does not return: it is in _misbehave"),
+        ("loops", "in _misbehave"),
         ("exits", r"it ends the process \(exit code 3\)"),
         ("raises SystemExit", r"it ends the process \(SystemExit: 4\)"),
         ("prints", "it does not return"),
@@ -408,7 +408,7 @@ def _misbehave() -> None:
 def test_a_test_that_hangs_or_exits_is_contained(monkeypatch: pytest.MonkeyPatch, how: str, says: str) -> None:
     with lab_of(parts=Parts(block_pool=EndsSometimes)) as lab:
         monkeypatch.setattr(sys.modules[__name__], "HOW", how)
-        with pytest.raises(NoTestError, match=f"would not come to its end: .*{says}.*labengine.find"):
+        with pytest.raises(NoTestError, match=f"would not end: .*{says}.*labengine.find"):
             lab.to_test()
 
 
@@ -472,7 +472,7 @@ def test_a_session_with_weights_is_run_on_its_recorded_tokens(smollm2: Lab) -> N
     smollm2.step(20)
     smollm2.abort(3)
     with smollm2.rerun(HitLosesHash) as comparison:
-        with pytest.raises(NoTestError, match="nothing here goes wrong by a rule") as caught:
+        with pytest.raises(NoTestError, match="no rule is broken here") as caught:
             comparison.to_test()
         assert "request 2 finds 16 tokens" in caught.value.suggestion
         text = comparison.to_test("cost(lab).hit_tokens == 32")  # 16 of them follow from what was sampled

@@ -59,7 +59,7 @@ def test_the_class_that_decided_is_named_and_nothing_is_claimed_of_the_original(
     assert isinstance(lab.timeline.events()[found.first_event], BlockTouched)
     link = next(link for link in lab.why(block=found.block_ids[0]).links if link.event_number == found.first_event)
     assert link.sentence.startswith("decided by WrongTouch.touch: ")
-    assert link.reason == "WrongTouch overrides BlockPool.touch, and gives no reason of its own."
+    assert link.reason.startswith("WrongTouch overrides BlockPool.touch ")
 
 
 class NeverForgets(BlockPool):

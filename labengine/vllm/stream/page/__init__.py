@@ -1,1 +1,1 @@
-"""The dashboards of attached streams in a browser page without Jupyter, served to this machine alone."""
+"""The dashboards of attached streams in a browser page without Jupyter, served only to this machine."""

@@ -1,4 +1,4 @@
-"""The open pages: each has a view of every stream, and the messages that wait for it."""
+"""The open pages, each with a view of every stream and its waiting messages."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from labengine.record.files.codec import dumps
 from labengine_widgets.feed.feed import Feed
 
 MAX_PAGES = 4
-"""Pages that are open at once: each holds a connection, and a browser makes six to one server."""
+"""Most pages open at once. Each holds a connection, and a browser allows six per server."""
 
 
 MAX_BYTES = 8 << 20
-"""Bytes of waiting messages beyond which new events are not queued: the page misses them, and asks for all."""
+"""Bytes of waiting messages beyond which new events are not queued, so that the page must ask for all of them."""
 
 SECONDS_BETWEEN_SIGNS = 1.0
-"""A page without messages gets an empty frame as often: writing it fails once the page is closed."""
+"""Seconds between empty frames to a page without messages; writing one fails once the page is closed."""
 
 SIGN_OF_LIFE = pack(">II", 0, 0)
 
@@ -31,7 +31,7 @@ class FrameQueue:
     """A queue of frames for one page. Any thread puts, one thread takes.
 
     A frame: the lengths of a JSON text and of a buffer, 4 bytes each, then both. max_bytes: beyond it events are left
-    out; at four times as much the queue closes, for the page does not read.
+    out; at four times this size the queue closes, because the page does not read.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -53,7 +53,7 @@ class FrameQueue:
             self._changed.notify()
 
     def frames(self) -> Iterator[bytes]:
-        """Yield frames as they come, and signs of life in between, until `close`."""
+        """Yield frames as they come, and empty frames in between, until `close`."""
         while not self.is_closed:
             with self._changed:
                 if not self._frames:
@@ -71,7 +71,7 @@ class FrameQueue:
 
 
 def _is_news(content: dict[str, Any]) -> bool:
-    """True for events that every view gets: one that misses them asks for everything."""
+    """Return True for events, which go to every view; a view that misses them asks for everything."""
     return content["type"] in ("more", "full") and not content.get("view")
 
 
@@ -83,7 +83,7 @@ class OpenPage:
         self._views = [PageView([feed], partial(self.queue.put, number)) for number, feed in enumerate(feeds)]
 
     def receive(self, messages: object) -> None:
-        """Take messages of the page, each for one dashboard. What is not well formed is left out."""
+        """Take messages of the page, each for one dashboard; ignore malformed ones."""
         for message in messages if isinstance(messages, list) else ():
             number = message.get("number") if isinstance(message, dict) else None
             if type(number) is int and 0 <= number < len(self._views):
@@ -97,14 +97,14 @@ class OpenPage:
 
 
 class Pages:
-    """The pages that are open, by the name that each has given itself."""
+    """The open pages, by the name that each has chosen."""
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self._feeds, self._open = feeds, dict[str, OpenPage]()
         self._guard = Lock()
 
     def opened(self, name: str) -> OpenPage:
-        """Open a page. Raises ConfigError if too many are open, or one of this name."""
+        """Open a page. Raises ConfigError if too many pages, or one of this name, are open."""
         with self._guard:
             if name in self._open or len(self._open) >= MAX_PAGES:
                 raise ConfigError(f"{len(self._open)} pages are open: close one of them, and reload this one")

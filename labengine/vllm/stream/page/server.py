@@ -1,4 +1,4 @@
-"""A web server for this machine alone: one page, whose address has a secret, and its messages in both directions."""
+"""A web server for this machine only: a page with a secret in its address, and its messages in both directions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from labengine_widgets.browser import css, esm
 from labengine_widgets.pages.html_page import LOOK
 
 MAX_MESSAGE = 1 << 20
-"""Bytes of a request's body."""
+"""Most bytes of a request's body."""
 
 SECONDS_OF_PATIENCE = 30.0
-"""Seconds for which a connection may neither send its request nor take what is written."""
+"""Seconds that a connection may pause while sending its request or receiving data."""
 
 _NAME = re.compile(r"page=([\w-]{8,64})")
 
@@ -76,9 +76,9 @@ def script() -> bytes:
 
 
 class PageServer(Closing):
-    """Serves the dashboards of recordings until `close`: other users of this machine can reach it, and lack the secret.
+    """Serves the dashboards of recordings until `close`. Other users of this machine can connect, but lack the secret.
 
-    address: of the page; whoever has it can look. Raises ConfigError for a port that is taken.
+    address: of the page, with the secret, which is enough to view it. Raises ConfigError for a port in use.
     """
 
     def __init__(self, recordings: Sequence[ViewedRecording], port: int = 0) -> None:
@@ -87,7 +87,7 @@ class PageServer(Closing):
         try:
             self._server = _Server(("127.0.0.1", port), _Handler)
         except OSError as error:
-            raise ConfigError(f"port {port} of 127.0.0.1 cannot be had ({error.strerror}): name another one") from error
+            raise ConfigError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}): name another") from error
         self._server.page_server, self._server.secret = self, token_urlsafe(24)
         self.address = f"http://127.0.0.1:{self._server.server_port}/{self._server.secret}/"
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="labengine-page", daemon=True)
@@ -112,7 +112,7 @@ class _Server(ThreadingHTTPServer):
     secret: str
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Be silent about a browser that went away, in the middle of a line or between two."""
+        """Ignore a browser that disconnects, in the middle of a line or between two."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         is_number = length.isascii() and length.isdecimal() and len(length) < 10
         if self._path() != "messages" or not is_number or int(length) > MAX_MESSAGE:
-            self.close_connection = True  # the body is not read
+            self.close_connection = True  # the body stays unread
             return self._answer(404, b"")
         try:
             messages = json.loads(self.rfile.read(int(length)))
@@ -153,10 +153,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(204 if is_open else 410, b"")
 
     def log_message(self, format: str, *arguments: Any) -> None:  # http.server's names
-        """Print nothing: a request's line has the secret."""
+        """Print nothing, because a request's line has the secret."""
 
     def _path(self) -> str | None:
-        """Return the path behind the secret; None without it."""
+        """Return the path after the secret; None without the secret."""
         secret, slash, path = self.path.partition("?")[0].removeprefix("/").partition("/")
         return path if slash and compare_digest(secret.encode(), self.server.secret.encode()) else None
 
