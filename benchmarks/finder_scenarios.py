@@ -14,18 +14,17 @@ from typing import Any
 
 from machine import facts, headline
 
+from labengine.config import TUNING
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import find
 from labengine.scenarios import SCENARIOS, bug
 from labengine.scenarios.scenario import Scenario
 
-SETTINGS = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size")
-
 
 def searched(scenario: Scenario, seconds: float) -> str:
     """Return a line of a table."""
     broken, fixed = scenario.columns[:2]
-    settings: dict[str, Any] = {name: value for name, value in scenario.settings.items() if name in SETTINGS}
+    settings: dict[str, Any] = {name: value for name, value in scenario.settings.items() if name in TUNING}
     external = None if broken.tier is fixed.tier else broken.tier
     started = monotonic()
     settings |= {"external": external, "seconds": seconds, "show_progress": False}

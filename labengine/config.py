@@ -277,6 +277,10 @@ class EngineConfig:
                 raise ConfigError(f"retention_interval must be a multiple of {self.scheduler_block_size} tokens, or 0")
 
 
+TUNING = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size")
+"""The settings of EngineConfig that change decisions and have a default: workloads, recordings and find() name them."""
+
+
 class SamplingKeywords(TypedDict, total=False):
     """The fields of SamplingParams, as keywords of a call."""
 

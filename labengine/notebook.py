@@ -14,7 +14,7 @@ from labengine.glossary import glossary, meaning
 from labengine.magics import commands as _commands  # noqa: F401  (importing them fills the table of commands)
 from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab
-from labengine.magics.stepping import add_text
+from labengine.magics.stepping import add
 from labengine.magics.table import (
     OF_CELLS,
     asks_for_help,
@@ -96,7 +96,7 @@ class LabMagics(Magics):
         if not text.strip():
             raise UsageError("the prompt is empty: write it below the %%prompt line")
         with errors_in_plain_words("%%prompt"):
-            add_text(self.current, text, **options)
+            add(self.current, [text], **options)
 
     prompt.__doc__ = f"Add the text below this line to the lab as a request.\n\n{PROMPT.explanation()}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -90,6 +90,16 @@ def test_two_equal_prompts_lose_blocks_in_nano_vllm_only(edition: str, num_lost:
     assert len(snapshot.lost_blocks) == num_lost
     assert snapshot.num_used_blocks == 4 + num_lost
     assert set(snapshot.lost_blocks) <= set(snapshot.requests[0].block_tables[0])
+
+
+def test_a_block_that_only_another_contents_look_up_finds_is_lost() -> None:
+    engine = small_engine()
+    engine.add(PROMPT, LONG)
+    engine.step()
+    snapshot = engine.snapshot()
+    (block_id,) = next(iter(snapshot.prefix_map.values()))
+    assert snapshot.lost_blocks == ()
+    assert block_id in replace(snapshot, prefix_map={"0:00": (block_id,)}).lost_blocks
 
 
 def test_map_keys_are_group_and_hex() -> None:

@@ -187,6 +187,7 @@ def test_a_recording_can_start_at_a_state(ground: Ground) -> None:
     middle, _ = complete.step_moments(2)
     state = complete.state(middle)
     late = Timeline.starting_at(state, max_events=60)
+    assert late.max_events == 60
     state.requests.clear()
     for event in events[middle:]:
         late.record(event)

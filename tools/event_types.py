@@ -133,6 +133,8 @@ def browser_source() -> str:
             "",
             "// Kinds by which an entry of a table names another block.",
             f"export const REPLACES_ENTRY: readonly string[] = {json.dumps(_REPLACING)};",
+            "// Reasons of a BlockFreed that follows one of them.",
+            f"export const ENTRY_REPLACED: readonly string[] = {json.dumps(ev.ENTRY_REPLACED)};",
             "",
             "// The phase of a step that a kind begins; see labengine/record/phases.py.",
             "export const PHASES: Readonly<Record<string, string>> = {",

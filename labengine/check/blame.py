@@ -128,7 +128,7 @@ def _changes_map(event: ev.Event, one: Contradiction) -> bool:
 
 
 def _changes_table(event: ev.Event, one: Contradiction) -> bool:
-    if isinstance(event, ev.BlockFreed) and event.reason in ("merged", "copied"):  # the entry had left before
+    if isinstance(event, ev.BlockFreed) and event.reason in ev.ENTRY_REPLACED:
         return False
     if isinstance(event, (*_ENDS, ev.BlocksSkipped, ev.BlockMoved)):
         return event.request_id == one.request_id

@@ -87,7 +87,7 @@ def contents_unlike(identities: PrefixIdentities, one: int, other: int, position
     if first.token_ids[: positions.start] != second.token_ids[: positions.start]:
         return "they differ in the tokens before"
     if images_unlike(first, second, positions.stop):
-        return "they differ in the images behind their tokens"
+        return "they differ in the images that their tokens stand for"
     ours, theirs = extra_keys_unlike(changing_keys(first), changing_keys(second))
     return f"request {one} has {ours}, and request {other} {theirs}"
 

@@ -169,7 +169,7 @@ def _one_entry(block_id: int, entries: Collection[Entry]) -> Iterator[Violation]
         text = f"block {block_id} is in the tables of groups {' and '.join(map(str, groups))}, of {_named(holders)}"
         yield Violation("one_entry", text, holders, (block_id,))
     elif len(holders) < len(entries):
-        text = f"block {block_id} is twice in one table of {_named(holders)}"
+        text = f"block {block_id} appears twice in one table of {_named(holders)}"
         yield Violation("one_entry", text, holders, (block_id,))
 
 

@@ -11,14 +11,11 @@ from labengine.core.part_methods import definers, is_custom
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.seams import deciding_methods
-from labengine.events import BlockEvicted, BlockFreed, PrefixHit, RequestForked
+from labengine.events import ENTRY_REPLACED, BlockEvicted, BlockFreed, PrefixHit, RequestForked
 from labengine.record.violation import Violation
 
 REGISTERING = ("Drafts.book_accepted", "Scheduler.book_computed", *deciding_methods("BlockCached"))
 """Methods that take part in registering what a step has computed."""
-
-HELD_ELSEWHERE = ("merged", "copied")
-"""Reasons for dropping a block that another one replaces."""
 
 
 class Omissions:
@@ -71,7 +68,7 @@ class Omissions:
         """Return the violation of a full block with computed tokens to which no key leads."""
         if self._blocks[event.block_id].token_ids or event.block_id in self._distrusted:
             return None
-        if event.reason in HELD_ELSEWHERE:
+        if event.reason in ENTRY_REPLACED:
             return None
         group = self._manager.groups[event.group]
         start, end = event.index * group.block_size, (event.index + 1) * group.block_size

@@ -155,8 +155,8 @@ def counts_what_it_computed(step: JudgedStep) -> Iterator[Blamed]:
 def hands_out_what_was_sampled(step: JudgedStep) -> Iterator[Blamed]:
     """`sampled`: yield requests that hold a different token from the sampled one, or none at their first position.
 
-    A request with drafts has one row for each, and may take fewer. A beam's search chooses its token. A request that
-    its tokens have ended needs no more: a scheduler that works ahead computes it once more and drops that sample.
+    A request with drafts has one row for each, and may take fewer. A beam's search chooses its token. A request whose
+    newest token ends it needs no more: a scheduler that works ahead computes it once more and drops that sample.
     """
     served: set[int] = set()
     for row, token_id in zip(step.plan.rows, step.sampled, strict=False):

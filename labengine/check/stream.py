@@ -16,7 +16,7 @@ from labengine.record.fold import Fold
 from labengine.record.fold_state import FINISHED
 
 FACTS_PER_TIME = 256
-"""Facts that a complete comparison may cost on average. There are two opportunities a step.
+"""Facts that complete comparisons may cost on average per opportunity, of which a step has two.
 
 A small pool is compared completely each time, one of 4,096 blocks in every eighth step. A fact takes about 0.07 us: a
 block with its place in the queue, an entry of the map, or TOKENS_PER_FACT tokens."""

@@ -1,4 +1,4 @@
-"""Forks: requests that go on from another one's tokens, on its blocks."""
+"""Forks: requests that continue another request's tokens on its blocks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from labengine.core.step_plan import ScheduledRequest, SlotRun
 
 
 class Forks(Collaborator):
-    """n answers to one prompt, branches, and what a request does that waits for another one's tokens."""
+    """Handles several answers to one prompt, branches, and requests that wait for another one's tokens."""
 
     def refuse_too_many(self, num_answers: int) -> None:
-        """Raise ConfigError for more answers to one prompt than could run together."""
+        """Raise ConfigError for more answers to one prompt than can run together."""
         if num_answers > self.config.max_num_seqs:
             raise ConfigError(
                 f"n={num_answers}: the answers to one prompt run together, and max_num_seqs is "
@@ -22,18 +22,18 @@ class Forks(Collaborator):
             )
 
     def join(self, request: Request, leader: Request) -> None:
-        """Accept a request with the tokens of another one: it waits, and forks from it once these are computed.
+        """Accept a request with the same tokens as another one: it waits until these are computed, then forks.
 
-        So the prompt is computed once, and all take their first token from the same logits.
+        So the prompt is computed once, and all requests take their first token from the same logits.
         """
         self.scheduler.accept(request, leader)
         self.scheduler.siblings.join(request, leader)
 
     def branch(self, request: Request, parent: Request) -> None:
-        """Accept a request that goes on where another one stands, its newest token perhaps replaced.
+        """Accept a request that continues another one's text, perhaps with the newest token replaced.
 
-        It shares the blocks of a parent that decodes, and waits for the tokens of another; without a seat, or with
-        other tokens than it could wait for, it is queued, and shares what the cache has when it is admitted.
+        It shares the blocks of a decoding parent, and waits for the tokens of any other. Without a seat, or if its
+        tokens differ from the parent's, it is queued and shares what the cache has at admission.
         """
         is_decoding = parent in self.scheduler.running and parent.num_computed_tokens == parent.num_tokens - 1
         leader = self.scheduler.siblings.leader_of(parent, self.scheduler.requests)
@@ -51,7 +51,7 @@ class Forks(Collaborator):
         return len(self.scheduler.siblings.of(leader)) + 1 < self.config.max_num_seqs
 
     def fork(self, request: Request, parent: Request) -> None:
-        """Start a request on the blocks of another one, by reference: it runs at once, as the youngest."""
+        """Start a request on references to another one's blocks: it runs at once, as the youngest."""
         self._set(request, "status", RequestStatus.RUNNING)
         self._journal.record((self.scheduler.running.pop,))
         self.scheduler.running.append(request)
@@ -60,7 +60,7 @@ class Forks(Collaborator):
     def has_seats(self, request: Request) -> bool:
         """Return True while max_num_seqs leaves room for a request and those that will fork from it.
 
-        They run at once then: nobody may have taken their places meanwhile.
+        Forks run at once, so their seats must not be taken in the meantime.
         """
         num_running = len(self.scheduler.running)
         if self.scheduler.siblings:
@@ -74,7 +74,7 @@ class Forks(Collaborator):
             self.fork(sibling, leader)
 
     def follow(self, leader: Request, place: int | None) -> None:
-        """Queue the first of a leader's siblings in its place, or at the front; the others wait for this one."""
+        """Queue the first of a leader's siblings at `place`, or at the front for None; the others wait for it."""
         first, *others = self.scheduler.siblings.take(leader) or (None,)
         if first is not None:
             if place is None:
@@ -86,7 +86,7 @@ class Forks(Collaborator):
                 self.scheduler.siblings.join(other, first)
 
     def of_batch(self, batch: Sequence[ScheduledRequest]) -> tuple[tuple[int, ScheduledRequest], ...]:
-        """Return the requests that fork once this batch is computed: a leader's last token is in it."""
+        """Return the requests that fork once this batch, with their leader's last token, is computed."""
         if not self.scheduler.siblings:
             return ()
         return tuple(
@@ -98,7 +98,7 @@ class Forks(Collaborator):
 
 
 def _without_tokens(part: ScheduledRequest, sibling: Request) -> ScheduledRequest:
-    """Return a sibling's share of the step in which its leader's last token is computed: it samples, and no more."""
+    """Return a sibling's share of the step that computes its leader's last token: it only samples."""
     runs: tuple[tuple[SlotRun, ...], ...] = ((),) * len(part.slot_runs)
     ids = sibling.request_id, (), part.end, part.block_tables, runs
     return ScheduledRequest(*ids, part.is_prefill, True, sibling.sampling, sibling.seed)

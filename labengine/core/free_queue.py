@@ -11,7 +11,7 @@ _OUT = -1
 
 
 class FreeQueue:
-    """Ids 0..num_blocks-1, at first all queued in order; the head is the next victim.
+    """A queue of block ids, at first 0..num_blocks-1 in order; the head is reused next.
 
     The sentinel `num_blocks` closes the ring: next[sentinel] is the head, prev[sentinel] the tail.
     """
@@ -33,7 +33,7 @@ class FreeQueue:
     def __iter__(self) -> Iterator[int]:
         """Yield block ids, the head first.
 
-        A broken list yields at most num_blocks: no walk over it is endless.
+        A broken list yields at most num_blocks, so that no walk is endless.
         """
         following, sentinel, block_ids = self._next, self._sentinel, range(self._sentinel)
         block_id = following[sentinel]
@@ -44,9 +44,9 @@ class FreeQueue:
             block_id = following[block_id]
 
     def fault(self) -> str | None:
-        """Return a description of where the list is broken, None for an intact one. O(length).
+        """Return a description of where the list is broken; None for an intact one. O(length).
 
-        A subclass that keeps its blocks elsewhere needs a method of its own; this one then finds nothing.
+        A subclass that keeps its blocks elsewhere has to override this: it finds nothing there.
         """
         if type(self).__iter__ is not FreeQueue.__iter__:
             return None
@@ -65,7 +65,7 @@ class FreeQueue:
         return "its head" if block_id == self._sentinel else f"block {block_id}"
 
     def take(self, num_blocks: int) -> list[int]:
-        """Remove and return the first num_blocks ids, in order. Raises IndexError when there are fewer."""
+        """Remove and return the first num_blocks ids, in order. Raises IndexError if there are fewer."""
         if num_blocks > self._length:
             raise IndexError(f"{num_blocks} blocks requested, but {self._length} are free")
         following, previous, block_id = self._next, self._prev, self._next[self._sentinel]
@@ -83,23 +83,23 @@ class FreeQueue:
     def append(self, block_ids: Sequence[int]) -> None:
         """Queue blocks at the tail, in order. The caller makes sure that they are not queued.
 
-        An override that puts them elsewhere is refused: events say "head" or "tail".
+        An override that puts them elsewhere is refused, because events only say "head" or "tail".
         """
         self._insert(self._prev[self._sentinel], block_ids)
 
     def prepend(self, block_ids: Sequence[int]) -> None:
-        """Queue blocks at the head: the first of them is the next victim.
+        """Queue blocks at the head: the first of them is reused next.
 
         The caller makes sure that they are not queued.
         """
         self._insert(self._sentinel, block_ids)
 
     def put_back(self, block_ids: Sequence[int]) -> None:
-        """Undo a `take` that returned these ids. (A subclass that takes from another place puts them back there.)"""
+        """Undo a `take` that returned these ids. A subclass that takes from another place puts them back there."""
         self.prepend(block_ids)
 
     def remove(self, block_id: int) -> int:
-        """Remove a block from any place; return the id before it, which `insert_after` needs to undo this."""
+        """Remove a block from any place; return the id before it, which `insert_after` needs for the undo."""
         after = self._next[block_id] if 0 <= block_id < self._sentinel else _OUT
         if after == _OUT:
             raise ValueError(f"block {block_id} is not in the free queue")
@@ -110,7 +110,7 @@ class FreeQueue:
         return before
 
     def insert_after(self, before: int, block_id: int) -> None:
-        """Queue a block behind another (or first, behind the sentinel)."""
+        """Queue a block after another one, or first, after the sentinel."""
         if self._next[block_id] != _OUT:
             raise ValueError(f"block {block_id} is already in the free queue")
         self._insert(before, (block_id,))
@@ -130,7 +130,7 @@ class FreeQueue:
 def holds_in_order(free_queue: FreeQueue, block_ids: Collection[int]) -> bool:
     """Return True if the queue's list is intact and has exactly these blocks, in this order. O(length).
 
-    False for a subclass that keeps its blocks elsewhere. (No method: every method of a part can be asked of a user's.)
+    False for a subclass that keeps its blocks elsewhere. A function, because a user's part would need every method.
     """
     if type(free_queue).__iter__ is not FreeQueue.__iter__ or len(block_ids) != free_queue._length:
         return False

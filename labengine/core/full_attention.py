@@ -14,10 +14,7 @@ class FullAttentionGroup(KVCacheGroup):
     has_every_shorter_hit = True
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """Return the run up to the first block that is not cached in every sibling.
-
-        Each token attends to all before it.
-        """
+        """Return the run up to the first block that is not cached in every sibling."""
         return self._hit(request, max_tokens, siblings, num_dropped=0)
 
     def find_dropped_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:

@@ -1,4 +1,4 @@
-"""Checks of what overrides answer and do, put around them where a core is assembled: labengine's own pay nothing."""
+"""Checks of overrides' answers and effects, added when a core is assembled; labengine's own methods pay nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REFUSED = "_refused_answer"
 def guarded(part: type[T], also: Collection[str] = ()) -> type[T]:
     """Return a class whose custom methods of CHECKS are checked; the class itself if it has none.
 
-    also: methods to check that are labengine's own, where they pass on what a user's tier answers.
+    also: methods of labengine to check because they pass on a user's tier's answer.
     """
     names = tuple(name for name in CHECKS if name in also or _is_custom(part, name))
     return _guarded(part, names) if names else part  # type: ignore[arg-type]
@@ -58,18 +58,18 @@ def _checked(cls: type, part: type, name: str) -> Callable[..., Any]:
 
 
 def refused_answers(error: BaseException, part: object, name: str) -> list[Any]:
-    """Return the answer of a part's method that was refused with this error; nothing for another error."""
+    """Return the answer of a part's method that was refused with this error; an empty list for another error."""
     of, method, answer = vars(error).get(_REFUSED, (None, "", None))
     return [answer] if of is part and method == name else []
 
 
 def _name_of(part: object, name: str) -> str:
-    """Return the override as its author knows it."""
+    """Return the override's name as its author wrote it."""
     return f"{class_name(definers(type(part), name)[0])}.{name}"
 
 
 def _check_reused_first(pool: Any, head: Any, block_ids: list[int]) -> None:
-    """Refuse what is no choice among the freed blocks: the queue would be torn much later."""
+    """Refuse anything but a choice among the freed blocks: it would break the queue much later."""
     is_list = isinstance(head, (list, tuple)) and len(head) <= len(block_ids) and all(map(is_single_int, head))
     if is_list and len({*head}) == len(head) and {*head} <= {*block_ids}:
         return
@@ -78,14 +78,14 @@ def _check_reused_first(pool: Any, head: Any, block_ids: list[int]) -> None:
 
 
 def _check_append(queue: Any, _: object, block_ids: Sequence[int]) -> None:
-    """Refuse another place than the tail, in which no event could say that the blocks are."""
+    """Refuse any place but the tail, because no event could report it."""
     order = [*islice(queue, len(queue))]
     if order[max(0, len(order) - len(block_ids)) :] != [*block_ids]:
         raise _misplaced(queue, "append", "tail", block_ids, order)
 
 
 def _check_prepend(queue: Any, _: object, block_ids: Sequence[int]) -> None:
-    """Refuse another place than the head."""
+    """Refuse any place but the head."""
     order = [*islice(queue, len(queue))]
     if order[: len(block_ids)] != [*block_ids]:
         raise _misplaced(queue, "prepend", "head", block_ids, order)
@@ -100,9 +100,9 @@ def _misplaced(queue: Any, name: str, end: str, block_ids: Sequence[int], order:
 
 
 def _check_slot_runs(manager: Any, runs: Any, request: Request, start: int, end: int, group: Any) -> None:
-    """Refuse what is no list of runs: each of its readers would fail elsewhere, or never end.
+    """Refuse anything but a list of runs: its readers would fail elsewhere, or never end.
 
-    Whether they are the right slots is for the rule `slot` to say.
+    The rule `slot` judges whether they are the right slots.
     """
     size, is_list = group.block_size, isinstance(runs, (list, tuple)) and len(runs) <= max(1, end - start)
     if is_list and all(_is_run(run, size) for run in runs):
@@ -119,7 +119,7 @@ def _is_run(run: Any, block_size: int) -> bool:
 
 
 def _check_match_external(scheduler: Any, num_external: Any, request: Request, hit: Any) -> None:
-    """Refuse what is no number of tokens behind the hit (LMCache issue 2158: -80)."""
+    """Refuse an impossible number of tokens after the hit (LMCache issue 2158: -80)."""
     num_left = request.num_tokens - hit.num_tokens
     if is_single_int(num_external) and 0 <= num_external <= num_left:
         return
@@ -136,7 +136,7 @@ def _check_choose_victim(scheduler: Any, victim: Any, request: Request) -> None:
 
 
 def _check_link(hash_chain: Any, block_hash: Any, *_: object, **named: object) -> None:
-    """Refuse what is no bytes, which events and views write. Python's hash() is the likeliest."""
+    """Refuse anything but bytes, which events and views need; Python's hash() is the likeliest mistake."""
     if not isinstance(block_hash, bytes):
         method = _name_of(hash_chain, "link")
         raise ValueError(f"{method} has to return bytes, such as a digest(); it returned {shown(block_hash)}")
@@ -158,4 +158,4 @@ CHECKS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "decide": _check_decide,
     }
 )
-"""Per method of a part its check, called afterwards with the part, the answer and the method's arguments."""
+"""Per method of a part: its check, called afterwards with the part, the answer and the method's arguments."""

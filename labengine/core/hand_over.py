@@ -13,15 +13,15 @@ from labengine.record.wording import counted, listed, request_name
 
 
 class HandOver(Collaborator):
-    """Gives running requests away, and takes up requests whose first tokens have KV already.
+    """Gives running requests away, and accepts requests whose first tokens already have KV.
 
-    The field calls it disaggregated prefill (Splitwise, ISCA 2024; DistServe, OSDI 2024).
+    Also known as disaggregated prefill (Splitwise, ISCA 2024; DistServe, OSDI 2024).
     """
 
     # -- the giving side -----------------------------------------------------------------------------------------------
 
     def refuse_to_give(self, request: Request) -> None:
-        """Raise ConfigError for a request that has no KV to give, or that others depend on."""
+        """Raise ConfigError for a request that has no KV to give or that others depend on."""
         name = request_name(request.request_id)
         if request.status is RequestStatus.FINISHED:
             raise ConfigError(f"{name} has finished and holds no blocks: add its tokens to the other lab as a prompt")
@@ -35,15 +35,17 @@ class HandOver(Collaborator):
             raise ConfigError(f"{names} {verb} for {name}'s tokens: hand {name} over once its prompt is computed")
 
     def blocks_to_read(self, request: Request) -> list[list[int]]:
-        """Return the blocks with KV, or the state, of a request's computed tokens per group, in table order.
+        """Return, per group, the blocks with the KV or state of a request's computed tokens, in table order.
 
-        They are those that a fork would share: of the states that drafts have led to only the accepted one.
+        They are the blocks that a fork would share: of the states after drafts, only the accepted one.
         """
         return [group.shared_blocks(request, request.num_computed_tokens) for group in self.manager.groups]
 
     def give(self, request: Request, lab: str, other_request_id: int) -> None:
-        """End a request whose KV was copied to another lab. Its blocks are freed only after that: until then another
-        request could be given them, and write over what is still being read.
+        """End a request whose KV was copied to another lab.
+
+        Its blocks are freed only after the copy: before, another request could get them and overwrite what is still
+        being read.
         """
         num_tokens = request.num_computed_tokens
         self.scheduler._remove_running(request)
@@ -59,10 +61,10 @@ class HandOver(Collaborator):
     def receive(self, request: Request, num_tokens: int) -> list[Transfer]:
         """Accept a request whose first num_tokens tokens have KV elsewhere, and give it blocks for them.
 
-        Blocks that the prefix cache has are shared. Returns the others, which are to be filled before `start_received`.
-        Raises ConfigError where too few blocks are free.
+        Blocks in the prefix cache are shared. Returns the others, to be filled before `start_received`. Raises
+        ConfigError if too few blocks are free.
         """
-        self.manager.begin_step()  # what the step before wrote can be read now
+        self.manager.begin_step()  # blocks written in the step before can be read now
         hit = self.manager.find_prefix(request)
         if hit.num_tokens < num_tokens:
             hit = self._whole_blocks(hit)
@@ -78,9 +80,9 @@ class HandOver(Collaborator):
         return self.blocks_to_fill(request, hit, hit.num_tokens + num_moved)
 
     def _whole_blocks(self, hit: Hit) -> Hit:
-        """Return a hit up to where every group has full blocks: blocks are filled whole, or not at all.
+        """Return a hit cut to where every group has full blocks, because blocks are filled completely or not at all.
 
-        A block that the hit ends in would hold the tokens of both: a state of fewer tokens than were moved.
+        A partly hit block would mix both: its state would be after fewer tokens than were moved.
         """
         num_tokens = hit.num_tokens // self.config.scheduler_block_size * self.config.scheduler_block_size
         ends = (num_tokens // group.block_size for group in self.manager.groups)
@@ -98,9 +100,9 @@ class HandOver(Collaborator):
             )
 
     def blocks_to_fill(self, request: Request, hit: Hit, num_tokens: int) -> list[Transfer]:
-        """Return the table entries behind a hit that hold KV, or the state, of the first num_tokens tokens.
+        """Return the table entries after a hit that hold the KV or state of the first num_tokens tokens.
 
-        All of them, the last one filled in part too: the next token attends to every one.
+        The last one is included even if partly filled, because the next token attends to every entry.
         """
         null_block = self.manager.pool.null_block
         return [
@@ -111,7 +113,7 @@ class HandOver(Collaborator):
         ]
 
     def _hash_of(self, request: Request, group: int, index: int, num_tokens: int) -> bytes:
-        """Return the hash of a full block; b"" for one that is filled in part."""
+        """Return the hash of a full block; b"" for a partly filled one."""
         owner = self.manager.groups[group]
         is_full = (index + 1) * owner.block_size <= num_tokens
         return owner.block_hashes(request, index, index + 1)[0] if is_full else b""
@@ -121,7 +123,7 @@ class HandOver(Collaborator):
     ) -> None:
         """Count a request's first num_tokens tokens as computed, now that their blocks are filled, and queue it first.
 
-        It holds blocks, as a request does whose load from an external tier has ended: the sooner it runs, the better.
+        It already holds blocks, like a request whose load from an external tier has ended, so it should run soon.
         """
         if RequestReceived in self._hooks:
             moved = RequestReceived(request.request_id, tuple(filled), lab, other_request_id, num_tokens)

@@ -10,15 +10,14 @@ plays(__name__, Role.NOT_UNDONE)
 
 
 class Journal(list[tuple[Any, ...]]):
-    """Inverse operations in the order of the mutations, each (function, argument ...) of any types; rollback runs
-    them newest first.
+    """Inverse operations in the order of the mutations, each (function, argument ...); rollback runs them newest first.
 
     The core always records; the engine decides where a step begins (`open`) and whether it ends in `commit` or
-    `rollback`. An inverse undoes exactly one mutation, on the state right after it. It is a list because every decode
-    of every request pays for recording.
+    `rollback`. An inverse undoes exactly one mutation, on the state right after it. The journal is a list because every
+    decode of every request pays for recording.
 
     An engine may begin the next step before this one has ended (see engine/ahead.py). The mutations of that next step
-    are the journal's last section: it outlives the commit and can be rolled back alone.
+    are the journal's last section, which outlives the commit and can be rolled back alone.
     """
 
     __slots__ = ("_next", "failures")
@@ -26,15 +25,15 @@ class Journal(list[tuple[Any, ...]]):
     def __init__(self) -> None:
         super().__init__()
         self.failures: list[Exception] = []
-        """Exceptions raised by inverses in the newest rollback: then the state is not fully restored."""
+        """Exceptions raised by inverses in the newest rollback. If there are any, the state is not fully restored."""
         self._next: int | None = None
-        """Index at which the next step's section begins; None without one."""
+        """Index at which the next step's section begins; None if there is none."""
 
     record = list.append
     """record((function, argument ...)): note how to undo the mutation that follows."""
 
     def put(self, mapping: dict[Any, Any], key: Any, value: Any) -> None:
-        """Set an entry of a dict, or remove it if the value is None. No entry of such a dict is None."""
+        """Set an entry of a dict whose values are never None, or remove it if the value is None."""
         self.append((_put, mapping, key, mapping.get(key)))
         _put(mapping, key, value)
 
@@ -47,7 +46,7 @@ class Journal(list[tuple[Any, ...]]):
             self._next = 0
 
     open = commit
-    """Begin a step: a later rollback leads back to this moment, and before anything begun ahead."""
+    """Begin a step: a later rollback returns to this moment, undoing anything begun ahead too."""
 
     def rollback(self) -> None:
         """Undo everything since `open`."""
@@ -60,7 +59,7 @@ class Journal(list[tuple[Any, ...]]):
         self._next = len(self) if start is None else start
 
     def enter_next(self) -> None:
-        """Make the next step the current one: it ends by its own commit or rollback."""
+        """Make the next step the current one, which ends in its own commit or rollback."""
         self._next = None
 
     def rollback_next(self) -> None:
@@ -69,7 +68,7 @@ class Journal(list[tuple[Any, ...]]):
             self._rollback_to(self._next)
 
     def _rollback_to(self, start: int) -> None:
-        """Run all inverses from the end back to `start`. One that fails, as it may after a faulty part, stops none."""
+        """Run all inverses from the end back to `start`, even if one fails, as it may after a faulty part."""
         self.failures = []
         while len(self) > start:
             inverse, *arguments = self.pop()

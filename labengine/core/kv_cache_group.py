@@ -1,4 +1,4 @@
-"""One KV-cache group: layers that share a block table, and the rule for finding, adding and freeing blocks."""
+"""One KV-cache group: layers that share a block table, and the rules for finding, adding and freeing blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from labengine.record.wording import counted
 
 
 class NotGrantedError(RuntimeError):
-    """A request takes more blocks than are free: a method that counts or grants blocks promised too much."""
+    """A request takes more blocks than are free, because a method that counts or grants blocks promised too many."""
 
     def __init__(self, request_id: int, why: str) -> None:
         super().__init__(why)
@@ -42,7 +42,7 @@ GroupHit = list[list[int]]
 class KVCacheGroup:
     """Block tables of one group on the shared pool. Every change of a table happens here and emits an event.
 
-    A subclass is a kind of attention: it decides which cached blocks make a hit, and which tokens are no longer read.
+    A subclass is a kind of attention: it decides which cached blocks form a hit, and which tokens are no longer read.
     """
 
     def __init__(
@@ -61,30 +61,30 @@ class KVCacheGroup:
         self._hash_ratio = self.block_size // config.hash_block_size
         self._unit = config.scheduler_block_size
         self._aligned_every = max(1, self.hit_unit // self.block_size)
-        """Blocks between two positions at which every group has full blocks only."""
+        """Blocks between two positions at which all groups have only full blocks."""
         self._pool = pool
         self._merge_policy = merge_policy
         self._hooks = hooks
         self._journal = journal
 
     has_every_shorter_hit = False
-    """True when each shorter prefix of a hit, cut where every group has full blocks, is a hit too."""
+    """True if each shorter prefix of a hit, cut where every group has full blocks, is a hit too."""
 
     caches_every_block = True
-    """True when every full block is worth caching."""
+    """True if every full block is worth caching."""
 
     keeps_states = False
-    """True when a block holds one state instead of the KV of block_size tokens: each step overwrites it."""
+    """True if a block holds one state instead of the KV of block_size tokens: each step overwrites it."""
 
     has_checkpoints = False
-    """True when a chunk may leave a state inside it."""
+    """True if a chunk may leave a state at a position inside it."""
 
     finds_longest = True
-    """False declares a policy that may leave cached blocks unused: the rule `longest` is not judged on it."""
+    """False for a policy that may leave cached blocks unused: the rule `longest` then does not apply."""
 
     @property
     def hit_unit(self) -> int:
-        """Tokens at whose multiples hits end: there, every group has a whole block."""
+        """Hits end at multiples of this many tokens, at which every group has full blocks."""
         return self._unit
 
     # -- what a kind of attention decides ------------------------------------------------------------------------------
@@ -92,19 +92,19 @@ class KVCacheGroup:
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
         """Return the cached blocks of the longest prefix of at most max_tokens tokens, for each sibling.
 
-        siblings: this group and all others of its spec; they hold equal prefixes, and hit together. Touches nothing.
+        siblings: this group and all others of its spec; they hold equal prefixes and hit together. Touches nothing.
         """
         raise NotImplementedError
 
     def find_dropped_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """Return a hit as find_hit does, without the last block that was found: it is computed again."""
+        """Return a hit as find_hit does, but without the last block, which is computed again."""
         raise NotImplementedError
 
     @property
     def drops_last_block(self) -> bool:
-        """True where a hit ends one block early, because EAGLE's head needs the hidden states of its tokens.
+        """True if hits end one block early, because EAGLE's head needs the hidden states of its tokens.
 
-        Groups of one spec are looked up together, so a mark on one of them counts for all.
+        Groups of one spec are looked up together, so marking one of them marks all.
         """
         config = self._config
         is_marked = not config.eagle_groups or any(config.groups[index] == self.spec for index in config.eagle_groups)
@@ -115,7 +115,7 @@ class KVCacheGroup:
         return 0
 
     def max_blocks_held(self, num_tokens: int) -> int:
-        """Return the most blocks that a request of num_tokens tokens holds at any one time."""
+        """Return the most blocks that a request of num_tokens tokens holds at a time."""
         return self._num_blocks(num_tokens)
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
@@ -123,7 +123,7 @@ class KVCacheGroup:
         return True
 
     def ends_of_prompt(self, request: Request) -> tuple[int, ...]:
-        """Return where hits of an equal prompt end; where some group drops a block, also those of a longer one."""
+        """Return where hits by an equal prompt end; if some group drops a block, also hits by a longer prompt."""
         size, num_prompt = self._unit, request.num_prompt_tokens
         if not self._config.drops_hit_blocks:
             return (num_prompt - 1,)
@@ -133,11 +133,11 @@ class KVCacheGroup:
         """Note that a step is being scheduled."""
 
     def chunk_end(self, request: Request, start: int, end: int) -> int:
-        """Return where a chunk of tokens [start, end) has to end, so that other requests can use what it caches."""
+        """Return where a chunk of tokens [start, end) has to end so that other requests can use its cached blocks."""
         return end
 
     def beside_table(self, request: Request) -> Hashable:
-        """Return what later steps of a request depend on and its table does not say; None: nothing."""
+        """Return the facts that later steps of a request depend on and its table does not show; None for none."""
         return None
 
     def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
@@ -164,7 +164,7 @@ class KVCacheGroup:
         ratio, group = self._hash_ratio, self.index
         mapped_to, blocks, is_equal = self._pool.prefix_map.get, self._pool.blocks, self._merge_policy.is_equal
         first = self.block_hashes(request, 0, 1)
-        if not first or mapped_to((group, first[0])) is None:  # most misses miss here: no other name is asked for
+        if not first or mapped_to((group, first[0])) is None:  # most misses end here, without further hashes
             return run
         links = range(ratio - 1, num_blocks * ratio, ratio)
         for link, block_hash in zip(links, self.block_hashes(request, 0, num_blocks), strict=False):
@@ -183,13 +183,13 @@ class KVCacheGroup:
         return mapped[0] if self._merge_policy.is_equal(block, request, link) else None
 
     def block_hashes(self, request: Request, first: int, end: int) -> Sequence[bytes]:
-        """Return the hashes that name the request's full blocks [first, end): the chain's at the end of each block."""
+        """Return the hashes of the request's full blocks [first, end): those of the chain at each block's end."""
         if (ratio := self._hash_ratio) == 1:
             return request.block_hashes[first:end]
         return request.block_hashes[(first + 1) * ratio - 1 : end * ratio : ratio]
 
     def tier_hashes(self, request: Request, first: int, end: int) -> Sequence[bytes]:
-        """Return the hashes under which the external tier files the request's full blocks [first, end): the same."""
+        """Return the hashes under which the external tier files full blocks [first, end): here those of the cache."""
         return self.block_hashes(request, first, end)
 
     # -- counting ------------------------------------------------------------------------------------------------------
@@ -197,15 +197,15 @@ class KVCacheGroup:
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
         """Return how many blocks the table lacks for num_tokens tokens: every computed token needs a slot for its KV.
 
-        At decode the token at position num_tokens - 1 was sampled, and its KV is written in this step: a block is
-        missing when that position opens one (nano-vLLM PR 71 argues otherwise, and writes into the wrong block).
+        At decode, the token at position num_tokens - 1 has been sampled, and this step writes its KV: a block is
+        missing if that position opens one (nano-vLLM PR 71 argues otherwise, and writes into the wrong block).
         """
         return -(-num_tokens // self.block_size) - len(request.block_tables[self.index])
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
-        """Return how many free blocks a table of num_blocks blocks takes when it starts with a hit.
+        """Return how many free blocks a table of num_blocks blocks takes if it starts with a hit.
 
-        A hit on a free block costs a free block too; a hit that the window has moved past costs nothing.
+        A hit on a free block costs a free block too; a hit that the window has passed costs nothing.
         """
         num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
         blocks, null_block = self._pool.blocks, self._pool.null_block
@@ -220,14 +220,14 @@ class KVCacheGroup:
     def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
         """Start the request's table with cached blocks, each touched so that no allocation can take it.
 
-        Blocks that lie outside the window once num_computed_tokens tokens are computed stay untouched.
+        Blocks that will be outside the window after num_computed_tokens tokens stay untouched.
         """
         num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
         self.start_table(request, hit[num_skipped:], num_skipped)
         self._set_registered(request, len(request.block_tables[self.index]))
 
     def start_table(self, request: Request, touched: Sequence[int], num_skipped: int, *, is_fork: bool = False) -> None:
-        """Start a table with null entries and blocks that are there already, each touched."""
+        """Start a table with null entries and existing blocks, each touched."""
         self._pool.touch(touched)
         self.skip(request, num_skipped)
         self._extend_table(request.block_tables[self.index], touched)
@@ -239,7 +239,7 @@ class KVCacheGroup:
                 self._hooks.emit(BlockTouched(block_id, request.request_id, self.index, index, ref_count, is_fork))
 
     def skip(self, request: Request, num_entries: int) -> None:
-        """Append null entries, where there are any: no later token reads what would stand there."""
+        """Append num_entries null entries for blocks that no later token reads."""
         if num_entries <= 0:
             return
         if BlocksSkipped in self._hooks:
@@ -247,17 +247,14 @@ class KVCacheGroup:
         self._extend_table(request.block_tables[self.index], [self._pool.null_block] * num_entries)
 
     def add_external(self, request: Request, num_tokens: int) -> None:
-        """Add blocks for tokens that the external tier will fill, up to num_tokens.
-
-        None for those outside the window.
-        """
+        """Add blocks for tokens, up to num_tokens, that the external tier will fill; none outside the window."""
         if num_tokens > self.num_skipped_tokens(num_tokens):
             self.extend(request, num_tokens)
 
     def extend(self, request: Request, num_tokens: int) -> None:
         """Append fresh blocks until the table holds num_tokens tokens. The caller makes sure that enough are free.
 
-        Raises NotGrantedError where it has not.
+        Raises NotGrantedError if they are not.
         """
         missing = self.num_missing_blocks(request, num_tokens)
         if missing <= 0:
@@ -270,7 +267,7 @@ class KVCacheGroup:
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
 
     def carry_over(self, request: Request, num_tokens: int) -> Sequence[BlockCopy]:
-        """Return what to copy before a step computes up to num_tokens tokens, in this order. Asked after `extend`."""
+        """Return the copies to make, in this order, before a step computes up to num_tokens tokens. After `extend`."""
         return ()
 
     def _take(self, request: Request, num_blocks: int) -> list[int]:
@@ -283,7 +280,7 @@ class KVCacheGroup:
         return self._pool.take(num_blocks)
 
     def drop_skipped(self, request: Request, num_computed_tokens: int) -> None:
-        """Free the blocks that left the window; their entries become null."""
+        """Free the blocks that have left the window; their entries become null."""
         num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
         if not num_skipped:
             return
@@ -302,12 +299,12 @@ class KVCacheGroup:
     def freeing_order(self, num_entries: int) -> Sequence[int]:
         """Return the indices of num_entries consecutive table entries, the first to be reused first.
 
-        The last entry comes first: a chain's tail is useless without its head.
+        The last entry comes first, because a chain's tail is useless without its head.
         """
         return range(num_entries - 1, -1, -1)
 
     def free(self, request: Request, reason: FreeReason) -> None:
-        """Free the whole table, in the freeing order. It is emptied first: no table may name a block that is free."""
+        """Free the whole table in the freeing order. It is emptied first, because no table may name a free block."""
         table = request.block_tables[self.index]
         if not table:
             return
@@ -323,42 +320,42 @@ class KVCacheGroup:
     # -- forks ---------------------------------------------------------------------------------------------------------
 
     def num_shared_tokens(self, num_computed_tokens: int) -> int:
-        """Return how many of a request's computed tokens a fork shares: all, in a last block filled in part too.
+        """Return how many of a request's computed tokens a fork shares: all, even those in a partly filled last block.
 
-        Equal tokens have equal KV, and nobody writes to that block while it is shared.
+        Equal tokens have equal KV, and a shared block is not written to.
         """
         return num_computed_tokens
 
     def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
-        """Start a fork's table with the parent's blocks of its first num_tokens tokens, each with a reference more."""
+        """Start a fork's table with the blocks of the parent's first num_tokens tokens, adding a reference to each."""
         num_skipped = self.num_skipped_tokens(num_tokens) // self.block_size
         self.start_table(request, self.shared_blocks(parent, num_tokens)[num_skipped:], num_skipped, is_fork=True)
         registered = parent.num_registered_blocks[self.index]
         self._set_registered(request, min(registered, num_tokens // self.block_size))
 
     def shared_blocks(self, parent: Request, num_tokens: int) -> list[int]:
-        """Return the parent's blocks of its first num_tokens tokens; null for those that the window has moved past."""
+        """Return the blocks of the parent's first num_tokens tokens; null for those that the window has passed."""
         num_skipped = self.num_skipped_tokens(num_tokens) // self.block_size
         shared = parent.block_tables[self.index][num_skipped : self._num_blocks(num_tokens)]
         return [*[self._pool.null_block] * num_skipped, *shared]
 
     def entries_to_copy(self, request: Request, num_tokens: int) -> list[int]:
-        """Return the table entries that the tokens up to num_tokens are written to, and that need a copy before."""
+        """Return the table entries that need a copy before the tokens up to num_tokens are written to them."""
         table, null_block = request.block_tables[self.index], self._pool.null_block
         written = range(request.num_computed_tokens // self.block_size, min(self._num_blocks(num_tokens), len(table)))
         return [index for index in written if table[index] != null_block and self.copies_before_write(request, index)]
 
     def copies_before_write(self, request: Request, index: int) -> bool:
-        """Return True for a block that another table holds too: it must not see this request's next tokens.
+        """Return True for a block that another table also holds, which must not get this request's next tokens.
 
-        The last one that holds it writes in place.
+        The last holder writes in place.
         """
         return self._pool.blocks[request.block_tables[self.index][index]].ref_count > 1
 
     def copy(self, request: Request, index: int) -> BlockCopy:
-        """Put a fresh block in the place of a shared one; return what to copy. The caller makes sure that one is free.
+        """Replace a shared block with a fresh one; return the copy to make. The caller makes sure that a block is free.
 
-        The table is repointed before the reference is dropped. Raises NotGrantedError where no block is free.
+        The table is repointed before the reference is dropped. Raises NotGrantedError if no block is free.
         """
         table = request.block_tables[self.index]
         block_id, (into_block_id,) = table[index], self._take(request, 1)
@@ -375,7 +372,7 @@ class KVCacheGroup:
     # -- cached content ------------------------------------------------------------------------------------------------
 
     def register(self, request: Request, num_tokens: int) -> None:
-        """Register the hashes of the request's blocks that its first num_tokens tokens fill, merging duplicates."""
+        """Register the hashes of the blocks that the request's first num_tokens tokens fill, merging duplicates."""
         first, last = request.num_registered_blocks[self.index], num_tokens // self.block_size
         if last <= first:
             return
@@ -387,10 +384,7 @@ class KVCacheGroup:
         self._set_registered(request, last)
 
     def register_block(self, request: Request, index: int) -> None:
-        """Merge a full block into an equal one if the policy names one.
-
-        Otherwise register its hash, so that it is found.
-        """
+        """Merge a full block into an equal one if the policy names one; otherwise register its hash."""
         link = (index + 1) * self._hash_ratio - 1
         key = (self.index, self.block_hashes(request, index, index + 1)[0])
         block = self._pool.blocks[request.block_tables[self.index][index]]
@@ -410,7 +404,7 @@ class KVCacheGroup:
             self._hooks.emit(BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped))
 
     def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
-        """Repoint the table entry, then free the copy: freeing alone would leave it pointing at a reusable block."""
+        """Repoint the table entry, then free the copy: otherwise the entry would point at a reusable block."""
         self._pool.share(self._pool.blocks[into_block_id])
         table = request.block_tables[self.index]
         self._journal.record((table.__setitem__, index, block_id))
@@ -423,7 +417,7 @@ class KVCacheGroup:
     # -- mutations -----------------------------------------------------------------------------------------------------
 
     def release(self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason) -> None:
-        """Drop the references of removed table entries: no table may name a block that is free."""
+        """Drop the references of removed table entries; no table may name a free block."""
         try:
             head, tail = self._pool.release(block_ids)
         except FreedTwiceError as error:
@@ -437,7 +431,7 @@ class KVCacheGroup:
         if len(entries) < len(block_ids):
             self._emit_repeated(request, block_ids, indices, reason)
             block_ids = [*dict.fromkeys(reversed(block_ids))][::-1]  # each is freed with its last reference
-        # The head is emitted in reverse, so that putting each block in front ends in the right order.
+        # Blocks at the head are emitted in reverse, so that putting each in front gives the right order.
         for block_id in (*(i for i in block_ids if ends.get(i) != "head"), *reversed(head)):
             ref_count = self._pool.blocks[block_id].ref_count
             end = ends.get(block_id)
@@ -448,7 +442,7 @@ class KVCacheGroup:
     def _emit_repeated(
         self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason
     ) -> None:
-        """Emit BlockFreed for all but the last reference to a block that the table names several times."""
+        """Emit BlockFreed for all but the last reference to each block that the table names several times."""
         remaining = Counter(block_ids)
         for block_id, index in zip(block_ids, indices, strict=True):
             remaining[block_id] -= 1

@@ -1,4 +1,4 @@
-"""The KV-cache manager: blocks that a request has, lacks and can get, over all groups on one pool."""
+"""The KV-cache manager: the blocks that a request has, lacks and can get, over all groups on one pool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHi
 from labengine.record.hooks import Hooks
 
 Moment = Literal["allocated", "computed"]
-"""When a block's hash may be registered: once the block is allocated, or once its KV is computed."""
+"""The moment at which a block's hash may be registered: when the block is allocated, or when its KV is computed."""
 
 
 class KVCacheManager:
@@ -29,17 +29,17 @@ class KVCacheManager:
     """
 
     needs_tokens_to_allocate = False
-    """True when allocating hashes the new tokens: no step can then be scheduled while tokens of the step before are
-    still to be sampled."""
+    """True if allocating hashes the new tokens. No step can then be scheduled before the last one's tokens are
+    sampled."""
 
     finds_longest = True
-    """False declares a policy that may leave cached blocks unused: the rule `longest` is not judged on it."""
+    """False for a policy that may leave cached blocks unused: the rule `longest` then does not apply."""
 
     keeps_lookahead = False
-    """True where a request has slots for a drafter's KV behind a step's tokens."""
+    """True if a request has slots for a drafter's KV after a step's tokens."""
 
     num_lookahead: int | None = None
-    """These slots, where an operation is replayed that names their number; None: as many as drafts."""
+    """Number of these slots, when replaying an operation that names it; None for as many as drafts."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class KVCacheManager:
         self.copies: list[BlockCopy] = []
         """Blocks to copy before the next forward pass."""
         self.max_accepted = config.num_drafts
-        """Tokens that a step computes as guesses and that count as computed after it, at most."""
+        """Most guessed tokens that a step computes and that count as computed afterwards."""
         self._has_states = any(group.keeps_states for group in groups)
         self._unit = config.scheduler_block_size
         self._config = config
@@ -66,17 +66,16 @@ class KVCacheManager:
         self._journal = journal
 
     def begin_step(self) -> None:
-        """Note that a step is being scheduled: what was written in the one before can be read."""
+        """Note that a step is being scheduled: blocks written in the step before can be read."""
         for group in self.groups:
             group.begin_step()
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def find_prefix(self, request: Request) -> Hit:
-        """Return the longest cached prefix that leaves at least the last token to compute; none for a request that is
-        not to read the cache.
+        """Return the longest cached prefix that leaves at least the last token, whose logits give the next one.
 
-        Its logits give the next token.
+        Empty for a request that must not read the cache.
         """
         if request.sampling.skip_reading_prefix_cache:
             return Hit(0, ((),) * len(self.groups))
@@ -84,11 +83,11 @@ class KVCacheManager:
         return self.longest_hit(request, request.num_tokens - 1)
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
-        """Return the longest hit, of at most max_tokens tokens, that all groups have: no group skips a token alone."""
+        """Return the longest hit of at most max_tokens tokens that all groups have."""
         return self._prefix_lookup.longest_hit(request, max_tokens)
 
     def note_shared_prefix(self, request: Request, hit: Hit) -> None:
-        """Note where a prefix ends that some groups hold and others have dropped: it is worth caching there."""
+        """Note the end of a prefix that some groups hold and others have dropped: it is worth caching there."""
         num_tokens, before = hit.shared_prefix_boundary, request.shared_prefix_boundary
         if num_tokens == before:
             return
@@ -98,9 +97,9 @@ class KVCacheManager:
             self._hooks.emit(SharedPrefixFound(request.request_id, num_tokens))
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
-        """Return True when the whole request fits now and leaves num_spare blocks free.
+        """Return True if the whole request fits now and leaves num_spare blocks free.
 
-        A window group counts for what it holds at any one time, not for the whole request (vLLM issue 39734).
+        A window group counts only the blocks held at a time, not those of the whole request (vLLM issue 39734).
         """
         num_tokens = request.num_tokens
         held = [
@@ -109,7 +108,7 @@ class KVCacheManager:
         return self.has_room(hit, num_external, held, num_spare)
 
     def has_room(self, hit: Hit, num_external: int, num_blocks: Sequence[int], num_spare: int) -> bool:
-        """Return True when enough blocks are free for tables that begin with a hit, and num_spare stay free.
+        """Return True if enough blocks are free for tables that begin with a hit, and num_spare stay free.
 
         num_blocks: blocks per group, the hit's included.
         """
@@ -121,8 +120,7 @@ class KVCacheManager:
     # -- allocating ----------------------------------------------------------------------------------------------------
 
     def admit(self, request: Request, hit: Hit, num_tokens: int, num_external: int = 0, *, num_spare: int = 0) -> bool:
-        """Give a new request its hit blocks, and blocks for num_tokens tokens in all; return False when too few are
-        free.
+        """Give a new request its hit blocks, and blocks for num_tokens tokens in all; return False if too few are free.
 
         num_external: tokens after the hit that the external tier is about to fill.
         """
@@ -145,7 +143,7 @@ class KVCacheManager:
         return True
 
     def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
-        """Touch every group's hits, then (second phase) take fresh blocks for the external tokens in every group.
+        """Touch every group's hits; then, in a second phase, take fresh blocks for the external tokens of every group.
 
         Hit blocks may still be in the free queue. If each group did both at once, the first group's fresh blocks could
         be the second group's hits, and one block would be in two tables (vLLM PR 44409).
@@ -158,7 +156,7 @@ class KVCacheManager:
                 group.add_external(request, num_computed)
 
     def allocate(self, request: Request, num_tokens: int) -> bool:
-        """Extend an admitted request's tables to num_tokens tokens; return False when the pool has too few free blocks.
+        """Extend an admitted request's tables to num_tokens tokens. Returns False if too few blocks are free.
 
         Blocks that have left a window are freed first, and stay free in any case.
         """
@@ -181,14 +179,14 @@ class KVCacheManager:
         return True
 
     def num_slots(self, request: Request, num_tokens: int) -> int:
-        """Return how many slots a request has once a step is to compute its first num_tokens tokens: one each.
+        """Return how many slots a request needs before a step computes its first num_tokens tokens: one each.
 
-        Drafters have no states, so that room for their KV is none for states.
+        Extra slots for a drafter's KV do not apply to states, because drafters have none.
         """
         return num_tokens
 
     def has_blocks_for(self, request: Request, num_tokens: int) -> bool:
-        """Return True if a running request's tables have, or the pool has, blocks for its first num_tokens tokens."""
+        """Return True if a running request's tables and the pool have blocks for its first num_tokens tokens."""
         lacking = [group.num_missing_blocks(request, num_tokens) for group in self.groups]
         missing = sum(number for number in lacking if number > 0)
         if self._has_forked:
@@ -196,7 +194,7 @@ class KVCacheManager:
         return missing <= self.pool.num_free
 
     def _extend(self, request: Request, num_tokens: int) -> None:
-        """Append blocks to all tables; a state that goes on in another block is copied into it."""
+        """Append blocks to all tables; a state that continues in another block is copied there."""
         num_slots = self.num_slots(request, num_tokens)
         for group in self.groups:
             group.extend(request, num_tokens if group.keeps_states else num_slots)
@@ -204,7 +202,7 @@ class KVCacheManager:
                 self._set_copies([*self.copies, *copies])
 
     def free(self, request: Request, reason: FreeReason) -> None:
-        """Give back all blocks of a request; what was to be copied for it is not."""
+        """Give back all blocks of a request, and drop its planned copies."""
         if self.copies:
             request_id = request.request_id
             self._set_copies([copy for copy in self.copies if copy.is_pinned or copy.request_id != request_id])
@@ -214,10 +212,10 @@ class KVCacheManager:
     # -- forks ---------------------------------------------------------------------------------------------------------
 
     _has_forked = False
-    """True once a request has forked: a block filled in part has one reference before that."""
+    """True once a request has forked: before that, a partly filled block has one reference."""
 
     def fork(self, request: Request, parent: Request) -> None:
-        """Give a fork, which has no blocks, its parent's: it takes none from the pool, and so always fits."""
+        """Give a fork its parent's blocks. It takes none from the pool, so it always fits."""
         num_tokens = min(group.num_shared_tokens(parent.num_computed_tokens) for group in self.groups)
         self._set_computed(request, num_tokens)
         if RequestForked in self._hooks:
@@ -229,11 +227,11 @@ class KVCacheManager:
         self._has_forked = True
 
     def copy(self, group: KVCacheGroup, request: Request, index: int) -> None:
-        """Have a table entry's block copied before the next forward pass: nobody writes to it until then."""
+        """Have a table entry's block copied before the next forward pass, until which it is not written to."""
         self._set_copies([*self.copies, group.copy(request, index)])
 
     def take_copies(self) -> tuple[BlockCopy, ...]:
-        """Return and clear the copies of this step, in the order in which they have to be made."""
+        """Return and clear the copies of this step, in the order in which to make them."""
         copies = tuple(self.copies)
         if copies:
             self._set_copies([])
@@ -249,7 +247,7 @@ class KVCacheManager:
     # -- cached content ------------------------------------------------------------------------------------------------
 
     def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
-        """Register the full blocks of the first num_tokens tokens, if hashes are registered at this moment."""
+        """Register the full blocks of the first num_tokens tokens, if this is the moment to register hashes."""
         num_registrable = self.num_registrable_tokens(request, num_tokens, moment)
         if not num_registrable:
             return
@@ -259,16 +257,14 @@ class KVCacheManager:
             group.register(request, num_cacheable)
 
     def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
-        """Return how many of a request's first tokens can be part of a hit: none ends where a group has a partly filled
-        block.
-        """
+        """Return how many of a request's first tokens can be in a hit, which ends where all groups have full blocks."""
         if len(self.groups) == 1:
             return num_tokens
-        # Of hits inside a block none is cut off: a state would be registered again that its request goes on from.
+        # Do not cut hits inside a block: a state would be registered again while its request still continues from it.
         return num_tokens if group.hit_unit < self._unit else num_tokens - num_tokens % self._unit
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return num_tokens after compute, else 0: an earlier hash promises KV that a failed step would never write."""
+        """Return num_tokens once computed, else 0: an earlier hash promises KV that a failed step would never write."""
         return num_tokens if moment == "computed" else 0
 
     def reset_prefix_cache(self) -> bool:
@@ -295,17 +291,17 @@ class KVCacheManager:
             request.links.append((*token_ids, *keys) if keys else token_ids)
 
     def checkpoint(self, request: Request) -> int:
-        """Return after how many tokens a request's newest chunk leaves a state inside it: 0, none."""
+        """Return after how many tokens a request's newest chunk leaves a state inside it; 0 for none."""
         return 0
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
-        """Return the slots for the KV of tokens [start, end), or the one block of a state; see the group's."""
+        """Return the slots for the KV of tokens [start, end), or the block of a state, as the group's `slots`."""
         return group.slots(request, start, end)
 
     def external_blocks(self, request: Request, num_local: int, num_computed: int) -> list[BlockTransfer]:
-        """Return the blocks of tokens [num_local, num_computed) that later tokens read, to be filled by a load."""
+        """Return the blocks of tokens [num_local, num_computed) that a load fills and later tokens read."""
         return [
             transfer
             for group in self.groups
@@ -338,7 +334,7 @@ class KVCacheManager:
         ]
 
     def num_blocks_needed(self, num_tokens: int) -> int:
-        """Return the most blocks that one request of num_tokens tokens holds at any one time in an empty pool."""
+        """Return the most blocks that one request of num_tokens tokens holds at a time in an empty pool."""
         return sum(group.max_blocks_held(num_tokens) for group in self.groups)
 
     def _set_computed(self, request: Request, num_tokens: int) -> None:

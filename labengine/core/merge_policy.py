@@ -1,4 +1,4 @@
-"""What becomes of a block whose hash another block has already: late merge, or two copies."""
+"""Treatment of a block whose hash another block already has: late merge, or two copies."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from labengine.core.request import Request
 
 
 class MergePolicy:
-    """Treatment of a full block whose hash the map already holds. This base overwrites: the last hasher wins.
+    """Treatment of a full block whose hash is already in the map. This base class overwrites: the last hasher wins.
 
-    Source: nano-vLLM issue 219; the block served before may stay alive, and then no look-up finds it.
+    Source: nano-vLLM issue 219. The block served before may stay alive, and then no look-up finds it.
     """
 
     def merge_target(self, mapped: Sequence[Block], block: Block, request: Request, link: int) -> Block | None:
-        """Return the equal block to put into the request's table instead of this one; here None: every copy stays."""
+        """Return the equal block to put into the request's table instead; here None, so every copy stays."""
         return None
 
     def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
         """Return this block alone: the last hasher wins the entry, even if other blocks hold the same content.
 
-        An empty tuple would leave the map unchanged: the block stays out of it.
+        An empty tuple would leave the map unchanged, without this block.
         """
         return (block_id,)
 
@@ -34,10 +34,10 @@ class MergePolicy:
 
 
 class KeepDuplicates(MergePolicy):
-    """Every block stays and the map holds them all, oldest first; hashes are trusted. Source: vLLM's block pool."""
+    """Every block stays, and the map holds them all, oldest first; hashes are trusted. Source: vLLM's block pool."""
 
     def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
-        """Return the block behind those that are there: the oldest is served first, and none is lost."""
+        """Append the block to the mapped ones: the oldest is served first, and none is lost."""
         return mapped if block_id in mapped else (*mapped, block_id)
 
     def is_equal(self, other: Block, request: Request, link: int) -> bool:
@@ -56,7 +56,7 @@ class LateMerge(MergePolicy):
         return None
 
     def is_alive(self, other: Block) -> bool:
-        """Return False for a free block: it is in the queue, about to be given to another request."""
+        """Return False for a free block, which is about to be given to another request."""
         return other.ref_count > 0
 
 

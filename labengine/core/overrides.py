@@ -1,4 +1,4 @@
-"""Refuse parts with methods that the core would never or could not call: a misspelt seam, another signature."""
+"""Refuse parts with methods that the core would never call, or could not: a misspelt seam, a wrong signature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labengine.config import ConfigError
 from labengine.core.part_methods import class_name, is_custom, is_method, shape_fault, signature_text
 
 _NEAR = 0.8
-"""Similarity from which a name counts as a misspelt seam: two letters exchanged in a name of five."""
+"""Similarity from which a name counts as a misspelt seam: that of a five-letter name with two letters swapped."""
 _MOST_DECORATORS = 100
 _SPECIAL = ("__init__", "__len__", "__contains__", "__iter__")
 
@@ -21,8 +21,9 @@ _SPECIAL = ("__init__", "__len__", "__contains__", "__iter__")
 def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[type] = ()) -> None:
     """Raise ConfigError for the first definition in a user's class that cannot have its intended effect.
 
-    where: begins the message. base: the class whose part it plays. others: classes of other parts, whose methods are
-    never called here. Any other name is allowed for a helper, and every name that the class's own methods use.
+    where: the beginning of the message. base: the class whose part it plays. others: classes of other parts, whose
+    methods are never called here. Any other name is allowed for a helper, and every name that the class's own methods
+    use.
     """
     if not any(is_custom(cls) for cls in part.__mro__[:-1]):
         return
@@ -43,10 +44,10 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
 
 
 def _refuse_hidden(where: str, part: type, name: str, definer: type | None) -> None:
-    """Refuse a user's definition that one of labengine's own hides: a mixin that is named behind it."""
+    """Refuse a user's definition that labengine's own hides: a mixin listed behind the class that it should change."""
     for cls in part.__mro__:
         if getattr(cls, "_is_protocol", False):
-            continue  # its methods say what others have
+            continue  # its methods only declare those of others
         if _is_a_users(cls) and name in vars(cls) and definer is not None:
             raise ConfigError(
                 f"{where}: {class_name(cls)}.{name} is never called: {definer.__name__} comes first in "
@@ -58,7 +59,7 @@ def _refuse_hidden(where: str, part: type, name: str, definer: type | None) -> N
 
 
 def _without_effect(part: type, base: type) -> Iterator[tuple[type, str]]:
-    """Yield every attribute of a user's classes that overrides nothing and that none of their methods uses."""
+    """Yield attributes of a user's classes that override nothing and that no other method of theirs uses."""
     for number, cls in enumerate(part.__mro__):
         if _is_a_users(cls):
             for name in vars(cls):
@@ -86,7 +87,7 @@ def _names_in(code: CodeType) -> set[str]:
 
 
 def _codes(value: object) -> Iterator[CodeType]:
-    """Yield the code of a definition, and of what decorators have wrapped."""
+    """Yield the code of a definition and of the functions that decorators have wrapped."""
     functions: list[object] = [value.fget, value.fset, value.fdel] if isinstance(value, property) else [value]
     for function in functions:
         if isinstance(function, (cached_property, partialmethod)):
@@ -99,7 +100,7 @@ def _codes(value: object) -> Iterator[CodeType]:
 
 
 def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type]) -> str | None:
-    """Return the seam that a name probably means, as the end of a sentence; None for a name of its own."""
+    """Return the seam that a name probably means, as the end of a sentence; None for a name without a near match."""
     is_called = is_method(vars(owner)[name])
     if (sibling := _sibling_with(name, base)) is not None:
         return f"{name} belongs to {sibling.__name__}, from which {class_name(part)} does not derive"
@@ -112,7 +113,7 @@ def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type
 
 
 def _sibling_with(name: str, base: type) -> type | None:
-    """Return one of labengine's classes for this part that has the name."""
+    """Return a class of labengine's for this part that defines the name."""
     subclasses: list[type] = base.__subclasses__()
     for own in subclasses:
         found = None if is_custom(own) else own if name in vars(own) else _sibling_with(name, own)
@@ -122,7 +123,7 @@ def _sibling_with(name: str, base: type) -> type | None:
 
 
 def _seams(part: type, base: type, *, is_called: bool) -> Iterator[str]:
-    """Yield the names that can be overridden: the methods, or the attributes that are plain values."""
+    """Yield the names that can be overridden: methods if is_called, else attributes with plain values."""
     for seam in _names_of(base, part):
         original = _original(part, base, seam)[1]
         if is_method(original) if is_called else not isinstance(original, (FunctionType, property, cached_property)):
@@ -137,7 +138,7 @@ def _letters(name: str) -> str:
 
 
 def seam_names(part: type, base: type) -> set[str]:
-    """Return the public names that the core uses on such a part, and that an override may therefore replace."""
+    """Return the public names that the core uses on such a part, which an override may therefore replace."""
     return {name for name in _names_of(base, part) if name not in _SPECIAL}
 
 
@@ -161,7 +162,7 @@ def _original(part: type, base: type, name: str) -> tuple[type, object]:
 
 
 def _takes_nothing(self: object) -> None:
-    """Signature of a class without an __init__."""
+    """Give the signature of a class without an __init__."""
 
 
 def _parameters(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Methods of parts: the class that defines one, and whether it can be called as the core calls it."""
+"""Methods of parts: the class that defines each, and whether the core can call it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _OWN = ("labengine.core.", "labengine.engine.", "labengine.check.")
 
 
 def definers(owner: type, name: str) -> list[type]:
-    """Return the classes that define `name`, the effective one first. Methods left to subclasses do not count."""
+    """Return the classes that define `name`, the effective one first. Abstract methods do not count."""
     return [cls for cls in owner.__mro__[:-1] if name in vars(cls) and not _is_left_open(vars(cls)[name])]
 
 
 def class_name(owner: type) -> str:
-    """Return a class's name, without the function that it was written in."""
+    """Return a class's name without the function in which it was defined."""
     return owner.__qualname__.rpartition("<locals>.")[2]
 
 
@@ -29,7 +29,7 @@ def is_custom(owner: type) -> bool:
 
 
 def marks_guard(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a method that only checks what the next class's method returns: that class defines it."""
+    """Mark a method that only checks the result of the next class's method, which counts as the definition."""
     vars(method)[_GUARD] = True
     return method
 
@@ -45,7 +45,7 @@ _BOUND = (staticmethod, classmethod, partialmethod, singledispatchmethod)
 
 
 def shape_fault(name: str, override: object, original: object) -> str | None:
-    """Return why `override` cannot take the place of `original`, as the end of a sentence; None if it can.
+    """Return why `override` cannot replace `original`, as the end of a sentence; None if it can.
 
     Both are values from their classes' `vars()`.
     """
@@ -99,7 +99,7 @@ def _call_fault(override: object, original: object) -> str | None:
 
 
 def _calls(signature: Signature | None) -> Iterator[tuple[list[None], dict[str, None]]]:
-    """Yield the shortest and the longest call that a signature allows; the core's calls lie between them."""
+    """Yield the shortest and the longest call that a signature allows. The core's calls lie between them."""
     parameters = [] if signature is None else list(signature.parameters.values())
     for used in ([p for p in parameters if p.default is Parameter.empty], parameters):
         keywords = [p.name for p in used if p.kind is Parameter.KEYWORD_ONLY]
@@ -107,9 +107,9 @@ def _calls(signature: Signature | None) -> Iterator[tuple[list[None], dict[str, 
 
 
 def _bound(method: object, *, follow_wrapped: bool = False) -> Signature | None:
-    """Return a method's parameters on an instance: without self, if it has one. None if it has no parameter at all.
+    """Return a method's parameters on an instance, without self. None for a method that takes no self.
 
-    follow_wrapped: those of the function that a decorator has wrapped.
+    follow_wrapped: use the function that a decorator has wrapped.
     """
     function: Any = getattr(method, "__func__", method)
     signature = inspect.signature(function, follow_wrapped=follow_wrapped)

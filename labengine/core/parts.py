@@ -1,4 +1,4 @@
-"""Parts: the classes that a core is put together from, each replaceable. An edition is a frozen Parts."""
+"""Parts: the replaceable classes from which a core is assembled. An edition is a frozen Parts."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ _UNNAMED = "custom"
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The class that takes each decision. To show a bug: subclass one class, override one method, give the subclass
-    here.
+    """The class behind each decision. To show a bug, subclass one class, override one method, and pass the subclass.
 
-    Its base says which field it replaces; several classes are given by field. A field that is left out keeps the
-    edition's class in `overriding`.
+    Its base determines the field that it replaces; several classes are passed by field. `overriding` fills in the
+    edition's class for each missing field.
     """
 
     replacing: InitVar[type | None] = field(default=None, kw_only=False)
@@ -66,7 +65,7 @@ class Parts:
     hand_over: type[HandOver] | type[Absent] = _AS_EDITION
 
     def __new__(cls, *unnamed: object, **replaced: object) -> Parts:
-        """Refuse unknown fields with a helpful message, before the dataclass's own __init__ raises TypeError."""
+        """Refuse unknown fields with a helpful message, before the dataclass's __init__ raises TypeError."""
         if unnamed[1:] or not all(isinstance(one, type) for one in unnamed):
             raise ConfigError(
                 f"Parts takes one class without a name, and others by name, as in merge_policy=MyPolicy; got "
@@ -103,9 +102,9 @@ class Parts:
         return [base for name, base in base_classes().items() if getattr(self, name) is not part]
 
     def overriding(self, edition: Parts) -> Parts:
-        """Return `edition` with the fields that are set here in place of its own.
+        """Return `edition` with its fields replaced by those set here.
 
-        Parts without a name get one: "labengine + MyPool".
+        Parts without a name get one, such as "labengine + MyPool".
         """
         replaced = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not _AS_EDITION}
         if self.name == _UNNAMED:
@@ -162,11 +161,11 @@ _GROUPS = {
     "sliding_window_group": SlidingWindowGroup,
     "state_group": StateGroup,
 }
-"""Per field of a KV-cache group, the class from which those of its kind derive."""
+"""Per field of a KV-cache group, the base class of its kind."""
 
 
 def field_of(cls: type) -> str:
-    """Return the field of Parts whose class this one can replace. Raises ConfigError if there is not exactly one."""
+    """Return the field of Parts that a class can replace. Raises ConfigError unless there is exactly one."""
     bases = base_classes() | _GROUPS
     meant = [field for field, base in bases.items() if issubclass(cls, base)]
     if len(meant) == 1:
@@ -180,7 +179,7 @@ def field_of(cls: type) -> str:
 
 
 def given_parts(given: object) -> Parts:
-    """Return Parts as they are, and one class as Parts. Raises ConfigError for anything else."""
+    """Return Parts unchanged, or Parts with one given class. Raises ConfigError for anything else."""
     if isinstance(given, Parts):
         return given
     if isinstance(given, type):
@@ -189,7 +188,7 @@ def given_parts(given: object) -> Parts:
 
 
 def parts_of(scheduler: Scheduler) -> tuple[Any, ...]:
-    """Return the objects of a core that take decisions. A class of one's own may keep some of them to itself."""
+    """Return the objects of a core that decide, except those that a user's class keeps elsewhere."""
     manager = scheduler.manager
     policies = [getattr(group, "_merge_policy", None) for group in manager.groups]
     inner = getattr(manager, "_hash_chain", None), getattr(manager, "_prefix_lookup", None)
@@ -200,7 +199,7 @@ def parts_of(scheduler: Scheduler) -> tuple[Any, ...]:
 
 
 def _missing_methods(part: type, base: type) -> list[str]:
-    """Return the base's public methods that this class neither has nor forwards."""
+    """Return the base's public methods that a class neither has nor forwards."""
     if issubclass(part, (base, Absent)) or hasattr(part, "__getattr__"):
         return []
     special = [name for name in ("__len__", "__contains__", "__iter__") if hasattr(base, name)]

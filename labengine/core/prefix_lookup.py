@@ -11,7 +11,7 @@ from labengine.core.request import Request
 
 
 class Hit(NamedTuple):
-    """A prefix found in the cache: num_tokens computed tokens, in these blocks per group. Nothing is touched yet."""
+    """A prefix found in the cache: num_tokens computed tokens in these blocks per group, not yet touched."""
 
     num_tokens: int
     block_ids: tuple[tuple[int, ...], ...]
@@ -20,16 +20,15 @@ class Hit(NamedTuple):
 
     @property
     def shared_prefix_boundary(self) -> int:
-        """End of a prefix that some groups hold and others dropped; 0 when they agree."""
+        """End of a prefix that some groups hold and others have dropped; 0 if they agree."""
         return self.longest if self.longest > self.num_tokens else 0
 
 
 class PrefixLookup:
-    """Finds a hit that all groups accept, asking kind by kind; full attention first: its hits are the quickest to
-    bound.
+    """Finds a hit that all groups accept, asking kind by kind, full attention first.
 
-    A kind either accepts the length or shortens it; then the others are asked again, until all accept it. Lengths only
-    shrink, so this ends. Source: vLLM's HybridKVCacheCoordinator.
+    Full attention bounds the hit fastest. A kind either accepts the length or shortens it; then the others are asked
+    again, until all accept it. Lengths only shrink, so this ends. Source: vLLM's HybridKVCacheCoordinator.
     """
 
     def __init__(self, groups: Sequence[KVCacheGroup]) -> None:

@@ -1,7 +1,7 @@
 """Proposers: guesses of a request's next tokens, which the model judges in one forward pass.
 
-Source: speculative decoding (Leviathan et al. 2023; Chen et al. 2023); for `NGram` prompt look-up (Saxena 2023), as
-vLLM's method "ngram" has it.
+Source: speculative decoding (Leviathan et al. 2023; Chen et al. 2023); for `NGram`, prompt look-up (Saxena 2023) as in
+vLLM's method "ngram".
 """
 
 from __future__ import annotations
@@ -14,38 +14,34 @@ from typing import ClassVar, Protocol
 from labengine.config import ConfigError, Drafter, checked_int, checked_token_ids
 
 
-class Guesser(Protocol):
-    """Guesses tokens. It is asked at a step's end, for each request that goes on to decode.
+class Proposer(Protocol):
+    """Guesses tokens. It is asked at a step's end, for each request that continues to decode.
 
-    Its answer has to depend on its arguments alone: a step that was rolled back, or a session that is repeated, asks
-    again. A wrong guess costs time and changes no token.
+    Its answer must depend only on its arguments, because a rolled-back step or a repeated session asks again. A wrong
+    guess costs time but changes no token.
     """
-
-    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
-        """Return up to num_tokens tokens that may follow token_ids, the likeliest continuation; empty for no idea."""
-        ...
-
-
-class Proposer(Guesser, Protocol):
-    """A guesser as Lab takes it."""
 
     @property
     def num_drafts(self) -> int:
-        """Tokens that it guesses at once, at most (>= 1)."""
+        """Most tokens that it guesses at once (>= 1)."""
         ...
 
     @property
     def drafter(self) -> Drafter:
-        """What edition vllm takes it for: whether it keeps KV in the pool, or reads the model's hidden states."""
+        """Kind of drafter for edition vllm: whether it keeps KV in the pool, or reads the model's hidden states."""
+        ...
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
+        """Return up to num_tokens tokens that are the likeliest to follow token_ids; empty for no guess."""
         ...
 
 
 @dataclass(frozen=True)
 class NGram:
-    """Looks the text's last tokens up in the text itself: what followed them there is the guess. It has no model.
+    """Looks up the text's last tokens in the text itself, and guesses the tokens that followed them. Needs no model.
 
-    min_ngram, max_ngram: tokens that have to be found again, at least, and those that are looked for at most. Of all
-    places that match, the longest match counts, and of equally long ones the first in the text, as in vLLM.
+    min_ngram, max_ngram: fewest and most tokens that have to match. The longest match counts, and of equally long ones
+    the first in the text, as in vLLM.
     """
 
     num_drafts: int = 4
@@ -60,7 +56,7 @@ class NGram:
             raise ConfigError(f"min_ngram must be at most max_ngram, got {self.min_ngram} and {self.max_ngram}")
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-        """Return the tokens behind the first place at which the text's longest known end stands once more."""
+        """Return the tokens after the first earlier occurrence of the text's longest repeated end."""
         tokens = array("q", token_ids)
         text = memoryview(tokens).cast("B").tobytes()
         for length in range(min(self.max_ngram, len(tokens) - 1), self.min_ngram - 1, -1):
@@ -71,7 +67,7 @@ class NGram:
 
 
 def _find(text: bytes, length: int, size: int) -> int | None:
-    """Return the first item at which the last `length` bytes stand before the text's end; None for none."""
+    """Return the index of the first earlier item at which the text's last `length` bytes occur; None for none."""
     end, place = text[-length:], -1
     while (place := text.find(end, place + 1, len(text) - size)) >= 0:
         if not place % size:
@@ -81,17 +77,17 @@ def _find(text: bytes, length: int, size: int) -> int | None:
 
 @dataclass(frozen=True)
 class FixedDrafts:
-    """Guesses that position p of every request holds token_ids[p]: for tests, and to see accepting and rejecting."""
+    """Guesses that position p of every request holds token_ids[p]: for tests, and to show acceptance and rejection."""
 
     token_ids: tuple[int, ...]
     num_drafts: int = 4
     drafter: Drafter = "lookup"
-    """What edition vllm takes it for."""
+    """Kind of drafter for edition vllm."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", tuple(checked_token_ids(self.token_ids)))
         object.__setattr__(self, "num_drafts", checked_int("num_drafts", self.num_drafts, 1))
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-        """Return the tokens of the list at the next positions."""
+        """Return the list's tokens at the next positions."""
         return self.token_ids[len(token_ids) : len(token_ids) + num_tokens]

@@ -1,4 +1,4 @@
-"""The decisions that change nothing: asked twice on one state, production's method answers the same."""
+"""The decisions that change nothing: asked twice on the same state, production's method gives the same answer."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ PURE_DECISIONS = {
 }
 """Per base class of a part, the names of its pure decisions, and of the attributes that are decisions.
 
-What asks the external tier is left out: a tier may count its look-ups, and answer otherwise the second time. So is the
-free queue: it is itself the state.
+Methods that ask the external tier are left out, because a tier may count its look-ups and answer differently the second
+time. So is the free queue, which is itself the state.
 """
 
 LOOK_UPS = ("find_prefix", "longest_hit", "find_hit", "cached_run", "cached_block")
-"""Those that search the cache: an override finds no less than what it replaces (rule `longest`)."""
+"""Pure decisions that search the cache: an override must find no less than the replaced method (rule `longest`)."""
 
 
 REFUSALS = ("refuse_what_never_fits",)
-"""Those whose decision is whether they raise ConfigError."""
+"""Pure decisions whose answer is whether they raise ConfigError."""
 
 
 def is_pure(method: str) -> bool:

@@ -11,15 +11,14 @@ from labengine.config import SamplingParams
 from labengine.core.block import NO_KEYS, Prefix
 
 ExtraKeys = tuple[tuple[str, str], ...]
-"""(domain, value) pairs: inputs of the KV besides tokens, or keys that only requests with equal ones share blocks
-under.
+"""(domain, value) pairs: inputs of the KV besides tokens, or salts. Only requests with equal ones share blocks.
 
 The domain keeps an adapter named "x" apart from a cache salt "x" (vLLM issue 44701).
 """
 
 
 class Image(NamedTuple):
-    """Content behind placeholder tokens [start, start + length) of a prompt: their KV depends on it."""
+    """The image that placeholder tokens [start, start + length) of a prompt stand for: their KV depends on it."""
 
     start: int
     length: int
@@ -27,12 +26,12 @@ class Image(NamedTuple):
 
 
 def images_before(images: Iterable[Image], end: int) -> tuple[Image, ...]:
-    """Return what of these images lies among the first `end` tokens."""
+    """Return the images, or parts of images, among the first `end` tokens."""
     return tuple(image._replace(length=min(image.length, end - image.start)) for image in images if image.start < end)
 
 
 BlockKeys = tuple[tuple[str, str, int], ...]
-"""Keys of one block: ("mm", the image's identifier, where it begins relative to the block's first token)."""
+"""Keys of one block: ("mm", the image's identifier, its start relative to the block's first token)."""
 FinishReason = Literal["stop", "length", "abort", "moved"]
 
 
@@ -47,9 +46,9 @@ class RequestStatus(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One prompt and its generated tokens. Invariant between steps: KV exists for token_ids[:num_computed_tokens].
+    """One prompt and its generated tokens. Between steps, KV exists for token_ids[:num_computed_tokens].
 
-    A decoding request has num_computed_tokens == num_tokens - 1: the last token was sampled and is computed next.
+    A decoding request has num_computed_tokens == num_tokens - 1: the last token has been sampled and is computed next.
     """
 
     request_id: int
@@ -60,37 +59,37 @@ class Request:
     extra_keys: ExtraKeys = ()
     """Inputs of the KV besides the tokens (an adapter), or a reason not to share blocks (a cache salt)."""
     priority: int = 0
-    """Smaller is more urgent. Before the request is added, the one that was asked for."""
+    """Smaller is more urgent. The requested priority, until the request is added."""
     images: tuple[Image, ...] = ()
     """In the order of their positions, without overlap."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed_tokens: int = 0
     arrival: int = field(init=False)
-    """Its place in the order of arrival. Several answers to one prompt arrive together."""
+    """Place in the order of arrival. Several answers to one prompt share it."""
     num_prompt_tokens: int = field(init=False)
     block_tables: list[list[int]] = field(init=False)
     """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or is the null block."""
     planned_tables: tuple[tuple[int, ...], ...] = ()
-    """block_tables as the newest plan has them: a plan with equal tables shares the object."""
+    """block_tables in the newest plan, shared by plans with equal tables."""
     num_registered_blocks: list[int] = field(init=False)
-    """Per group: leading table entries that are settled: in the prefix map, or never to be registered."""
+    """Per group: leading table entries that are registered, or never to be registered."""
     block_hashes: list[bytes] = field(default_factory=list)
     """The hash chain, one link every hash_block_size tokens, computed on demand."""
     links: list[tuple[object, ...]] = field(default_factory=list)
-    """The tokens of each link, and behind them the keys of its own that it has."""
+    """Per link, its tokens followed by its own keys, if any."""
     prefixes: list[Prefix] = field(default_factory=list)
-    """The exact prefixes that the hashes stand for, made on demand."""
+    """The exact prefixes that the hashes stand for, created on demand."""
     root: Prefix = field(init=False)
     """The parent of the first link."""
     shared_prefix_boundary: int = 0
-    """Tokens that some groups hit at the last look-up and others had dropped; worth caching there. 0 for none."""
+    """Tokens that some groups hit at the last look-up and others had dropped: a place worth caching. 0 for none."""
     drafts: tuple[int, ...] = ()
     """Guesses of the tokens that follow; the next step that schedules the request judges them."""
     num_unbooked_tokens: int = 0
-    """Tokens of steps that are planned and not booked, drafts included. Edition vllm-async alone has such steps."""
+    """Tokens of planned but unbooked steps, drafts included. Only edition vllm-async has such steps."""
     is_prefilling: bool = False
-    """True after a step that computed some of its tokens, and not the last one. Edition vllm alone keeps it."""
+    """True after a step that computed some of its tokens but not the last one. Only edition vllm sets it."""
     is_loading: bool = False
     """True while an asynchronous load from the external tier is under way for it."""
 
@@ -108,17 +107,17 @@ class Request:
 
     @property
     def num_generated_tokens(self) -> int:
-        """Tokens sampled so far."""
+        """Number of tokens sampled so far."""
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
     def next_position(self) -> int:
-        """The first position that no step has been planned for."""
+        """First position for which no step has been planned."""
         return self.num_computed_tokens + self.num_unbooked_tokens
 
     @property
     def has_blocks(self) -> bool:
-        """True once blocks were allocated for the request."""
+        """True while the request has blocks."""
         return any(self.block_tables)
 
     @property
@@ -128,7 +127,7 @@ class Request:
 
     @property
     def max_kv_tokens(self) -> int:
-        """KV slots the request can ever need: the last sampled token's KV is never written."""
+        """Most KV slots that the request can ever need: the last sampled token's KV is never written."""
         return self.num_prompt_tokens + self.sampling.max_tokens - 1
 
     def block_keys(self, start: int, end: int) -> BlockKeys:
@@ -150,14 +149,14 @@ class Request:
     # -- exact prefixes ------------------------------------------------------------------------------------------------
 
     def prefix_at(self, link: int) -> Prefix:
-        """Return the request's prefix that ends with this link of the hash chain."""
+        """Return the request's prefix up to this link of the hash chain."""
         prefixes = self.prefixes
         while len(prefixes) <= link:
             prefixes.append(Prefix(prefixes[-1] if prefixes else self.root, self.links[len(prefixes)]))
         return prefixes[link]
 
     def has_prefix(self, prefix: Prefix, link: int) -> bool:
-        """Return True when `prefix` equals the request's own up to this link; the request then shares the object."""
+        """Return True if `prefix` equals the request's own up to this link; the request then shares the object."""
         own = self.prefixes
         if link < len(own):
             if own[link] is prefix:
@@ -170,7 +169,7 @@ class Request:
         return self._has_chain(prefix, link)
 
     def _has_chain(self, prefix: Prefix, link: int) -> bool:
-        """Compare link by link, until both chains continue with the same object."""
+        """Compare link by link until both chains continue with the same object."""
         own, links, chain = self.prefixes, self.links, []
         above: Prefix | None = prefix
         for number in range(link, -1, -1):

@@ -1,4 +1,4 @@
-"""Every kept request: the queues that it passes, and what is booked of it until it ends."""
+"""All kept requests: the queues that they pass, and the booking of their tokens until they end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from labengine.record.hooks import Hooks
 
 
 class Siblings:
-    """Requests that continue another one's tokens, and wait until it has computed them: per leader, as they came.
+    """Requests that will continue a leader's tokens and wait until it has computed them, in order of arrival.
 
-    They are in no queue: the leader computes for them.
+    They are in no queue, because the leader computes for them.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -42,11 +42,11 @@ class Siblings:
         return self._of.get(leader.request_id, ())
 
     def join(self, sibling: Request, leader: Request) -> None:
-        """Have a request wait for the leader's tokens."""
+        """Make a request wait for the leader's tokens."""
         self._journal.put(self._of, leader.request_id, (*self.of(leader), sibling))
 
     def take(self, leader: Request) -> tuple[Request, ...]:
-        """Return the leader's siblings; they wait no more."""
+        """Return the leader's siblings, which stop waiting."""
         siblings = self.of(leader)
         if siblings:
             self._journal.put(self._of, leader.request_id, None)
@@ -62,7 +62,7 @@ class Siblings:
         return False
 
     def leader_of(self, request: Request, requests: Mapping[int, Request]) -> Request:
-        """Return the request for which this one waits, else the request itself."""
+        """Return the leader that a request waits for, else the request itself."""
         for leader_id, siblings in self._of.items():
             if request in siblings:
                 return requests[leader_id]
@@ -74,12 +74,12 @@ class Siblings:
 
 
 class RequestQueues:
-    """Requests and their moves, each of them in the journal; what is decided stands in the classes that derive from it.
+    """Requests and their moves, each in the journal. Subclasses make the decisions.
 
     waiting: new requests at the back, preempted ones at the front. running: in the order of admission.
-    requests: every kept request by id. finished: the ids of those that have finished, oldest first.
+    requests: every kept request by id. finished: ids of finished requests, oldest first.
     external: blocks to load and save, and the requests that wait for a load.
-    siblings: the requests that wait for another one's tokens.
+    siblings: requests that wait for another one's tokens.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RequestQueues:
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing waits and nothing runs."""
+        """True if no request waits, runs or loads."""
         return not self.waiting and not self.running and not self.external.loading
 
     def add(self, request: Request) -> None:
@@ -118,12 +118,12 @@ class RequestQueues:
         self.waiting.add_request(request)
 
     def _take_out(self, request: Request) -> None:
-        """Undo that a request was queued. It may not be: a queue of somebody's own can have raised before."""
+        """Undo the queueing of a request, which may have failed: a user's queue may have raised."""
         if request in self.waiting:
             self.waiting.remove_request(request)
 
     def accept(self, request: Request, leader: Request | None = None) -> None:
-        """Keep a new request by its id. leader: the one for whose tokens it waits."""
+        """Keep a new request by its id. leader: the request for whose tokens it waits."""
         request.priority = self._priority_of(request)
         self._journal.record((self.requests.pop, request.request_id))
         self.requests[request.request_id] = request
@@ -157,7 +157,7 @@ class RequestQueues:
                 self._hooks.emit(RequestForgotten(request_id))
 
     def requeue(self, request: Request) -> None:
-        """Queue a request that was admitted before at the front: it came before all that wait."""
+        """Queue a formerly admitted request at the front: it came before all that wait."""
         self._queue_first(request)
 
     def _queue_first(self, request: Request) -> None:
@@ -188,14 +188,14 @@ class RequestQueues:
             self._hooks.emit(TokensComputed(request.request_id, num_tokens))
 
     def append_token(self, request: Request, token_id: int) -> None:
-        """Append the sampled token; it counts as not computed, for a later step writes its KV."""
+        """Append the sampled token. It does not count as computed, because a later step writes its KV."""
         self._journal.record((list.pop, request.token_ids))
         request.token_ids.append(token_id)
         if TokenSampled in self._hooks:
             self._hooks.emit(TokenSampled(request.request_id, token_id, request.num_tokens - 1))
 
     def finish_reason(self, request: Request) -> FinishReason | None:
-        """Return "stop" at an end-of-text token, "length" at max_tokens, None to go on. The last token decides."""
+        """Return "stop" at an end-of-text token, "length" at max_tokens, None to continue. The last token decides."""
         token_id = request.token_ids[-1]
         if not request.sampling.ignore_eos and token_id is not UNSAMPLED and token_id in self.config.eos_token_ids:
             return "stop"
@@ -213,7 +213,7 @@ class RequestQueues:
         del self.running[index]
 
     def take_blocks(self, victim: Request) -> None:
-        """Free a request's blocks. No KV is kept: it recomputes whatever the cache no longer holds."""
+        """Free a request's blocks and its KV: it recomputes whatever the cache no longer holds."""
         self.manager.free(victim, "preempted")
         self._set(victim, "num_computed_tokens", 0)
         self._set(victim, "drafts", ())
@@ -227,7 +227,7 @@ class RequestQueues:
         self.end(request, reason)
 
     def end(self, request: Request, reason: FinishReason, *, holds_blocks: bool = False) -> None:
-        """Note a request's end. holds_blocks: True where its blocks are freed only later."""
+        """Note a request's end. holds_blocks: True if its blocks are freed only later."""
         self._set(request, "num_computed_tokens", 0)
         self._set(request, "drafts", ())
         self._set(request, "status", RequestStatus.FINISHED)

@@ -1,4 +1,4 @@
-"""The scheduler: admission, budgets, preemption, and what a computed or a failed step leaves."""
+"""The scheduler: admission, budgets, preemption, and the results of computed and failed steps."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Admission = int | None
 
 
 class Scheduler(RequestQueues):
-    """The rules that all engines share; a subclass decides how a step is filled."""
+    """The rules that all engines share. A subclass decides how a step is filled."""
 
     capabilities: ClassVar[tuple[str, ...]] = ()
-    """Of "forks", "beams" and "hand_over" those that this scheduling can serve: an edition's parts provide them."""
+    """Those of "forks", "beams" and "hand_over" that this scheduling supports; an edition's parts provide them."""
 
     plans_ahead = False
-    """True where a step is planned before the one before it is booked."""
+    """True if a step is planned before the previous one is booked."""
 
     cuts_prompts = True
-    """False where no prompt is computed in chunks: its length is bounded by a step's budget."""
+    """False if prompts are never split into chunks, so that a step's budget limits their length."""
 
     reserves_whole_prompts = False
-    """True where a request gets the blocks of its whole prompt at once, though not all of it is computed."""
+    """True if a request gets the blocks of its whole prompt at once, even if a step computes only part of it."""
 
     drafts: Drafts
 
@@ -47,7 +47,7 @@ class Scheduler(RequestQueues):
         self.hand_over: HandOver | None = None
 
     def refuse_forks(self, num_answers: int = 1) -> None:
-        """Raise ConfigError where there are no forks, and for more answers to one prompt than could run together."""
+        """Raise ConfigError if there are no forks, or for more answers to one prompt than can run together."""
         if self.forks is None:
             raise ConfigError(
                 "this edition has no forks (nano-vLLM has no n): add the prompt several times, or use edition "
@@ -56,32 +56,32 @@ class Scheduler(RequestQueues):
         self.forks.refuse_too_many(num_answers)
 
     def refuse_beams(self, num_beams: int) -> None:
-        """Raise ConfigError where there is no beam search, and for more beams than could run together."""
+        """Raise ConfigError if there is no beam search, or for more beams than can run together."""
         if self.beams is None:
             raise ConfigError("this edition has no beam search: use edition 'labengine', or leave beams out")
         self.beams.refuse_too_many(num_beams)
 
     def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
-        """Return how many tokens of one more request a step with this batch can compute."""
+        """Return how many tokens a step with this batch can compute for one more request."""
         return self.config.max_num_batched_tokens - sum(part.num_tokens for part in batch)
 
     def serves_all(self, batch: Sequence[ScheduledRequest], running: Collection[int]) -> bool:
         """Return True if a step with this batch has to serve each running request that fits. running: their ids."""
-        return not self.plans_ahead  # a request whose tokens are all under way has nothing to compute
+        return not self.plans_ahead  # a request may have all its tokens in planned steps, and nothing to compute
 
     def waits_for_modules(self, request: Request, budget: int) -> bool:
-        """Return True while a chunk could only end among tokens that a drafter's modules read ahead: never here."""
+        """Return True while a chunk could only end among tokens that a drafter's modules read ahead; here never."""
         return False
 
     def restore_unbooked(self, request: Request, unbooked: Any) -> None:
-        """Take over what is planned of a request and not booked: nothing, where each step is booked before the next."""
+        """Restore a request's planned but unbooked tokens; none if each step is booked before the next."""
 
     def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Book an earlier step, where steps are planned ahead: `sampled` has each request's tokens."""
+        """Book an earlier step, if steps are planned ahead. sampled: each request's tokens."""
         raise NotImplementedError(f"{type(self).__name__} books only the newest step, by update()")
 
     def refuse_what_never_fits(self, request: Request) -> None:
-        """Raise ConfigError for a request that the whole pool could not hold: it would block all behind it for ever."""
+        """Raise ConfigError for a request too large for the whole pool: it would block all behind it for ever."""
         needed, num_blocks = self.manager.num_blocks_needed(request.max_kv_tokens), self.manager.pool.num_usable
         if needed > num_blocks:
             raise ConfigError(
@@ -91,8 +91,9 @@ class Scheduler(RequestQueues):
             )
 
     def join(self, request: Request, leader: Request) -> None:
-        """Accept one more answer to a leader's prompt. Without forks it is queued as any other: it hits the full blocks
-        of the prompt, and computes its tail again.
+        """Accept one more answer to a leader's prompt.
+
+        Without forks it is queued like any other: it hits the full blocks of the prompt and recomputes the tail.
         """
         request.arrival = leader.arrival
         if self.forks is None:
@@ -101,14 +102,14 @@ class Scheduler(RequestQueues):
             self.forks.join(request, leader)
 
     def branch(self, request: Request, parent: Request) -> None:
-        """Accept a request that goes on where another one stands. Without forks it is queued as any other."""
+        """Accept a request that continues another one's text. Without forks it is queued like any other request."""
         if self.forks is None:
             self.add(request)
         else:
             self.forks.branch(request, parent)
 
     def abort(self, request: Request) -> None:
-        """End a request, whether it waits, runs or loads. Those that wait for its tokens go on without it."""
+        """End a request, whether it waits, runs or loads. Requests that wait for its tokens continue without it."""
         place = None
         if request in self.external.loading:
             self.finish(request, "abort")
@@ -120,7 +121,7 @@ class Scheduler(RequestQueues):
             self.forks.follow(request, place)
 
     def _leave(self, request: Request) -> int | None:
-        """Take a request out of where it waits or runs; return its place among the waiting ones, if it was there."""
+        """Remove a request from where it waits or runs; return its place in the waiting queue, None if not there."""
         if self.beams is not None and self.beams.leave(request):
             return None
         if request in self.waiting:
@@ -130,20 +131,18 @@ class Scheduler(RequestQueues):
         return None
 
     def ends_with(self, request: Request) -> tuple[Request, ...]:
-        """Return the requests that an abort of this one ends, in the order in which they are aborted: it alone, or all
-        beams of its search.
-        """
+        """Return the requests that aborting this one ends, in that order: it alone, or all beams of its search."""
         return (request,) if self.beams is None or request.sampling.beams == 1 else self.beams.all_of(request)
 
     def schedule(self) -> StepPlan:
-        """Plan one step, and allocate blocks for the tokens that it computes."""
+        """Plan one step and allocate blocks for the tokens that it computes."""
         raise NotImplementedError
 
     def update(self, plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
-        """Book a computed step, request by request: cache, append the token, finish. Returns the ids of finished
-        requests.
+        """Book a computed step, request by request: cache, append the token, finish.
 
-        sampled: one token per row of plan.rows, in that order; UNSAMPLED ones are filled in later.
+        sampled: one token per row of plan.rows, in that order; UNSAMPLED ones are filled in later. Returns the ids of
+        finished requests.
         """
         tokens = iter(sampled)
         self.drafts.accepted.clear()
@@ -157,7 +156,7 @@ class Scheduler(RequestQueues):
                 continue
             self.book_computed(request, scheduled.start + len(scheduled.token_ids))
             if scheduled.samples:
-                if plan.forks and self.forks is not None:  # before the request may end, and give its blocks back
+                if plan.forks and self.forks is not None:  # before the request may end and give back its blocks
                     self.forks.start(request)
                 reason = self._take_token(request, next(tokens))
                 if reason is not None:
@@ -171,16 +170,16 @@ class Scheduler(RequestQueues):
         return tuple(finished)
 
     def _take_token(self, request: Request, token_id: int) -> FinishReason | None:
-        """Append a sampled token, but none to a beam, whose search chooses; return why the request ends by it."""
+        """Append a sampled token, except to a beam, whose search chooses; return the reason if it ends the request."""
         if request.sampling.beams > 1:
             return None
         self.append_token(request, token_id)
         return self.finish_reason(request)
 
     def fill_in(self, plan: StepPlan, sampled: Sequence[int]) -> bool:
-        """Put sampled tokens in the places of UNSAMPLED ones, after an update that assumed that none is an eos.
+        """Replace UNSAMPLED tokens with sampled ones, after an update that assumed that none is an end-of-text token.
 
-        Returns False when a token ends its request otherwise than assumed: the update then has to be rolled back.
+        Returns False if a token ends its request unexpectedly: the update then has to be rolled back.
         """
         for scheduled, token_id in zip(plan.sampling, sampled, strict=True):
             request = self.requests[scheduled.request_id]
@@ -194,10 +193,10 @@ class Scheduler(RequestQueues):
     def forget_written(self, plan: StepPlan) -> None:
         """Distrust, after a rollback, every slot that the step's forward pass may have written to.
 
-        A block that had been free loses its cached content. A block that the step had taken from a request, by a
-        preemption, a copy or a merge, belongs to that request again, but may hold another's KV: if its next token
-        attends to that, the request is preempted, to recompute. So is one whose state was overwritten in place: the
-        state before cannot be brought back.
+        A formerly free block loses its cached content. A block that the step had taken from a request, by a preemption,
+        a copy or a merge, belongs to that request again, but may hold another's KV; if the request's next token attends
+        to it, the request is preempted to recompute. The same goes for a request whose state was overwritten in place,
+        because the former state cannot be restored.
         """
         written = plan.written_blocks()
         written.update(load.block_id for load in plan.loads)
@@ -206,10 +205,10 @@ class Scheduler(RequestQueues):
         written -= self._written_in_place(plan)
         for holder in reversed([*self.running, *self.external.loading, *self.waiting]):
             if self._attends_to(holder, written):
-                self._preempt_anew(holder)
+                self._preempt_distrusted(holder)
 
     def _written_in_place(self, plan: StepPlan) -> set[int]:
-        """Return the blocks that a step wrote for requests that hold them now: their computed tokens are intact."""
+        """Return the blocks that a step wrote for their present holders, whose computed tokens are intact."""
         return {
             block_id
             for part in plan.scheduled
@@ -226,9 +225,9 @@ class Scheduler(RequestQueues):
             for group in self.manager.groups
         )
 
-    def _preempt_anew(self, victim: Request) -> None:
-        """Preempt a request of a rolled-back step, whether it runs, waits or loads."""
-        if victim in self.external.loading:  # its load arrived in that very step, and its blocks are overwritten
+    def _preempt_distrusted(self, victim: Request) -> None:
+        """Preempt a request after a rollback, whether it runs, waits or loads."""
+        if victim in self.external.loading:  # its load arrived in that very step, but its blocks were overwritten
             self.external.drop(victim)
             self.external.cancel(victim)
             self.requeue(victim)
@@ -241,14 +240,14 @@ class Scheduler(RequestQueues):
     def next_waiting(self) -> Request:
         """Return the waiting request to admit next: the first, so that no request is overtaken for ever.
 
-        Called while at least one request waits; must return one of `waiting`.
+        Called only while a request waits; must return one of `waiting`.
         """
         return self.waiting[0]
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
         """Give a waiting request blocks; return how many tokens (at most limit) it computes in this step.
 
-        0: it is admitted, and its KV is loaded first. NOT_ADMITTED, and nothing changes, when it has to go on waiting.
+        0 if it is admitted and its KV is loaded first; NOT_ADMITTED, with nothing changed, if it has to keep waiting.
         is_first: True while the step's batch is empty.
         """
         raise NotImplementedError
@@ -259,7 +258,7 @@ class Scheduler(RequestQueues):
         end = start + num_tokens
         is_last = end == len(token_ids)
         is_decode = num_tokens == 1 and is_last and end > request.num_prompt_tokens
-        if drafts := request.drafts:  # of a request that decodes
+        if drafts := request.drafts:  # only of decoding requests
             is_last, is_decode = True, request.num_generated_tokens > 0
             drafts = self.drafts.fitting(request, num_tokens)
         if request.status is not status:
@@ -306,8 +305,8 @@ class Scheduler(RequestQueues):
     ) -> bool:
         """Allocate blocks for a running request's first num_tokens tokens, preempting requests until they are free.
 
-        A victim that was in the step's batch leaves it: its blocks go to another request. Returns False when the
-        request itself was preempted.
+        A victim leaves the step's batch, because its blocks go to another request. Returns False if the request itself
+        was preempted.
         """
         while not self.manager.allocate(request, num_tokens):
             victim = self.choose_victim(request)
@@ -319,16 +318,16 @@ class Scheduler(RequestQueues):
         return True
 
     def choose_victim(self, request: Request) -> Request:
-        """Return the request that gives its blocks back because `request` lacks one; it may be `request` itself.
+        """Return the request to preempt because `request` lacks a block; it may be `request` itself.
 
-        The least urgent running one: the others get on, so every request ends.
+        It is the least urgent running one: the others advance, so every request ends.
         """
         return self.waiting.least_urgent(self.running)
 
     def _preempt_for_blocks(self, victim: Request) -> None:
         """Preempt a request whose blocks are needed.
 
-        Raises RuntimeError if it keeps them: the caller would never end.
+        Raises RuntimeError if it keeps them: the caller would loop for ever.
         """
         num_held = victim.num_table_entries
         self.preempt(victim)
@@ -338,10 +337,10 @@ class Scheduler(RequestQueues):
             )
 
     def preempt(self, victim: Request) -> None:
-        """Free all blocks of a request. A running or loading one is queued again; a waiting one keeps its place, and a
-        beam that is computed waits for its search in no queue.
+        """Free all blocks of a request. A running or loading one is queued again, and a waiting one keeps its place.
 
-        Raises RuntimeError for a request that holds no blocks: the caller would never end.
+        A computed beam waits for its search outside the queues. Raises RuntimeError for a request without blocks: the
+        caller would loop for ever.
         """
         if not victim.has_blocks:
             raise RuntimeError(f"request {victim.request_id} holds no blocks: preempting it frees none")

@@ -1,6 +1,4 @@
-"""The method that decides each kind of event, as its kind names it, and the overrides of a core: for the views, for
-Why? and for the checks.
-"""
+"""The methods that decide each kind of event, and the overrides of a core, for views, Why? and checks."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ DECIDED_BY = {
 }
 """Per kind of event, or kind:variant: the method that usually decides, others that take part, and last the emitter.
 
-For a late load Scheduler.take_arrived emits BlocksLoaded and LoadFailed, for a load within the step Transfers."""
+Scheduler.take_arrived emits BlocksLoaded and LoadFailed for a late load, Transfers for a load within the step."""
 
 _BY_NAME = {kind.__name__: kind for kind in EVENT_KINDS}
 _IN_TABLE = {name.partition(".")[2] for names in DECIDED_BY.values() for name in names}
@@ -28,7 +26,7 @@ _SPECIAL = ("__len__", "__contains__", "__iter__")
 
 
 class Decider(NamedTuple):
-    """The effective definition of a method; str() gives, for example, WrongTouch.touch."""
+    """The effective definition of a method; its str() is, for example, WrongTouch.touch."""
 
     owner: type
     """The class that defines it."""
@@ -39,35 +37,35 @@ class Decider(NamedTuple):
 
 
 def decider(parts: Parts, event: Event | str, connector: type[Connector] = Connector) -> Decider | None:
-    """Return the method that decides an event (or a kind: "BlockFreed", "BlockFreed:merged") in these parts.
+    """Return the method that decides an event, or a kind such as "BlockFreed" or "BlockFreed:merged", in these parts.
 
-    None where no part decides: the engine or the checks do. connector: the class of the external tier.
+    None if the engine or the checks decide, not a part. connector: the class of the external tier.
     """
     return decider_among(parts, deciding_methods(event), connector)
 
 
 def decider_among(parts: Parts, methods: Iterable[str], connector: type[Connector] = Connector) -> Decider | None:
-    """Return the first of these methods whose class is not one of labengine's own, else the first that there is."""
+    """Return the first of these methods that is overridden outside labengine, else the first that exists."""
     found = list(_deciders(parts, methods, connector))
     return next((one for one in found if is_custom(one.owner)), found[0] if found else None)
 
 
 def override_of(parts: Parts, methods: Iterable[str], connector: type[Connector] = Connector) -> Decider | None:
-    """Return the first override among methods such as "HashChain.link"; None if these classes override none of them."""
+    """Return the first override among methods such as "HashChain.link"; None if none is overridden."""
     return next((one for one in _deciders(parts, methods, connector) if is_custom(one.owner)), None)
 
 
 def overrides(parts: Parts, connector: type[Connector] = Connector) -> list[Decider]:
     """Return every definition outside labengine that replaces one of its own, private ones and attributes included.
 
-    A constructor is none: it prepares what the others decide.
+    Constructors do not count: they only prepare for the other methods.
     """
     classes = dict.fromkeys(cls for part in owners(parts, connector).values() for cls in part)
     return [*dict.fromkeys(one for cls in classes for one in overrides_of(cls))]
 
 
 def tier_class(connector: Connector | None) -> type[Connector]:
-    """Return the class of a tier; of one that others wrap, the innermost one's."""
+    """Return the class of a tier; for wrapped tiers, the innermost one's."""
     while isinstance(inner := getattr(connector, "inner", None), Connector):
         connector = inner
     return Connector if connector is None else type(connector)
@@ -75,7 +73,7 @@ def tier_class(connector: Connector | None) -> type[Connector]:
 
 @lru_cache(maxsize=1024)
 def overrides_of(part: type) -> tuple[Decider, ...]:
-    """Return the overrides of one class that plays a part; of a class that derives from none of labengine's, all."""
+    """Return the overrides of a part's class. In a class without a base from labengine, every method is one."""
     mine = [cls for cls in part.__mro__[:-1] if is_custom(cls)]
     own = [cls for cls in part.__mro__[:-1] if not is_custom(cls)]
     names = filter(_may_decide, dict.fromkeys(name for cls in mine for name in vars(cls)))
@@ -89,12 +87,12 @@ def _may_decide(name: str) -> bool:
 
 
 def is_in_table(method: str) -> bool:
-    """Return True for the name of a method that decides some kind of event."""
+    """Return True if a method of this name decides some kind of event."""
     return method in _IN_TABLE
 
 
 def owners(parts: Parts, connector: type[Connector] = Connector) -> dict[str, tuple[type, ...]]:
-    """Return the core's classes for each owner that the table names; Engine, Transfers and Watch are not the core's."""
+    """Return the core's classes for each owner in DECIDED_BY, except Engine, Transfers and Watch, which are outside."""
     return {
         "Scheduler": (parts.scheduler,),
         "KVCacheManager": (parts.kv_cache_manager,),
@@ -127,7 +125,7 @@ def _deciders(parts: Parts, methods: Iterable[str], connector: type[Connector]) 
 
 
 def deciding_methods(event: Event | str) -> tuple[str, ...]:
-    """Return the methods for an event, its variant included, or for a kind; empty where no part decides."""
+    """Return the methods that decide an event, by its variant, or a kind of event; empty if no part decides."""
     if isinstance(event, Event):
         return entry_of(DECIDED_BY, event) or ()
     return DECIDED_BY.get(event) or _BY_NAME[event.partition(":")[0]].decided_by.get("", ())

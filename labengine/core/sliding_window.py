@@ -21,7 +21,7 @@ class SlidingWindowGroup(KVCacheGroup):
     """
 
     num_steps_in_flight = 1
-    """Steps that are planned and not booked, at most: a request holds the blocks that each of them fills."""
+    """Most steps planned but not booked: a request holds the blocks that each of them fills."""
 
     @cached_property
     def window(self) -> int:
@@ -36,13 +36,13 @@ class SlidingWindowGroup(KVCacheGroup):
 
     @cached_property
     def caches_every_block(self) -> bool:  # type: ignore[override]
-        """True when hits may end so often that every block is needed by one of the ends."""
+        """True if hits may end so often that every block is needed for one of the ends."""
         is_dense = self._config.retention_interval is None
         return is_dense and self._num_kept * self.block_size >= self.hit_unit
 
     @property
     def _num_kept(self) -> int:
-        """Blocks before a hit's end that are cached for it: also the one that is found and dropped."""
+        """Blocks before a hit's end that are cached for it, including one that is found and dropped."""
         return self.num_blocks_for_hit + self.drops_last_block
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
@@ -50,21 +50,21 @@ class SlidingWindowGroup(KVCacheGroup):
         return max(0, num_computed_tokens - self.window + 1)
 
     def max_blocks_held(self, num_tokens: int) -> int:
-        """Return the blocks of the window and of unbooked tokens; one more, for the window may begin inside a block."""
+        """Return the blocks of the window and of unbooked tokens, plus one, as the window may begin inside a block."""
         num_unbooked = self.num_steps_in_flight * self._config.max_num_batched_tokens
         held = self._num_blocks(self.window - 1 + num_unbooked) + 1
         return min(self._num_blocks(num_tokens), held)
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """Return, from the right, the first run of cached blocks that is long enough; else the run at the start."""
+        """Return the last run of cached blocks that is long enough, else the run at the start."""
         first, run = self._last_run(request, max_tokens, siblings, num_dropped=0)
         return self._hits(first, run, siblings)
 
     def find_dropped_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """Return a run that is one block longer than a hit needs, without its last block."""
+        """Return the last run that is one block longer than a hit needs, without its last block."""
         first, run = self._last_run(request, max_tokens, siblings, num_dropped=1)
         length, every = first + len(run), self._aligned_every
-        if len(run) <= self.num_blocks_for_hit:  # it begins with the text: vLLM aligns its end before the drop, too
+        if len(run) <= self.num_blocks_for_hit:  # a run from the text's start: vLLM also aligns its end before the drop
             length -= length % every
         kept = max(0, length - 1)
         kept -= kept % every
@@ -75,7 +75,7 @@ class SlidingWindowGroup(KVCacheGroup):
     ) -> tuple[int, list[list[int]]]:
         """Return the index at which the last run of cached blocks begins, and the run, the last block first.
 
-        It is as long as a hit and num_dropped blocks, or else begins with the text.
+        The run is as long as a hit plus num_dropped blocks, or else begins with the text.
         """
         run: list[list[int]] = []  # one id per sibling
         for index in range(max_tokens // self.block_size - 1, -1, -1):
@@ -98,14 +98,14 @@ class SlidingWindowGroup(KVCacheGroup):
         return found
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
-        """Return True for the blocks before an end at which all groups can agree: no other is needed by a hit.
+        """Return True for blocks before an end at which all groups can agree; hits need no others.
 
-        With a retention interval such ends are rarer: its multiples, the prompt's last token (an equal prompt ends its
-        hit before it), and the last end at which other groups had a longer hit than this one.
+        With a retention interval such ends are rarer: its multiples, the end before the prompt's last token, where an
+        equal prompt's hit ends, and the last end at which other groups had a longer hit than this one.
         """
         interval = self._config.retention_interval
         every = self.hit_unit if interval is None else interval
-        shift = int(self.drops_last_block)  # the last one that is found lies behind the hit's end
+        shift = int(self.drops_last_block)  # the last block found lies after the hit's end
         if every and self._num_kept * self.block_size >= every:
             return True
         if (

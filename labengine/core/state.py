@@ -1,4 +1,4 @@
-"""Snapshots read from the core's own state, without its events."""
+"""Snapshots of the core's own state, taken without its events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ plays(__name__, Role.NOT_UNDONE)
 
 
 def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheManager) -> Snapshot:
-    """Return the contract's frozen record of what the core holds."""
+    """Return the core's state as the contract's frozen record."""
     pool = manager.pool
     owners = _owners(requests, pool.null_block)
     entries = list(pool.prefix_map.items())
@@ -37,7 +37,7 @@ def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheMa
 
 
 def walk(free_queue: Iterable[int], num_blocks: int) -> tuple[int, ...]:
-    """Return the ids of a free queue, the head first. A circular one is cut at the first repeated id."""
+    """Return the ids of a free queue, the head first. A circular queue is cut at the first repeated id."""
     block_ids = tuple(islice(free_queue, num_blocks + 1))
     if len(set(block_ids)) == len(block_ids):
         return block_ids
@@ -46,14 +46,11 @@ def walk(free_queue: Iterable[int], num_blocks: int) -> tuple[int, ...]:
         if block_id in seen:
             return (*seen, block_id)
         seen[block_id] = None
-    raise AssertionError("a repeated id is met")
+    raise AssertionError("the loop above meets a repeated id")
 
 
 def _is_used(pool: BlockPool, block_id: int) -> bool:
-    """Return True for a referenced block.
-
-    False also for an invalid id, which a faulty part may have put into the map.
-    """
+    """Return True for a referenced block; False also for an invalid id, which a faulty part may have mapped."""
     return block_id in range(len(pool.blocks)) and pool.blocks[block_id].ref_count != 0
 
 

@@ -1,4 +1,4 @@
-"""State-space layers (Mamba, linear attention): a request goes on from one state, that after its computed tokens."""
+"""State-space layers (Mamba, linear attention): a request continues from one state, after its computed tokens."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from labengine.events import BlockAllocated, BlockMoved, FreeReason, StateCopied
 
 
 class PlannedStates(NamedTuple):
-    """Where a request's newest step leaves its states."""
+    """The places at which a request's newest step leaves its states."""
 
     start: int
     """Tokens computed before the step."""
     entries: tuple[int, ...]
-    """Table entries: without drafts that of the state at the step's end; else one for the state after each token."""
+    """Table entries: without drafts, that of the state at the step's end; else one for the state after each token."""
 
     def after(self, num_computed_tokens: int) -> int:
-        """Return the entry of the state after num_computed_tokens tokens: the last of those that were accepted."""
+        """Return the entry of the state after num_computed_tokens tokens, which is the last accepted one."""
         return self.entries[min(num_computed_tokens - self.start, len(self.entries)) - 1]
 
 
@@ -31,11 +31,11 @@ class StateGroup(KVCacheGroup):
     A chunk takes one block at most, however long it is. With blocks of 4 and chunks that end at 12, 20 and 22:
 
         12   [null, null, 4]                    block 4 holds the state after 12 tokens, and can be hit there
-        20   [null, null, 4, null, 7]           4 was copied into 7 before the forward pass, which went on in 7
+        20   [null, null, 4, null, 7]           4 was copied into 7 before the forward pass, which continued in 7
         22   [null, null, null, null, 7, 9]     4 is freed: its copy was made in the step before
 
-    With speculation a table ends in num_drafts more entries, of scratch blocks. A step that judges drafts leaves the
-    state after each of its tokens in a block of its own, so that a rejected one is in no state that is read later.
+    With speculation a table has num_drafts more entries at its end, of scratch blocks. A step that judges drafts leaves
+    the state after each of its tokens in a separate block, so that no later read sees a rejected token.
 
     Source: vLLM's MambaManager (0.32), mode "align".
     """
@@ -45,47 +45,47 @@ class StateGroup(KVCacheGroup):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._num_dropped: dict[int, int] = {}
-        """Per request: leading table entries that were dropped, and are null."""
+        """Per request: leading table entries that were dropped and are null."""
         self._planned: dict[int, PlannedStates] = {}
-        """Per request that has a running state: where it is."""
+        """Per request with a running state: the state's place."""
 
     # -- chunks --------------------------------------------------------------------------------------------------------
 
     def chunk_end(self, request: Request, start: int, end: int) -> int:
-        """Return the first position in a chunk of a prefill at which its state should be cached; else its end.
+        """Return the first position in a prefill's chunk at which its state should be cached, else the chunk's end.
 
-        Only the state at a chunk's end is left after the forward pass.
+        The forward pass leaves only the state at a chunk's end.
         """
         prefill_end = max(request.num_prompt_tokens, request.num_tokens - 1)
         if start >= prefill_end:
             return end
         size, every, junction = self.block_size, self.chunk_unit, request.shared_prefix_boundary
         if end < prefill_end and (end - end % every > start or every <= self._longest_chunk):
-            end -= end % every  # a block longer than a step is computed in several, where none can be reached in one
+            end -= end % every  # except where a block is longer than a step, and takes several chunks
         stops = self.stops(request, start, end)
         if start < junction < end:
             stops.append(start + (junction - start) // size * size)
         return max(start, min((stop for stop in stops if start < stop < end), default=end))
 
     def stops(self, request: Request, start: int, end: int) -> list[int]:
-        """Return the positions that no chunk of a prefill runs past, here one of tokens [start, end).
+        """Return the positions that a prefill's chunk, here of tokens [start, end), must not pass.
 
-        They are the last one at which an equal text can hit a state, and the end of the block that a chunk begins in.
+        They are the last one at which an equal text can hit a state, and the end of the block that the chunk begins in.
         """
         last, offset = self.last_hit_end(request.num_tokens, self.chunk_unit), start % self.block_size
         return [last, start - offset + self.block_size] if offset else [last]
 
     def last_hit_end(self, num_tokens: int, unit: int) -> int:
         """Return where a hit of an equal text ends, if hits end at multiples of `unit` tokens."""
-        if self._config.drops_hit_blocks:  # in groups of attention, with which states agree
+        if self._config.drops_hit_blocks:  # in attention groups, with which states have to agree
             return max(0, num_tokens // unit * unit - unit)
         return (num_tokens - 1) // unit * unit
 
     @property
     def chunk_unit(self) -> int:
-        """Chunks end at multiples of this many tokens: there hits can end.
+        """Chunks end at multiples of this many tokens, where hits can end.
 
-        (vLLM takes the states' block size: where attention has larger blocks, the last state may be one without a hit.)
+        vLLM takes the states' block size: where attention has larger blocks, the last state may allow no hit.
         """
         return self._config.scheduler_block_size
 
@@ -97,7 +97,7 @@ class StateGroup(KVCacheGroup):
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """Return the last state that every sibling has cached: no other is needed, so its entry is the only block."""
+        """Return the last state that every sibling has cached. No other is needed, so all earlier entries are null."""
         every = self._aligned_every
         num_entries = max_tokens // self.block_size
         for index in range(num_entries - num_entries % every - 1, -1, -every):
@@ -107,23 +107,23 @@ class StateGroup(KVCacheGroup):
         return [[] for _ in siblings]
 
     def find_dropped_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """Return a hit as find_hit does: attention alone drops a block, for a drafter has no states."""
+        """Return a hit as find_hit does: only attention drops a block, because a drafter has no states."""
         return self.find_hit(request, max_tokens, siblings)
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """Return all computed tokens but the last, after which the state is needed."""
+        """Return the number of computed tokens without the last one, after which the state is needed."""
         return max(0, num_computed_tokens - 1)
 
     @cached_property
     def caches_every_block(self) -> bool:  # type: ignore[override]
-        """True without a retention interval, and with one of a block."""
+        """True without a retention interval, or with one of at most a block."""
         interval = self._config.retention_interval
         return interval is None or 0 < interval <= self.block_size
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
         """Return True for a state that sparse retention keeps.
 
-        Those are the multiples of the interval, the last state that an equal prompt can hit, and the one where other
+        It keeps the multiples of the interval, the last state that an equal prompt can hit, and the one where other
         groups had a longer hit than this one.
         """
         if self.is_kept_by_interval((index + 1) * self.block_size):
@@ -133,7 +133,7 @@ class StateGroup(KVCacheGroup):
         return any(index + 1 == position // every * every // self.block_size for position in ends)
 
     def is_kept_by_interval(self, num_tokens: int) -> bool:
-        """Return True if the retention interval alone keeps the state after num_tokens tokens, the end of an entry."""
+        """Return True if the retention interval keeps the state after num_tokens tokens, the end of an entry."""
         interval = self._config.retention_interval
         return interval is None or 0 < interval <= self.block_size or (interval > 0 and num_tokens % interval == 0)
 
@@ -141,18 +141,18 @@ class StateGroup(KVCacheGroup):
 
     @property
     def num_scratch(self) -> int:
-        """Blocks behind that of the running state, for the states that drafts lead to."""
+        """Blocks after that of the running state, for the states after drafts."""
         return self._config.num_drafts
 
     def max_blocks_held(self, num_tokens: int) -> int:
-        """Return 2, for the state that a chunk begins with and the one that it leaves; 1 if both are in one entry.
+        """Return 2, for the states that a chunk begins with and leaves; 1 if both are in one entry.
 
-        With drafts the entries between the two, and the scratch blocks, come on top.
+        Drafts add the entries between the two, and the scratch blocks.
         """
         return min(self._num_blocks(num_tokens), 1 + self._num_blocks(1 + self.num_scratch)) + self.num_scratch
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
-        """Return 1 when a chunk that ends after num_tokens tokens leaves its state in an entry behind the table.
+        """Return 1 if a chunk that ends after num_tokens tokens leaves its state in an entry beyond the table.
 
         The first chunk also takes the scratch blocks.
         """
@@ -161,24 +161,24 @@ class StateGroup(KVCacheGroup):
         return min(missing, num_states if request.request_id in self._planned else num_states + self.num_scratch)
 
     def first_written(self, request: Request, num_tokens: int) -> int:
-        """Return the first table entry in which a chunk that ends after num_tokens tokens leaves a state: its last."""
+        """Return the first table entry to which a chunk that ends after num_tokens tokens writes: here its last."""
         return self._num_blocks(num_tokens) - 1
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
-        """Return 1 for the request's own state and 1 for each scratch block, and 1 more for a free one that is hit."""
+        """Return 1 for the request's own state, 1 for each scratch block, and 1 more if the hit state is free."""
         num_own = self.num_own_blocks(len(hit), num_blocks)
         return num_own + self.num_scratch + sum(self._pool.blocks[block_id].ref_count == 0 for block_id in hit[-1:])
 
     def num_own_blocks(self, num_hit: int, num_blocks: int) -> int:
-        """Return how many states a first chunk leaves behind num_hit entries of a table: one."""
+        """Return how many states a first chunk leaves after num_hit entries of a table: one."""
         return min(1, num_blocks - num_hit)  # 0 only where a hit ends inside the last block
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def extend(self, request: Request, num_tokens: int) -> None:
-        """Append null entries, the scratch blocks that the state leaves behind, and a fresh block.
+        """Append null entries, the scratch blocks that the state has passed, and a fresh block.
 
-        The state after num_tokens tokens is then in the first entry behind the null ones.
+        The state after num_tokens tokens is then in the first entry after the null ones.
         """
         if (missing := self.num_missing_blocks(request, num_tokens)) <= 0:
             return
@@ -197,7 +197,7 @@ class StateGroup(KVCacheGroup):
     def add_external(self, request: Request, num_tokens: int) -> None:
         """Append null entries and a block for the state after num_tokens tokens, which comes from another lab.
 
-        Scratch blocks come with the first step, as behind a hit.
+        Scratch blocks come with the first step, as after a hit.
         """
         table = request.block_tables[self.index]
         index = (num_tokens - 1) // self.block_size
@@ -222,8 +222,9 @@ class StateGroup(KVCacheGroup):
             self._hooks.emit(BlockMoved(block_id, request.request_id, self.index, index, into_index))
 
     def carry_over(self, request: Request, num_tokens: int) -> Sequence[BlockCopy]:
-        """Note where a step up to num_tokens tokens leaves its states; return the copy of the running one, if it has to
-        go on in another block.
+        """Note where a step up to num_tokens tokens leaves its states.
+
+        Returns the copy of the running state, if it has to continue in another block.
         """
         start, table = request.next_position, request.block_tables[self.index]
         before, entries = self.state_entry(request), self.entries_of_states(request, num_tokens)
@@ -236,7 +237,7 @@ class StateGroup(KVCacheGroup):
         return (copy,)
 
     def beside_table(self, request: Request) -> Hashable:
-        """Return where the running state is: with drafts, the table does not say it."""
+        """Return the running state's entry, which with drafts the table does not show."""
         planned = self.planned(request)
         return planned and planned.after(request.num_computed_tokens)
 
@@ -245,9 +246,9 @@ class StateGroup(KVCacheGroup):
         return self._planned.get(request.request_id)
 
     def state_entry(self, request: Request) -> int:
-        """Return the table entry of the state that the request's next step begins with: after at least 1 token.
+        """Return the table entry of the state that the request's next step begins with, after at least 1 token.
 
-        Where the step before is planned and not booked, all its drafts count as accepted.
+        If the step before is planned but not booked, all its drafts count as accepted.
         """
         num_tokens = request.next_position
         if (planned := self.planned(request)) is not None:
@@ -255,16 +256,16 @@ class StateGroup(KVCacheGroup):
         return (num_tokens - 1) // self.block_size  # of a hit, or of a fork
 
     def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the block of the running state; with drafts one for the state after each token, in their order."""
+        """Return the block of the running state; with drafts, one block per token for the state after it, in order."""
         table = request.block_tables[self.index]
         return tuple((table[entry], 0, 1) for entry in self.entries_of_states(request, end))
 
     def entries_of_states(self, request: Request, end: int) -> tuple[int, ...]:
-        """Return the table entries for the states that a step leaves which ends after `end` tokens, drafts included.
+        """Return the table entries for the states of a step that ends after `end` tokens, drafts included.
 
-        They are the entry of the last token and those behind it, one after the other; but the state at the end of an
-        entry that has a block goes there, where it can be hit if its token is accepted. Where drafts were rejected that
-        had led two entries ahead, the last token's entry was left behind without a block: the next that has one is it.
+        They are the entry of the last token and those after it, in order. But a state at the end of an entry with a
+        block goes into that entry, where it can be hit if its token is accepted. Rejected drafts that had led two
+        entries ahead may have left the last token's entry without a block: then the next entry with a block is used.
         """
         table, null_block, size = request.block_tables[self.index], self._pool.null_block, self.block_size
         num_drafts, running = self._num_drafts(request, end), (end - 1) // size
@@ -284,14 +285,14 @@ class StateGroup(KVCacheGroup):
     # -- forks ---------------------------------------------------------------------------------------------------------
 
     def shared_blocks(self, parent: Request, num_tokens: int) -> list[int]:
-        """Return the block of the parent's state, behind null entries: with drafts it may be a scratch block."""
+        """Return the block of the parent's state after null entries; with drafts it may be a scratch block."""
         if not num_tokens:
             return []
         block_id = parent.block_tables[self.index][self.state_entry(parent)]
         return [*[self._pool.null_block] * (self.num_skipped_tokens(num_tokens) // self.block_size), block_id]
 
     def entries_to_copy(self, request: Request, num_tokens: int) -> list[int]:
-        """Return the entries that a step may write to and that another table has too, those of scratch blocks also."""
+        """Return the entries, scratch blocks included, that a step may write to and another table also has."""
         if not self.num_scratch:
             return super().entries_to_copy(request, num_tokens)
         table, null_block = request.block_tables[self.index], self._pool.null_block

@@ -11,7 +11,7 @@ from labengine.core.block import BlockCopy
 from labengine.core.connector import BlockTransfer
 
 Logits = Any
-"""Result of a forward pass, which goes to `sample` unchanged. Any: a torch tensor, or None without weights."""
+"""Result of a forward pass, passed to `sample` unchanged. Any: a torch tensor, or None without weights."""
 
 
 class UnsampledError(Exception):
@@ -22,7 +22,7 @@ class UnsampledError(Exception):
 
 
 class _Unsampled:
-    """A token that can be stored, copied and counted, and nothing else: no decision can depend on it unnoticed."""
+    """A token that can only be stored, copied and counted, so that no decision can depend on it unnoticed."""
 
     __slots__ = ()
 
@@ -49,35 +49,34 @@ class ScheduledRequest:
     """One request's share of a step: compute token_ids, at positions start, start + 1, ..., into slot_runs.
 
     Attention of the token at position p reads positions 0..p of the request (in a window group the last `window` of
-    them), through block_tables.
+    them) through block_tables.
 
-    A state group's run is ((block_id, 0, 1),): the one block whose state is read and overwritten. With start == 0 the
-    forward begins with the zero state, whatever the block holds; else the block holds the state after `start` tokens
-    by then: where the chunk goes into another block than the one that holds it, StepPlan.copies has had it copied.
-    After the forward it holds the state after `end` tokens. With drafts there are 1 + num_drafts runs: the first token
-    goes on from the first block, each draft from the block of the token before it, and leaves its state in its own.
+    A state group's run is ((block_id, 0, 1),): the block whose state is read and overwritten. With start == 0 the
+    forward pass begins with the zero state, whatever the block holds. Otherwise the block holds the state after `start`
+    tokens; if that state was in another block, StepPlan.copies has had it copied. After the forward pass the block
+    holds the state after `end` tokens. With drafts there are 1 + num_drafts runs: the first token continues from the
+    first block and each draft from the block of the token before it, and each leaves its state in its own block.
     """
 
     request_id: int
     token_ids: tuple[int, ...]
     start: int
     block_tables: tuple[tuple[int, ...], ...]
-    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or of a state group the state
-    after at most (i + 1) * block_size tokens. Null entries: never read."""
+    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or in a state group the state
+    after at most (i + 1) * block_size tokens. Null entries are never read."""
     slot_runs: tuple[tuple[SlotRun, ...], ...]
-    """Per KV-cache group; their lengths add up to num_tokens, in a state group to 1 + num_drafts. A state group with a
-    checkpoint has one more in front, for it."""
+    """Per KV-cache group; their lengths add up to num_tokens, in a state group to 1 + num_drafts. A checkpoint adds one
+    more run, in front, to a state group."""
     is_prefill: bool
     samples: bool
-    """True when the last scheduled token is the request's last: its logits give the next token."""
+    """True if the last scheduled token is the request's last: its logits give the next token."""
     sampling: SamplingParams
     seed: int
-    """The request's sampling seed; with the position it decides each draw."""
+    """The request's sampling seed; together with the position it determines each draw."""
     num_drafts: int = 0
-    """Of token_ids, the last ones that are guesses: the step computes them and judges them by its own tokens."""
+    """Number of guesses at the end of token_ids: the step computes them and judges them by its own tokens."""
     checkpoint: int = 0
-    """Tokens after which the state groups also leave the state, inside the chunk; 0 for none. A chunk with drafts has
-    none."""
+    """Tokens after which the state groups also leave a state, inside the chunk; 0 for none, as always with drafts."""
 
     @property
     def is_unfilled(self) -> bool:
@@ -85,7 +84,7 @@ class ScheduledRequest:
         return bool(self.token_ids) and self.token_ids[-1] is UNSAMPLED
 
     def fill_in(self, token_id: int) -> None:
-        """Replace the placeholder by the sampled token. Only while no other object holds the plan."""
+        """Replace the placeholder with the sampled token. Only while no other object holds the plan."""
         _set_token_ids(self, (*self.token_ids[:-1], token_id))
 
     @property
@@ -95,25 +94,25 @@ class ScheduledRequest:
 
     @property
     def end(self) -> int:
-        """Tokens that have KV after this step; also the index of the last token that the step samples."""
+        """Tokens with KV after this step; also the index of the last token that the step samples."""
         return self.start + len(self.token_ids)
 
     @property
     def num_known(self) -> int:
-        """Tokens of the request, up to the step's last, that are no guesses."""
+        """Tokens of the request up to the end of this step, guesses excluded."""
         return self.start + len(self.token_ids) - self.num_drafts
 
     def state_ends(self, group: int) -> range | tuple[int, int]:
-        """Return, per run of a state group, after how many tokens of the request its block holds the state."""
+        """Return, per run of a state group, the number of tokens after which its block holds the state."""
         if self.checkpoint and len(self.slot_runs[group]) == 2:
             return self.checkpoint, self.end
         return range(self.end - len(self.slot_runs[group]) + 1, self.end + 1)
 
     def rows(self) -> list[ScheduledRequest]:
-        """Return the share as decodes of one token each: the request's last token, and its drafts one after the other.
+        """Return the share as decodes of one token each: the request's last token, then its drafts.
 
-        Each decode reads the KV that those before it write in the same forward pass. So its logits are, bit by bit,
-        those of a plain decode wherever a row's result does not depend on the batch.
+        Each decode reads the KV that earlier ones write in the same forward pass. So its logits equal those of a plain
+        decode, bit by bit, wherever a row's result does not depend on the batch.
         """
         if not self.num_drafts:
             return [self]
@@ -137,7 +136,7 @@ _set_token_ids = ScheduledRequest.__dict__["token_ids"].__set__
 
 
 class _Writable:
-    """The memory of a ScheduledRequest that may be written to."""
+    """A writable object with the memory layout of a ScheduledRequest."""
 
     __slots__ = tuple(part.name for part in fields(ScheduledRequest))
 
@@ -155,7 +154,7 @@ def scheduled_request(
     seed: int,
     num_drafts: int,
 ) -> ScheduledRequest:
-    """Return a ScheduledRequest without a checkpoint, in a sixth of the time that its own constructor takes."""
+    """Return a ScheduledRequest without a checkpoint, in a sixth of its constructor's time."""
     made: Any = _Writable()
     made.request_id = request_id
     made.token_ids = token_ids
@@ -174,23 +173,23 @@ def scheduled_request(
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """The step's batch, in the order in which the scheduler took the requests."""
+    """The step's batch, in the order in which the scheduler selected the requests."""
 
     scheduled: tuple[ScheduledRequest, ...]
     preempted: tuple[int, ...] = ()
     loads: tuple[BlockTransfer, ...] = ()
     """Blocks to fill from the external tier before the forward pass."""
     saves: tuple[BlockTransfer, ...] = ()
-    """Blocks that the forward pass fills up, to be copied to the external tier after it."""
+    """Blocks that the forward pass fills, to be copied to the external tier afterwards."""
     copies: tuple[BlockCopy, ...] = ()
-    """Blocks to copy before anything is loaded or computed, one after the other: a later one may overwrite a source."""
+    """Blocks to copy in this order before anything is loaded or computed: a later copy may overwrite a source."""
     forks: tuple[tuple[int, ScheduledRequest], ...] = ()
-    """Requests that compute nothing and take their token from the logits of a scheduled one, whose id comes first."""
+    """(id of a scheduled request, request that computes nothing and takes its token from that one's logits)."""
     sampling: tuple[ScheduledRequest, ...] = field(init=False, repr=False, compare=False)
-    """The requests that get a token from this step: those that compute, in batch order, then those of `forks`."""
+    """The requests that get a token from this step: computed ones in batch order, then those of `forks`."""
     rows: tuple[ScheduledRequest, ...] = field(init=False, repr=False, compare=False)
-    """Per token that the step samples, its request as scheduled up to there. A request of `sampling` has one row, and
-    one more for each of its drafts; so without drafts it is `sampling`."""
+    """Per sampled token, its request as scheduled up to there. A request of `sampling` has one row, and one more for
+    each of its drafts; without drafts, `rows` is `sampling`."""
 
     def __post_init__(self) -> None:
         sampling = [request for request in self.scheduled if request.samples]
@@ -203,20 +202,20 @@ class StepPlan:
 
     @property
     def in_rows(self) -> StepPlan:
-        """The same step with a decode for each draft: what a model computes."""
+        """The same step with a separate decode for each draft, as a model computes it."""
         if len(self.rows) == len(self.sampling):
             return self
         return replace(self, scheduled=tuple(row for part in self.scheduled for row in part.rows()))
 
     @property
     def beams(self) -> list[tuple[int, ScheduledRequest]]:
-        """The computed beams of searches whose logits say what may follow, each with its index in `rows`."""
+        """(index in `rows`, beam) of each computed beam whose logits give its continuations."""
         computed = self.rows[: len(self.rows) - len(self.forks)]
         return [(row, part) for row, part in enumerate(computed) if part.sampling.beams > 1]
 
     @property
     def logits_rows(self) -> list[int]:
-        """The row of the computed logits for each of `rows`."""
+        """For each of `rows`, the row of the computed logits."""
         num_computed = len(self.rows) - len(self.forks)
         last = {part.request_id: row for row, part in enumerate(self.rows[:num_computed])}
         return [*range(num_computed), *(last[request_id] for request_id, _ in self.forks)]
@@ -227,5 +226,5 @@ class StepPlan:
         return sum(request.num_tokens for request in self.scheduled)
 
     def written_blocks(self) -> set[int]:
-        """Return the ids of all blocks that the forward pass writes KV to."""
+        """Return the ids of all blocks to which the forward pass writes KV."""
         return {block_id for request in self.scheduled for runs in request.slot_runs for block_id, _, _ in runs}

@@ -1,4 +1,4 @@
-"""vLLM's scheduling: one budget of tokens, spent on running requests first and then on waiting ones."""
+"""vLLM's scheduling: one budget of tokens, spent first on running requests and then on waiting ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from labengine.events import BlocksLoaded, LoadFailed
 
 
 class TokenBudgetScheduler(Scheduler):
-    """Any prefill may be cut into chunks. A request is admitted only if its whole prompt fits, and not in a step that
-    preempted; max_num_seqs limits the running requests.
+    """Schedules by a token budget; any prefill may be split into chunks.
 
-    Source: vLLM v1's scheduler (0.32, synchronous, scheduler_reserve_full_isl).
+    A request is admitted only if its whole prompt fits, and not in a step that preempted; max_num_seqs limits the
+    running requests. Source: vLLM v1's scheduler (0.32, synchronous, scheduler_reserve_full_isl).
     """
 
     capabilities: ClassVar[tuple[str, ...]] = ("forks", "beams", "hand_over")
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """Raise ConfigError for state groups beside an external tier, which files KV by blocks of tokens."""
+        """Raise ConfigError for state groups with an external tier, which files KV by blocks of tokens."""
         if connector is not None and any(group.kind == "state" for group in config.groups):
             raise ConfigError("the external tier cannot keep states: leave out external or the state groups")
 
@@ -57,7 +57,7 @@ class TokenBudgetScheduler(Scheduler):
                 continue
             if not self.allocate_or_preempt(request, request.next_position + num_tokens, batch, preempted):
                 break
-            if len(preempted) > num_preempted:  # a victim may have stood at any place, and in the batch or not
+            if len(preempted) > num_preempted:  # a victim may have been at any place, in the batch or not
                 num_preempted, place = len(preempted), self.running.index(request)
                 budget = self.budget_left(batch)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
@@ -66,18 +66,18 @@ class TokenBudgetScheduler(Scheduler):
         return batch
 
     def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
-        """Return how many tokens of one more request a step with this batch can compute."""
+        """Return how many tokens a step with this batch can compute for one more request."""
         return super().budget_left(batch) - self.drafts.num_inputs * (len(batch) + 1)
 
     def num_plannable(self, request: Request) -> int:
-        """Return how many tokens of a running request a step could compute: all that it has; 0 leaves it out."""
+        """Return how many tokens a step could compute for a running request: all that it has. 0 leaves it out."""
         num_known = len(request.token_ids) - request.num_computed_tokens
         return num_known + self.drafts.num_affordable(request) if request.drafts else num_known
 
     def clipped(self, request: Request, start: int, num_tokens: int) -> int:
-        """Return how many of num_tokens tokens from `start` on a chunk has: it ends where states can be cached.
+        """Return how many of num_tokens tokens from `start` on a chunk takes: it ends where states can be cached.
 
-        0 where no such position is within them: the request waits for more of a step's budget.
+        0 if they include no such position: the request waits for more of a step's budget.
         """
         end = start + num_tokens
         return min(group.chunk_end(request, start, end) for group in self.manager.groups) - start
@@ -98,7 +98,7 @@ class TokenBudgetScheduler(Scheduler):
             num_tokens = self.admit(request, min(budget, chunk), is_first=not batch)
             if num_tokens is NOT_ADMITTED:
                 break
-            if request.is_loading:  # it has left the queue for as long as the external tier takes
+            if request.is_loading:  # out of the queue until the external tier has finished
                 if len(self.waiting) == num_waiting:
                     raise RuntimeError(f"request {request.request_id} is loading, but still in the waiting queue")
                 continue
@@ -109,19 +109,18 @@ class TokenBudgetScheduler(Scheduler):
             self._queue_first(request)
 
     def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
-        """Return True to skip a waiting request in this step, and go on with those behind it: here none is skipped.
+        """Return True to skip a waiting request in this step and continue with those behind it; here none is skipped.
 
-        skipped: the requests that this step has skipped already. They keep their places. (vLLM skips, for example, a
-        request for which its connector cannot say yet how much it holds.)
+        skipped: the requests that this step has already skipped. They keep their places. vLLM skips, for example, a
+        request for which its connector cannot yet tell how much it holds.
         """
         return False
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
-        """Admit a request only if its whole prompt fits; else it would hold blocks that the running requests need to
-        end.
+        """Admit a request only if its whole prompt fits: otherwise it would hold blocks that running requests need.
 
-        Returns how many tokens it computes in this step: 0 when the external tier has to load its KV first.
-        NOT_ADMITTED when it does not fit.
+        Returns how many tokens it computes in this step: 0 if the external tier has to load its KV first, NOT_ADMITTED
+        if it does not fit.
         """
         if request.has_blocks:  # the external tier has delivered
             num_left = self.num_admitted(request, request.num_computed_tokens, limit)
@@ -144,7 +143,7 @@ class TokenBudgetScheduler(Scheduler):
         if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):
             return NOT_ADMITTED
         if is_loading:
-            self._set(request, "status", RequestStatus.WAITING)  # before the tier may raise: ExternalHit has said so
+            self._set(request, "status", RequestStatus.WAITING)  # as ExternalHit says, and before the tier may raise
         if num_external:
             self.external.load(request, hit.num_tokens, num_computed)
         if is_loading:
@@ -152,19 +151,20 @@ class TokenBudgetScheduler(Scheduler):
         return num_tokens
 
     def num_admitted(self, request: Request, num_computed: int, limit: int) -> Admission:
-        """Return how many tokens a request that is admitted computes in this step, as far as the step has room.
+        """Return how many tokens an admitted request computes in this step, as far as the step has room.
 
-        NOT_ADMITTED where it would be none: its chunk has to end before its first token (see `clipped`).
+        NOT_ADMITTED for none, if its chunk would have to end before its first token (see `clipped`).
         """
         num_tokens = min(request.num_tokens - num_computed, limit)
         return self.clipped(request, num_computed, num_tokens) or NOT_ADMITTED if num_tokens > 0 else num_tokens
 
     def choose_victim(self, request: Request) -> Request:
-        """Return the least urgent running request; but before `request` itself, one that holds blocks and does not run
-        yet, or a beam that waits for the others of its search, if no request but such ones runs beside it.
+        """Return the least urgent running request.
 
-        Otherwise two requests could preempt each other for ever, each loading what the other's preemption dropped, and
-        a beam itself, while those that wait for it hold the blocks that it lacks.
+        If that is `request` itself, prefer a request that holds blocks but does not run yet, or a beam that waits for
+        the others of its search, if only such requests run besides it. Otherwise two requests could preempt each other
+        for ever, each loading what the other's preemption dropped, and a beam could preempt itself for ever, while
+        those that wait for it hold the blocks that it lacks.
         """
         victim = super().choose_victim(request)
         if victim is not request:
@@ -179,10 +179,10 @@ class TokenBudgetScheduler(Scheduler):
         return next((request for request in reversed(self.waiting) if request.has_blocks), None)
 
     def _take_back_last(self, preempted: list[int]) -> bool:
-        """Preempt a request that holds blocks and computes nothing. Returns False if there is none.
+        """Preempt a request that holds blocks but computes nothing. Returns False if there is none.
 
-        Otherwise requests could wait for each other's blocks for ever, each with a part of its own. It is the youngest
-        beam that waits for the others of its search, if no request but such ones runs; else, if nothing runs, the last
+        Otherwise requests that each hold part of their blocks could wait for each other for ever. The victim is the
+        youngest beam that waits for the others of its search, if only such beams run; else, if nothing runs, the last
         waiting request whose load has arrived, which keeps its place.
         """
         if self.external.loading or not self.waiting:
@@ -199,17 +199,17 @@ class TokenBudgetScheduler(Scheduler):
         return self.beams is not None and self.beams.holds(request)
 
     def match_external(self, request: Request, hit: Hit) -> int:
-        """Return how many tokens behind a hit the external tier supplies; a failed load is not tried again."""
+        """Return how many tokens after a hit the external tier supplies; a failed load is not tried again."""
         return self.external.match(request, hit)
 
     def choose_saves(self, batch: Sequence[ScheduledRequest]) -> tuple[BlockTransfer, ...]:
-        """Return the blocks to save after the forward: those that this batch fills and the tier lacks."""
+        """Return the blocks to save after the forward pass: those that this batch fills and the tier lacks."""
         return self.external.saves(batch, self.requests)
 
     def longest_chunk(self) -> int:
-        """Return the most tokens of one request per step: a long prompt must not delay others.
+        """Return the most tokens of one request per step, so that a long prompt does not delay others.
 
-        Alone it has no limit.
+        A request that is alone has no such limit.
         """
         threshold = self.config.long_prefill_token_threshold
         num_requests = len(self.running) + len(self.waiting) + len(self.external.loading)
@@ -222,7 +222,7 @@ class TokenBudgetScheduler(Scheduler):
     def take_arrived(self) -> None:
         """Queue requests whose loads are over at the front, in the order in which they began to wait.
 
-        A request whose load failed gives its blocks back, recomputes, and does not ask the tier again.
+        A request whose load failed gives back its blocks, recomputes, and does not ask the tier again.
         """
         arrived = self.external.take_arrived()
         for request, _, _ in reversed(arrived):

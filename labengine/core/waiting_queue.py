@@ -10,7 +10,7 @@ from labengine.core.request import Request
 
 
 class WaitingQueue:
-    """Requests that wait, the next to be admitted first: new ones at the back, preempted ones at the front.
+    """Waiting requests, the next to be admitted first: new ones at the back, preempted ones at the front.
 
     Method names follow vLLM's RequestQueue.
     """
@@ -35,11 +35,11 @@ class WaitingQueue:
         self._requests.append(request)
 
     def prepend_request(self, request: Request) -> None:
-        """Queue a request that was admitted before at the front: it came before all that wait."""
+        """Queue a formerly admitted request at the front: it came before all that wait."""
         self._requests.appendleft(request)
 
     def remove_request(self, request: Request) -> int:
-        """Remove a request from any place; return the place, which `put_back_request` needs to undo this."""
+        """Remove a request from any place; return the place, which `put_back_request` needs for the undo."""
         place = self._requests.index(request)
         del self._requests[place]
         return place
@@ -49,19 +49,19 @@ class WaitingQueue:
         self._requests.insert(place, request)
 
     def priority(self, request: Request) -> int:
-        """Return the priority that a new request gets, smaller is more urgent: 0, for all are equal here."""
+        """Return the priority of a new request, smaller is more urgent: here always 0."""
         return 0
 
     def least_urgent(self, running: Sequence[Request]) -> Request:
-        """Return the running request that gives its blocks back first: the youngest.
+        """Return the running request to preempt first: the youngest.
 
-        So the oldest always get on, and every request ends.
+        So the oldest always advance, and every request ends.
         """
         return running[-1]
 
 
 class PriorityQueue(WaitingQueue):
-    """Requests that wait, the most urgent first; preempted ones too stand where their priority puts them.
+    """Waiting requests, the most urgent first; priority also decides the place of preempted ones.
 
     Running requests are not ordered: a request that is admitted late comes last in a step, however urgent it is.
     Source: vLLM's PriorityRequestQueue, and the victim that its scheduler takes under the policy "priority".
@@ -72,17 +72,17 @@ class PriorityQueue(WaitingQueue):
         return request.priority
 
     def order(self, request: Request) -> tuple[int, int, int | str]:
-        """Return what requests are ordered by: the priority, smaller first, then the arrival, then the id."""
+        """Return the sort key of a request: the priority, smaller first, then the arrival, then the id."""
         return request.priority, request.arrival, request.request_id
 
     def add_request(self, request: Request) -> None:
-        """Queue a request behind all that are as urgent, or more."""
+        """Queue a request behind all that are at least as urgent."""
         insort(self._requests, request, key=self.order)
 
     def prepend_request(self, request: Request) -> None:
-        """Queue a request that was admitted before in its place: a more urgent one overtakes it."""
+        """Queue a formerly admitted request at the place of its priority: more urgent ones overtake it."""
         self.add_request(request)
 
     def least_urgent(self, running: Sequence[Request]) -> Request:
-        """Return the running request that would be admitted last: the most urgent always get on."""
+        """Return the running request that would be admitted last: the most urgent always advance."""
         return max(running, key=self.order)

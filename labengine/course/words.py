@@ -86,6 +86,6 @@ def words_of(topic: str) -> WordsFile:
 
 def _paired(words: WordsFile, short: str, mistakes: Sequence[Any], sentences: Sequence[str]) -> list[Mistake]:
     if len(mistakes) != len(sentences):
-        words.refuse(short, f"{short!r} has {len(mistakes)} mistakes in its code, and {len(sentences)} here")
+        words.refuse(short, f"{short!r} has {len(mistakes)} mistakes in its code but {len(sentences)} here")
     pairs = zip(mistakes, sentences, strict=True)
     return [(one, says) for given, says in pairs for one in (given if isinstance(given, list) else [given])]

@@ -28,8 +28,9 @@ from dataclasses import dataclass, field
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.core.proposer import Guesser
+from labengine.core.proposer import Proposer
 from labengine.core.step_plan import UNSAMPLED, StepPlan, UnsampledError
+from labengine.engine.checked_proposer import CheckedProposer
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner, is_asynchronous
@@ -107,7 +108,7 @@ class OverlappedEngine(Engine):
         parts: Parts,
         hooks: Hooks,
         connector: Connector | None = None,
-        proposer: Guesser | None = None,
+        proposer: Proposer | CheckedProposer | None = None,
     ) -> None:
         refusal = overlap_refusal(parts, has_external=connector is not None, speculates=proposer is not None)
         if refusal is not None:

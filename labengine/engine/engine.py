@@ -6,18 +6,15 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 
-from labengine.config import (
-    EngineConfig,
-    SamplingParams,
-    checked_token_ids,
-)
+from labengine.config import EngineConfig, SamplingParams, checked_token_ids
 from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
-from labengine.core.proposer import Guesser
+from labengine.core.proposer import Proposer
 from labengine.core.request import Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import Logits, ScheduledRequest, StepPlan
+from labengine.engine.checked_proposer import CheckedProposer
 from labengine.engine.failure import failure_event, is_failure, name_of
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.request_maker import RequestMaker, seed_of
@@ -59,7 +56,7 @@ class Engine:
         hooks: Hooks,
         connector: Connector | None = None,
         journal: Journal | None = None,
-        proposer: Guesser | None = None,
+        proposer: Proposer | CheckedProposer | None = None,
     ) -> None:
         self.config = config
         self.parts = parts

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from labengine.config import (
+    TUNING,
     ConfigError,
     EngineConfig,
     GroupSpec,
@@ -33,7 +34,7 @@ from labengine.record.snapshot import Snapshot
 
 _WORKLOAD_KEYS = {"num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "requests"}
 _REQUEST_KEYS = {"step", "prompt", "max_tokens"}
-_SETTINGS = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size", "max_model_len")
+_SETTINGS = (*TUNING, "max_model_len")
 """Settings of EngineConfig that a workload may set; None is the default."""
 
 

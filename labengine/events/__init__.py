@@ -1,9 +1,9 @@
-"""Everything that can happen in an engine: frozen records in the past tense, holding ids and ints only.
+"""All events of an engine: frozen records, named in the past tense, that hold only ids and ints.
 
-The stream is complete: folding it (record.fold.Fold) rebuilds the engine's snapshot after every operation. Blocks are
-named by block_id, requests by request_id, a block's place in a request's table by (request_id, group, index).
+The stream is complete: folding it (record.fold.Fold) rebuilds the engine's snapshot after every operation. A block is
+identified by block_id, a request by request_id, and a block's place in a request's table by (request_id, group, index).
 
-The files group them by what they are about, and all are imported from here.
+The modules group events by subject; import all of them from here.
 """
 
 from __future__ import annotations
@@ -26,4 +26,4 @@ EVENT_KINDS: tuple[type[Event], ...] = tuple(
     for kind in vars(topic).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 )
-"""Every kind of event, in the order of the files. A recording names a kind by its place here."""
+"""Every kind of event, in the order of the modules. A recording identifies a kind by its place here."""

@@ -1,4 +1,4 @@
-"""What becomes of a block: in the free queue, in tables and in the prefix map."""
+"""Events of a block: in the free queue, in tables and in the prefix map."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FREED = f"BlockPool.reused_first KVCacheGroup.freeing_order KVCacheManager.free
 
 @dataclass(frozen=True, slots=True)
 class PrefixCacheReset(Event):
-    """All cached content was forgotten (a BlockEvicted for each block came before)."""
+    """All cached content was forgotten, after a BlockEvicted for each block."""
 
     topic = "trouble"
     decided_by = {"": ("KVCacheManager.reset_prefix_cache",)}
     in_vllm = {
         "": InVllm(
-            "pool", "reset_prefix_cache", "All cached content is forgotten; that needs a pool without used blocks."
+            "pool", "reset_prefix_cache", "All cached content is forgotten, which requires a pool without used blocks."
         )
     }
 
@@ -54,7 +54,7 @@ class BlockEvicted(Event):
         ),
         "distrusted": ("Scheduler.forget_written", "BlockPool.evict_cached", "BlockPool.evict"),
     }
-    in_vllm = {"": InVllm("pool", "_maybe_evict_cached_block", "A block that is given away forgets its content.")}
+    in_vllm = {"": InVllm("pool", "_maybe_evict_cached_block", "A block that is given away loses its content.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class BlockAllocated(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlocksSkipped(Event):
-    """A table goes on with null entries, for blocks outside a window, or before the state that stands for their tokens.
+    """A table continues with null entries: for blocks outside a window, or before the state that covers their tokens.
 
     No later token reads them.
     """
@@ -103,16 +103,16 @@ class BlocksSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockTouched(Event):
-    """A cached block, or one of a fork's parent, was appended to one more table; a free one left the free queue."""
+    """A cached block or one of a fork's parent was appended to another table; a free block left the free queue."""
 
     block_id: GainingBlock
     request_id: RequestId
     group: GroupNumber
     index: EntryIndex
     ref_count: Signed
-    """After the touch; 1 means that the block had been free."""
+    """Reference count after the touch; 1 means that the block had been free."""
     is_fork: bool = False
-    """True: it was not found by its hash. The request shares it as a fork of another one."""
+    """True: the request shares the block as a fork of another one, without finding it by its hash."""
 
     topic = "block"
     decided_by = {
@@ -142,10 +142,10 @@ class BlockCached(Event):
     index: NamedEntry
     block_hash: bytes
     mapped: tuple[BlockId, ...]
-    """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
+    """All blocks now in the map under this hash, the served one first. Empty: the duplicate policy left it out."""
     is_full: bool = True
-    """False for a key of vLLM's that is not the one of the block's last token: of the tail of a prompt that ends inside
-    it, or of the tokens that a state inside a chunk has seen."""
+    """False for one of vLLM's keys for other than the block's last token: for the tail of a prompt that ends inside the
+    block, or for the tokens covered by a state inside a chunk."""
 
     topic = "block"
     decided_by = {
@@ -175,9 +175,9 @@ class BlockCached(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockMerged(Event):
-    """Late merge: the request's table now points at an equal live block; its own copy is about to be freed.
+    """Late merge: the request's table now points to an equal live block; its own copy is about to be freed.
 
-    Source: nano-vLLM PR 243 (late merge). Both blocks' KV can still be read inside a listener.
+    Source: nano-vLLM PR 243 (late merge). A listener can still read both blocks' KV.
     """
 
     block_id: BlockId
@@ -188,7 +188,7 @@ class BlockMerged(Event):
     group: GroupNumber
     index: EntryIndex
     ref_count: Signed
-    """Of the block that stays, after the merge."""
+    """Reference count of the block that stays, after the merge."""
 
     topic = "block"
     decided_by = {
@@ -203,8 +203,8 @@ class BlockMerged(Event):
 class BlockFreed(Event):
     """One reference to a block was dropped; at ref_count 0 it entered the free queue at `queue_end`, content kept.
 
-    For finished, aborted and preempted requests the table entry went with it; a merged or copied block had lost its
-    entry before; a block that left the window, or whose state a newer block goes on from, becomes a null entry.
+    For finished, aborted and preempted requests the table entry was removed with it; a merged or copied block had lost
+    its entry before. If a block left the window, or its state continued in a newer block, its entry becomes null.
     """
 
     block_id: LosingBlock
@@ -239,7 +239,7 @@ class BlockFreed(Event):
             "A block without a reference joins the free queue: at the tail with a hash, at the head without.",
         ),
         "window": InVllm("group", "_remove_blocks_in_range", "Blocks that have left the window are freed."),
-        "state": InVllm("state", "remove_skipped_blocks", "The states that a request has gone on from are freed."),
+        "state": InVllm("state", "remove_skipped_blocks", "States from which a request has continued are freed."),
         "preempted": InVllm("scheduler", "_preempt_request", "A preempted request gives all its blocks back."),
         "load_failed": InVllm(
             "scheduler",
@@ -253,7 +253,7 @@ class BlockFreed(Event):
 class FreeDeferred(Event):
     """A request gave up a group's table while a step under way may still write its blocks.
 
-    Each block keeps that reference, now of no table, until its BlockUnpinned.
+    Each block keeps that reference, now outside any table, until its BlockUnpinned.
     """
 
     request_id: RequestId
@@ -271,11 +271,11 @@ class FreeDeferred(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockPinned(Event):
-    """A block got one more reference, which is of no table; a free one left the free queue."""
+    """A block got another reference, outside any table; a free block left the free queue."""
 
     block_id: GainingBlock
     ref_count: Signed
-    """After the pin; 1 means that the block had been free."""
+    """Reference count after the pin; 1 means that the block had been free."""
 
     topic = "block"
     decided_by = {"": ("KVCacheGroup.copy_partial", "BlockPool.share", "BlockPool.take")}
@@ -284,7 +284,7 @@ class BlockPinned(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockUnpinned(Event):
-    """A reference of no table was dropped; at ref_count 0 the block entered the free queue at `queue_end`."""
+    """A reference outside any table was dropped; at ref_count 0 the block entered the free queue at `queue_end`."""
 
     block_id: LosingBlock
     ref_count: Signed
@@ -292,27 +292,29 @@ class BlockUnpinned(Event):
 
     topic = "block"
     decided_by = {"": ("KVCacheManager.unpin", "KVCacheManager.take_copies", "BlockPool.release")}
-    in_vllm = {"": InVllm("pool", "free_blocks", "Whoever held the block without a table needs it no longer.")}
+    in_vllm = {
+        "": InVllm("pool", "free_blocks", "The holder of a reference outside any table no longer needs the block.")
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCopied(Event):
     """A request is about to write to a shared block: its table now points at a private copy of it.
 
-    The copy was taken from the free queue, and is filled before the step's forward pass. labengine copies when a fork
+    The copy was taken from the free queue and is filled before the step's forward pass. labengine copies when a fork
     writes; a BlockFreed for the shared block follows. vLLM copies when a hit ends inside a block.
     """
 
     block_id: BlockId
-    """The shared block; its ref_count is not changed by this event."""
+    """The shared block; this event does not change its ref_count."""
     into_block_id: GainingBlock
     """The copy."""
     request_id: RequestId
     group: GroupNumber
     index: EntryIndex
     is_pinned: bool = True
-    """True: until the copy is filled, each of both blocks has one reference of no table, and the copy's ref_count is 2.
-    False: the copy's ref_count is 1, and the reference that the table had to the shared block is dropped next."""
+    """True: until the copy is filled, each block has one reference outside any table, and the copy's ref_count is 2.
+    False: the copy's ref_count is 1, and the table's reference to the shared block is dropped next."""
 
     topic = "block"
     decided_by = {
@@ -322,14 +324,14 @@ class BlockCopied(Event):
             "KVCacheGroup.copy_partial KVCacheGroup.ends_inside",
         ),
     }
-    in_vllm = {"": InVllm("group", "_apply_cow", "A hit that ends inside a block goes on in a private copy of it.")}
+    in_vllm = {"": InVllm("group", "_apply_cow", "A hit that ends inside a block continues in a private copy of it.")}
 
 
 @dataclass(frozen=True, slots=True)
 class BlockMoved(Event):
-    """A scratch block of a request with states went from one entry of its table to the end of the table.
+    """A scratch block of a request with states moved from one entry of its table to the end of the table.
 
-    The entry became null: the running state has passed it. Reference count and free queue did not change.
+    The entry became null, because the running state has passed it. Reference count and free queue did not change.
     """
 
     block_id: BlockId
@@ -342,16 +344,15 @@ class BlockMoved(Event):
 
     topic = "block"
     decided_by = {"": ("StateGroup.move", "StateGroup.num_scratch", "KVCacheGroup.extend", "KVCacheManager.allocate")}
-    in_vllm = {"": InVllm("state", "allocate_new_blocks", "The running state goes on behind a block kept for drafts.")}
+    in_vllm = {"": InVllm("state", "allocate_new_blocks", "The running state continues after a block kept for drafts.")}
 
 
 @dataclass(frozen=True, slots=True)
 class StateCopied(Event):
-    """A request's state goes on in another block: it is copied there before the step's forward pass.
+    """A request's state continues in another block: it is copied there before the step's forward pass.
 
-    The block that it is copied from keeps the state after num_tokens tokens, for other requests to hit; it is freed
-    later. Or it is a scratch block, whose state a draft led to that was accepted. Nothing changes by this event: the
-    table has both blocks.
+    The source block keeps the state after num_tokens tokens for other requests to hit, and is freed later; or it is a
+    scratch block with the state after an accepted draft. This event changes nothing: the table has both blocks.
     """
 
     block_id: BlockId
@@ -371,7 +372,7 @@ class StateCopied(Event):
 
 @dataclass(frozen=True, slots=True)
 class HashesMoved(Event):
-    """All hashes of a block, and its map entries, were moved to another block that holds the same content."""
+    """All hashes of a block and its map entries were moved to another block with the same content."""
 
     block_id: BlockId
     into_block_id: BlockId
@@ -379,9 +380,9 @@ class HashesMoved(Event):
     topic = "block"
     decided_by = {"": ("KVCacheGroup.copy_partial", "BlockPool.move_keys")}
     in_vllm = {
-        "": InVllm("pool", "move_block_hashes", "Another block with the same content is served in place of this one.")
+        "": InVllm("pool", "move_block_hashes", "Another block with the same content is served instead of this one.")
     }
 
 
 EntryReplaced = BlockMerged | BlockCopied
-"""A table entry names another block from now on; where a BlockFreed for the former one follows, its reason says so."""
+"""Kinds after which a table entry names another block; a BlockFreed for the former block has a reason of its kind."""

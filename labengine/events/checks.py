@@ -1,4 +1,4 @@
-"""What the checks have found."""
+"""Findings of the checks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ViolationFound(Event):
     block_ids: tuple[AnyBlock, ...]
     step: int
     first_event: Exact | None
-    """Number of the event after which the rule no longer held. None when it is not recorded."""
+    """Number of the event after which the rule no longer held; None if it is not recorded."""
     misnamed: tuple[tuple[NamedBlock, GroupNumber, bytes, bytes], ...] = ()
-    """Blocks whose KV is not what their hash stands for: (block_id, group, block hash, hash of what the KV is).
+    """Blocks whose KV does not match their hash: (block_id, group, block hash, hash of the actual KV).
 
-    The last one is empty where the KV is that of no complete block of a request.
+    The last hash is empty if the KV is not a complete block of any request.
     """
     fact: tuple[str, ...] = ()
-    """Of the rule "said": what differs (one of check.contradictions.ABOUT), what the events say, and what is."""
+    """For the rule "said": the difference (one of check.contradictions.ABOUT), the events' value, the actual value."""
 
     topic = "trouble"
     phase = "any"
@@ -34,10 +34,10 @@ class ViolationFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class DecisionDiffered(Event):
-    """An override decided otherwise than the method that it replaces, which was asked on the same state.
+    """An override decided differently from the method it replaces, which was asked on the same state.
 
-    Emitted for the first disagreement of each override, right after the decision; for a look-up once more per request
-    that finds less. Nothing changes by it.
+    Emitted for each override's first disagreement, right after the decision; for a look-up, again for each request that
+    finds less. It changes nothing.
     """
 
     method: str
@@ -46,9 +46,9 @@ class DecisionDiffered(Event):
     """Class and method that were asked beside it: "TokenBudgetScheduler.choose_victim"."""
     decided: str
     instead_of: str
-    """What the two have returned, in short: "request 0"; or that the second one has raised an error."""
+    """The two returned values in short, such as "request 0"; or the second one's error."""
     request_id: OrNone
-    """The request that was decided about; -1 for none."""
+    """The request that the decision was about; -1 for none."""
 
     topic = "trouble"
     decided_by = {"": ("Watch.note_difference",)}

@@ -1,4 +1,4 @@
-"""What the model computes: KV, states, tokens and guesses."""
+"""Events of computing: KV, states, tokens and guesses."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SlotsWritten(Event):
 class StateAdvanced(Event):
     """The forward pass overwrote a request's state after `start` tokens with the one after `end` tokens, in one block.
 
-    With start 0 it began with the zero state, whatever the block held. A state inside a chunk is left in a block of its
-    own.
+    With start 0 it began with the zero state, regardless of the block's content. A state inside a chunk is left in a
+    separate block.
     """
 
     request_id: RequestId
@@ -64,7 +64,7 @@ class TokensComputed(Event):
 
     request_id: RequestId
     num_computed_tokens: int
-    """0 after a load that failed from its first block on: a table of null entries alone is then empty again."""
+    """0 after a load that failed from its first block on: a table of only null entries is then empty again."""
 
     topic = "request"
     decided_by = {"": ("Scheduler.book_computed", "Drafts.book_accepted", "Scheduler.count_computed")}
@@ -109,10 +109,10 @@ class TokensDrafted(Event):
 
 @dataclass(frozen=True, slots=True)
 class DraftsJudged(Event):
-    """The model's own tokens were compared with the guesses that the step computed; what they agree in is kept.
+    """The model's own tokens were compared with the guesses that the step computed; equal ones are kept.
 
-    A TokenSampled follows for each accepted guess, and one for the token behind them, as far as the request goes on. KV
-    of rejected guesses stays in the blocks as garbage: the next step writes over it.
+    A TokenSampled follows for each accepted guess, and one for the token after them, unless the request ends earlier.
+    KV of rejected guesses stays in the blocks as garbage, which the next step overwrites.
     """
 
     request_id: RequestId

@@ -12,8 +12,8 @@ from labengine.events.fields import GroupKey, GroupNumber, RequestId, SavedTrans
 class ExternalHit(Event):
     """The external tier holds the num_tokens tokens after the prefix hit. Blocks for them are about to be allocated.
 
-    They count as computed at once, for the load precedes the forward pass. With is_loading they count only from
-    BlocksLoaded on, and the request waits meanwhile.
+    They count as computed at once, because the load precedes the forward pass. With is_loading they count only from
+    BlocksLoaded on, and the request waits until then.
     """
 
     request_id: RequestId
@@ -31,7 +31,7 @@ class ExternalHit(Event):
         "": InVllm(
             "manager",
             "allocate_slots",
-            "Blocks are taken for the tokens that the connector holds behind the prefix hit.",
+            "Blocks are taken for the tokens that the connector holds after the prefix hit.",
         )
     }
 
@@ -81,7 +81,7 @@ class LoadFailed(Event):
     """The external tier could not deliver the blocks: the request will recompute their tokens."""
 
     request_id: int
-    """It may be forgotten already."""
+    """The request may already be forgotten."""
     reason: str
 
     topic = "trouble"
@@ -100,17 +100,17 @@ class LoadFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class TierChanged(Event):
-    """The external tier's content changed without a save of this engine's.
+    """The external tier's content changed without a save by this engine.
 
-    Contents are named (group, block hash). One that was dropped and added is there again.
+    Contents are identified by (group, block hash). Content that was dropped and added is present again.
     """
 
     added: tuple[GroupKey, ...]
-    """Put there for the lab: another engine has computed them."""
+    """Contents put there for the lab, as if another engine had computed them."""
     dropped: tuple[GroupKey, ...]
-    """Evicted, or forgotten because they could not be read."""
+    """Contents evicted, or forgotten because they could not be read."""
     pinned: tuple[tuple[GroupNumber, bytes, int], ...] = ()
-    """(group, block hash, transfers that keep it from being evicted); 0 where the last one gave its pin back."""
+    """(group, block hash, number of transfers that prevent its eviction); 0 once the last one has released its pin."""
 
     topic = "external tier"
     phase = "any"

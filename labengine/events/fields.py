@@ -1,6 +1,6 @@
-"""What a field holds: types that say of a number what it is and between which bounds it lies.
+"""Types of fields, which state a number's meaning and bounds.
 
-Shapes of recordings, rows in the browser, and whatever asks which blocks an event is about are derived from them.
+The shapes of recordings, rows in the browser, and the blocks of an event are derived from them.
 Annotated[T, hint]: a type checker reads T, and a recording's value is checked as the hint.
 """
 
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 MAX_NUMBER = 2**31 - 1
-"""Of requests, positions, steps and counts: a browser keeps them in 32 bits."""
+"""Maximum of requests, positions, steps and counts: a browser keeps them in 32 bits."""
 
 MAX_EXACT = 2**53 - 1
-"""A browser's numbers are exact up to here."""
+"""Maximum up to which a browser's numbers are exact."""
 
 UNKNOWN_TOKEN = -1
-"""In place of a token id that a recording leaves out: it has the number of tokens alone."""
+"""Stands for a token id in a recording that has only the number of tokens."""
 
 Role = Literal["number", "block", "gaining block", "losing block", "named block", "request", "entry", "named entry"]
-"""What a number is. What is only named is neither changed nor filled by the event."""
+"""Meaning of a number. An event neither changes nor fills what it only names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What a whole number is, and its bounds. A str is the pool's size that is the bound, which it is below."""
+    """Meaning and bounds of a whole number. A str bound names the pool's size, which the number must be below."""
 
     role: Role = "number"
     low: int = 0
@@ -33,13 +33,13 @@ class Whole:
 
 BlockId = Annotated[int, Whole("block", 0, "num_blocks")]
 GainingBlock = Annotated[int, Whole("gaining block", 0, "num_blocks")]
-"""A block that gets one more reference."""
+"""A block that gets another reference."""
 LosingBlock = Annotated[int, Whole("losing block", 0, "num_blocks")]
 """A block that loses a reference."""
 BlockOrNull = Annotated[int, Whole("block", -1, "num_blocks")]
 NamedBlock = Annotated[int, Whole("named block", -1, "num_blocks")]
 AnyBlock = Annotated[int, Whole("named block", -MAX_EXACT, MAX_EXACT)]
-"""A block that a violation is about: it need not exist."""
+"""A block named by a violation; it need not exist."""
 GroupNumber = Annotated[int, Whole(high="num_groups")]
 RequestId = Annotated[int, Whole("request")]
 """A request that exists when the event happens."""
@@ -59,14 +59,14 @@ GroupRow = tuple[str, BlockSize, Annotated[int, Whole(low=1)] | None]
 GroupKey = tuple[GroupNumber, bytes]
 """(group, block hash): a key of the prefix map, and a content of the external tier."""
 BlockIds = tuple[tuple[NamedBlock, ...], ...]
-"""Of each group, in table order."""
+"""Block ids per group, in table order."""
 Image = tuple[int, int, str]
 """(position, length, identifier) of an image behind placeholder tokens."""
 
 Transfer = tuple[GroupNumber, int, BlockOrNull, bytes]
 """(group, table index, block_id, block hash): one block on its way to or from the external tier.
 
-The hash is empty for a block that is filled in part: it stands for no complete content.
+The hash is empty for a partly filled block, which has no complete content.
 """
 
 SavedTransfer = tuple[GroupNumber, int, NamedBlock, bytes]
@@ -77,7 +77,9 @@ QueueEnd = Literal["head", "tail"]
 """Where a freed block enters the free queue: the head is reused next, the tail last."""
 
 FreeReason = Literal["finished", "aborted", "preempted", "merged", "copied", "pruned", "window", "state", "load_failed"]
+ENTRY_REPLACED: tuple[FreeReason, ...] = ("merged", "copied")
+"""Reasons before which the table entry had come to name another block."""
 
 EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
-"""Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
-hold garbage."""
+"""Why a block's content was forgotten: it is given away; a longer prefix replaced it; the cache was reset; it may hold
+garbage."""

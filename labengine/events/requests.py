@@ -1,4 +1,4 @@
-"""What becomes of a request between its prompt and its end."""
+"""Events of a request between its prompt and its end."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class RequestAdded(Event):
     token_ids: TokenIds
     max_tokens: int
     num_generated: int = 0
-    """Of its tokens, the last ones that count as generated: it goes on where another request stood."""
+    """Number of its last tokens that count as generated: it continues where another request stopped."""
     from_request_id: int | None = None
-    """The request whose tokens it continues. It waits until they are computed, and forks then."""
+    """The request whose tokens it continues. It waits until they are computed, then forks."""
     priority: Signed = 0
-    """Smaller is more urgent; 0 for all where they are served in the order in which they come."""
+    """Smaller is more urgent; always 0 if requests are served in order of arrival."""
     num_beams: int = 1
-    """Requests of its beam search, of which the first has no from_request_id; 1 for a request that is in none."""
+    """Number of requests in its beam search, the first of which has no from_request_id; 1 without a search."""
     images: tuple[Image, ...] = ()
     """(position, length, identifier) of each image behind placeholder tokens of the prompt, in order."""
 
@@ -40,15 +40,15 @@ class RequestAdded(Event):
 
 @dataclass(frozen=True, slots=True)
 class PrefixHit(Event):
-    """A request looked its prompt up at admission; its table is about to start with the hit blocks."""
+    """A request looked up its prompt at admission; its table is about to start with the hit blocks."""
 
     request_id: RequestId
     num_tokens: int
-    """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
+    """Computed tokens found in the cache, now the request's num_computed_tokens; 0 is a miss."""
     block_ids: BlockIds
-    """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
+    """The hit blocks per group, in table order, null where the window needs none; not yet touched."""
     is_skipped: bool = False
-    """True: the request asked not to read the cache, and nothing was looked up."""
+    """True: the request opted out of reading the cache, so nothing was looked up."""
 
     topic = "request"
     decided_by = {
@@ -67,15 +67,15 @@ class PrefixHit(Event):
         "": InVllm(
             "manager", "get_computed_blocks", "The longest prefix whose blocks are cached in every group is reused."
         ),
-        "order": InVllm("waiting", "peek_request", "The request that is first in the waiting queue is admitted next."),
+        "order": InVllm("waiting", "peek_request", "The first request in the waiting queue is admitted next."),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefixFound(Event):
-    """At a look-up some groups hit a longer prefix than others, which had dropped theirs: it is cached there again.
+    """In a look-up some groups hit a longer prefix than others, which had dropped theirs; they will cache it again.
 
-    A chunk of a request with states ends at that position, and a sparse retention keeps what a hit there needs.
+    A chunk of a request with states ends at that position, and sparse retention keeps the blocks a hit there needs.
     """
 
     request_id: RequestId
@@ -88,18 +88,18 @@ class SharedPrefixFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestForked(Event):
-    """A request goes on from another one's KV: its table is about to name the same blocks, and it runs from here on.
+    """A request continues from another's KV: its table is about to name the same blocks, and it runs from now on.
 
-    Source: PagedAttention (SOSP 2023), section 4.4. The last block may be filled in part: who writes to it first while
-    it is shared gets a copy (BlockCopied).
+    Source: PagedAttention (SOSP 2023), section 4.4. The last block may be partly filled: the first request that writes
+    to it while it is shared gets a copy (BlockCopied).
     """
 
     request_id: RequestId
     from_request_id: int
     num_tokens: int
-    """Computed tokens that it shares. The request's num_computed_tokens is now this."""
+    """Computed tokens that it shares, now the request's num_computed_tokens."""
     block_ids: BlockIds
-    """The shared blocks per group, in table order, null where the window needs none. Not yet touched."""
+    """The shared blocks per group, in table order, null where the window needs none; not yet touched."""
 
     topic = "request"
     decided_by = {
@@ -112,14 +112,14 @@ class RequestForked(Event):
 
 @dataclass(frozen=True, slots=True)
 class BeamReplaced(Event):
-    """A beam that does not go on gave its generated tokens up for those of another beam of its search.
+    """A dropped beam replaced its generated tokens with those of another beam in its search.
 
-    It holds no blocks at this moment: if the other beam does, a RequestForked follows.
+    It holds no blocks at this moment; if the other beam does, a RequestForked follows.
     """
 
     request_id: RequestId
     token_ids: TokenIds
-    """All generated tokens that it has from now on; the prompt stays."""
+    """All its generated tokens from now on; the prompt stays."""
     from_request_id: int | None = None
     """The beam whose tokens it takes; None at the end of a search, when each request gets one of the best texts."""
 
@@ -144,7 +144,7 @@ class RequestScheduled(Event):
     status: ScheduledStatus
     """waiting or running: a prefill-first engine keeps a partly prefilled request waiting."""
     num_drafts: int = 0
-    """Of these tokens, the last ones that are guesses. Further guesses of the request are dropped."""
+    """Number of guesses at the end of these tokens. Further guesses of the request are dropped."""
 
     topic = "request"
     decided_by = {
@@ -171,7 +171,7 @@ class RequestScheduled(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestPreempted(Event):
-    """A request gave all its blocks back because blocks ran out (a BlockFreed for each came before) and waits again."""
+    """A request gave back all its blocks because blocks ran out, after a BlockFreed for each, and waits again."""
 
     request_id: RequestId
 
@@ -201,7 +201,7 @@ class RequestFinished(Event):
 
     request_id: RequestId
     reason: str
-    """stop, length, abort, or moved: it goes on in another lab."""
+    """stop, length, abort, or moved if it continues in another lab."""
     holds_blocks: bool = False
     """True: a connector or another lab still reads its blocks. They are freed just before RequestReleased."""
 
@@ -223,7 +223,7 @@ class RequestFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestReleased(Event):
-    """The reader of a finished request's blocks is done with them, and they were freed just before."""
+    """The reader of a finished request's blocks is done with them; they were freed just before."""
 
     request_id: RequestId
 
@@ -238,9 +238,9 @@ class RequestReleased(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestHandedOver(Event):
-    """K and V of a request's first num_tokens tokens were copied to another lab, where it goes on.
+    """K and V of a request's first num_tokens tokens were copied to another lab, where it continues.
 
-    It has finished just before, and holds its blocks until RequestReleased, which follows.
+    It finished just before, and holds its blocks until RequestReleased, which follows.
     """
 
     request_id: RequestId
@@ -258,8 +258,8 @@ class RequestHandedOver(Event):
 class RequestReceived(Event):
     """K and V of a request's first num_tokens tokens came from another lab into its blocks.
 
-    Its prefix hit was there already, and did not have to come. The tokens count as computed from the TokensComputed
-    that follows, and the request waits for a step with its blocks.
+    Its prefix hit was already there and was not transferred. The tokens count as computed from the following
+    TokensComputed on, and the request waits with its blocks for a step.
     """
 
     request_id: RequestId
@@ -282,7 +282,7 @@ class RequestReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestForgotten(Event):
-    """A finished request is no longer kept: newer ones have taken its place. It happens between steps."""
+    """A finished request is no longer kept, because newer ones replaced it. This happens between steps."""
 
     request_id: RequestId
 

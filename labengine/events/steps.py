@@ -1,4 +1,4 @@
-"""An engine and its steps: they begin, end, fail and are rolled back."""
+"""Events of an engine and its steps, which begin, end, fail and are rolled back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from labengine.events.fields import GroupRow, OrNone
 
 @dataclass(frozen=True, slots=True)
 class EngineStarted(Event):
-    """An engine (or a reset one) is empty and ready: all blocks are free, queued in order of their ids."""
+    """A new or reset engine is empty and ready: all blocks are free, queued in the order of their ids."""
 
     num_blocks: int
     groups: tuple[GroupRow, ...]
     """(kind, block_size, window) per KV-cache group."""
     edition: str
     null_block: OrNone = -1
-    """Pads a block table where a group holds no block. From 0 on it is a block of the pool that is never given away."""
+    """Id that pads a block table where a group holds no block. If >= 0, it is a pool block that is never given away."""
 
     topic = "step"
     phase = "none"
@@ -48,7 +48,7 @@ class StepEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepFailed(Event):
-    """An exception ended the step. Nothing is rolled back yet: the state is the one in which it was raised."""
+    """An exception ended the step. Nothing is rolled back yet: the state is as at the moment of the exception."""
 
     step: int
     error: str
@@ -64,7 +64,7 @@ class StepFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepRolledBack(Event):
-    """The step failed or was interrupted; the state is again what it was just before its StepStarted."""
+    """The step failed or was interrupted; the state is again as just before its StepStarted."""
 
     step: int
     reason: str

@@ -1,4 +1,4 @@
-"""What an event is about, as the types of its fields say: blocks, and the entry of a table that changes."""
+"""The subjects of an event, from the types of its fields: blocks, and the changed table entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from labengine.events.event import Event
 from labengine.events.fields import Role, Whole
 
 Path = tuple[int | None, ...]
-"""The way to values in a row: a place in it, then a place in each tuple on the way, or None for all of its items."""
+"""Path to values in a row: an index into it, then an index into each nested tuple, or None for all its items."""
 
 _CHANGED: tuple[Role, ...] = ("block", "gaining block", "losing block")
 _COUNTED: tuple[Role, ...] = ("gaining block", "losing block")
@@ -30,17 +30,17 @@ def paths(kind: type[Event], *roles: Role) -> tuple[Path, ...]:
 
 
 def blocks_of(event: Event) -> set[int]:
-    """Return the ids of the blocks that an event changes, or fills."""
+    """Return the ids of the blocks that an event changes or fills."""
     return {block_id for path in paths(type(event), *_CHANGED) for block_id in _at(_values(event), path)}
 
 
 def counted_block(event: Event) -> int | None:
-    """Return the id of the block whose ref count the event changes, and with it its place in the free queue."""
+    """Return the id of the block whose ref count, and place in the free queue, the event changes."""
     return next((i for path in paths(type(event), *_COUNTED) for i in _at(_values(event), path)), None)
 
 
 def is_loss(event: Event) -> bool:
-    """Return True if a block loses a reference by the event."""
+    """Return True if a block loses a reference in the event."""
     return bool(paths(type(event), "losing block"))
 
 
@@ -53,7 +53,7 @@ def changed_entry(event: Event) -> tuple[int, int, int] | None:
 
 
 def renumbered(event: Event, by: int) -> Event:
-    """Return the event with `by` added to all its block ids, the null block's included (-1 or 0)."""
+    """Return the event with `by` added to all its block ids, including the null block's (-1 or 0)."""
     values = _values(event)
     for path in paths(type(event), *BLOCK_ROLES):
         values = _shifted(values, path, by)

@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, checked_call, checked_int, shown
+from labengine.config import TUNING, ConfigError, EngineConfig, checked_call, checked_int, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
@@ -171,7 +171,7 @@ def _checked_keys(extra_keys: Sequence[Mapping[str, str]] | None) -> tuple[Extra
 
 
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    known = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size", "max_num_seqs")
+    known = (*TUNING, "max_num_seqs")
     for name in settings:
         if name not in known:
             raise ConfigError(f"find() has no setting {name!r}; the settings are {', '.join(known)}")

@@ -158,16 +158,16 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
     if isinstance(one, AbortInput) or (isinstance(one, BrokenStep) and one.reached is None):
         return None
     if type(one) is not AddInput:
-        raise ConfigError(f"a link cannot hold {type(one).__name__}: save the lab, or use to_code()")
+        kind = type(one).__name__.removesuffix("Input")
+        raise ConfigError(f"a link cannot hold an input of kind {kind!r}: save the lab, or use to_code()")
     tokenizer, beams = lab.session.model.tokenizer, one.options.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
     question = question_in(text) if isinstance(tokenizer, BPETokenizer) else None
-    is_chat = question is not None
     max_tokens, priority = one.options.sampling.max_tokens, one.options.priority
     if one.options != RequestOptions(SamplingParams(max_tokens, beams=beams), priority=priority):
         raise ConfigError("a link has no sampling and no cache salt: save the lab, or use to_code()")
-    return PromptAct(text if question is None else question, 1, max_tokens, n, beams, priority, is_chat)
+    return PromptAct(text if question is None else question, 1, max_tokens, n, beams, priority, question is not None)
 
 
 # -- sliders: the workload of a session, run again with changed figures ------------------------------------------------

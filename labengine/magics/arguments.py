@@ -1,4 +1,4 @@
-"""Types of the commands' arguments, and the options that several commands share."""
+"""Types of command arguments, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 MAX_DIGITS = 18
-"""Of a number in a command: Python refuses to read one of 4,301 digits."""
+"""Maximum digits of a number in a command: Python refuses to parse 4,301."""
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number >= 0 that a text is; None for another text, and for one of more than MAX_DIGITS digits."""
+    """Convert a text to a number >= 0; return None for other texts and for more than MAX_DIGITS digits."""
     return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
@@ -51,12 +51,12 @@ CHECK_MODES = ("on", "stop", "off")
 def check_mode(text: str) -> bool | str:
     """Convert an argument to a value of Lab(check=...): "on", "off", or "stop" for runs that end at a violation."""
     if text not in CHECK_MODES:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(CHECK_MODES)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(CHECK_MODES)}")
     return {"on": True, "off": False}.get(text, text)
 
 
 def proposer_of(guesser: str, num_drafts: int | None) -> Proposer:
-    """Return the proposer that `--speculation` names: "ngram", "layers=8", or a model. num_drafts: None for its own."""
+    """Return the proposer for `--speculation`: "ngram", "layers=8", or a model. num_drafts: None for the default."""
     if guesser == "ngram":
         return NGram(num_drafts or NGram.num_drafts)
     num_drafts = num_drafts or DraftModel.num_drafts
@@ -93,12 +93,12 @@ def step_or_event(text: str) -> int | str | tuple[int, int]:
 
 
 def request_id_of(text: str, known: Iterable[int]) -> int:
-    """Return the id of a request given by id (0, 1 ...) or name (A, B ...). Raises UsageError for an unknown one."""
+    """Return the id of a request, given its id (0, 1 ...) or name (A, B ...). Raises UsageError if it is unknown."""
     names = {request_name(request_id): request_id for request_id in known}
     number = whole_number(text)
     request_id = names.get(text.upper(), -1) if number is None else number
     if request_id not in names.values():
-        raise UsageError(f"there is no request {text[:80]}; known are {', '.join(names) or 'none yet'}")
+        raise UsageError(f"there is no request {text[:80]}; there are {', '.join(names) or 'none yet'}")
     return request_id
 
 
@@ -132,11 +132,11 @@ OF_AN_ENGINE = (
     argument("--max-num-seqs", type=int, metavar="N", help="maximum number of running requests"),
     argument("--max-num-batched-tokens", type=int, metavar="N", help="maximum number of tokens computed in a step"),
 )
-"""Settings that a fork may have otherwise."""
+"""Settings that a fork may change."""
 
 AT = argument(
     "--at", type=step_or_event, metavar="MOMENT", help="a picture of a step's end (2), an event (2:5) or the crash"
 )
 
 PROMPT = LineReader("%%prompt", SAMPLING)
-"""Reader of the first line of a %%prompt cell."""
+"""Reader of a %%prompt cell's first line."""

@@ -1,4 +1,4 @@
-"""%lab bugs, bug and exercise: upstream reports, one of them run, broken beside fixed; the course's exercises."""
+"""%lab bugs, bug and exercise: upstream reports, a report run broken beside fixed, and the course's exercises."""
 
 from __future__ import annotations
 

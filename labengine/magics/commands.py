@@ -1,4 +1,4 @@
-"""The commands of %lab, in the order of its help."""
+"""The %lab commands, in the order of the help."""
 
 from __future__ import annotations
 

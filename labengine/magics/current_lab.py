@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
-from labengine.core.proposer import FixedDrafts
+from labengine.core.proposer import FixedDrafts, Proposer
 from labengine.engine.draft_model import DraftModel
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.sources import model_path
@@ -43,7 +43,7 @@ class CurrentLab:
 
     @property
     def lab(self) -> Lab:
-        """The lab to act on; of a comparison the left one. Raises UsageError when there is none."""
+        """The lab to act on, or the left lab of a comparison. Raises UsageError if there is none."""
         opened = self.opened
         if opened is not None:
             left = opened if isinstance(opened, Lab) else opened.left
@@ -83,12 +83,12 @@ class CurrentLab:
 
     @property
     def target(self) -> Lab | Comparison:
-        """The object to step and to add to: the comparison, or else the lab."""
+        """The object that takes steps and requests: the comparison, or else the lab."""
         return self.comparison or self.lab
 
     @property
     def recorded(self) -> Lab | ViewedRecording:
-        """The recording to look at: the lab's, or without a lab the trace's that %lab open opened."""
+        """The recording to look at: the lab's, or without a lab the trace opened by %lab open."""
         return self.lab if self.has_lab or self._trace is None else self._trace
 
     @property
@@ -104,7 +104,7 @@ class CurrentLab:
         return self.comparison or self.recorded
 
     def is_played(self, report: StepReport) -> bool:
-        """True if a picture in the notebook plays the step of this report, and has more to show than was seen."""
+        """Return True if a picture in the notebook plays this report's step and has not shown all of it yet."""
         if not hasattr(self._shell, "kernel"):  # a terminal shows no pictures
             return False
         beside = [] if self._own_lab is None else [self._own_lab]
@@ -120,11 +120,11 @@ class CurrentLab:
         return names
 
     def open_cell(self, text: str) -> None:
-        """Put a text into a new cell, or into the next prompt of a terminal."""
+        """Put a text into a new cell, or into a terminal's next prompt."""
         self._shell.set_next_input(text)
 
     def name(self, name: str, lab: Lab) -> Lab:
-        """Store a lab in a variable. A fork stored there before is closed."""
+        """Store a lab in a variable, and close a fork stored there before."""
         former = self._forks.pop(name, None)
         if former is not None and former is self._shell.user_ns.get(name):
             former.close()
@@ -132,19 +132,19 @@ class CurrentLab:
         return lab
 
     def store(self, name: str, value: Any) -> None:
-        """Put a value into a variable of the notebook. A running vLLM that was attached under this name is let go."""
+        """Store a value in a notebook variable. A running vLLM attached under this name is detached."""
         former = self._shell.user_ns.get(name)
         if isinstance(former, LiveStream | Ranks | CachedPrefixes):
             former.close()
         self._shell.user_ns[name] = value
 
     def look_at(self, name: str, recording: ViewedRecording) -> None:
-        """Store a recording in a variable; without a lab the commands look at it."""
+        """Store a recording in a variable; the commands look at it if there is no lab."""
         self.store(name, recording)
         self._trace = recording
 
     def start(self, settings: dict[str, Any]) -> Lab:
-        """Close what was started or opened before, make a lab, and store it as `lab`. Wrong settings close nothing."""
+        """Close the started or opened engines, make a lab, and store it as `lab`. Wrong settings close nothing."""
         if self._started is not None or self._opened is not None:
             _rehearse(**settings)
         for former in (self._started, self._opened):
@@ -155,8 +155,7 @@ class CurrentLab:
         return self._started
 
     def open(self, name: str, opened: Opened) -> Opened:
-        """Store a report's or a patch's engines in a variable and act on them from now on. Those opened before are
-        closed.
+        """Store a report's or a patch's engines in a variable and act on them from now on; close those opened before.
 
         `lab` is not changed.
         """
@@ -167,32 +166,30 @@ class CurrentLab:
         return opened
 
     def close(self) -> str:
-        """Close the object that the commands act on; return a sentence on the next one."""
+        """Close the object that the commands act on; return a sentence on the object they act on next."""
         is_opened = self.opened is not None
         self.target.close()
         if is_opened and self._own_lab is not None:
             self._opened = None
-            return "closed; the commands act on `lab` again, which is as it was"
-        return "closed; the recording can still be looked at (%lab show, back, goto, why), %lab start makes a new lab"
+            return "closed; the commands act on `lab` again, which has not changed"
+        return "closed; you can still view the recording (%lab show, back, goto, why), and %lab start makes a new lab"
 
 
 def _is_newest(report: StepReport, lab: Lab) -> bool:
-    """True for the report of a lab's newest step. Looking for a next one, in vain, leaves an empty report."""
+    """Return True for the report of a lab's newest step. A later attempt without work leaves an empty report."""
     newest = lab.session.stepper.engine.report
     return newest is report or (not newest and newest.step == report.step)
 
 
-def _rehearse(model: str = "smollm2", **settings: Any) -> None:
-    """Raise ConfigError for wrong settings, before any weights are loaded."""
-    drafting = settings.get("speculation")
-    if model == "simulated":
-        Lab(**settings, model=model).close()
-        return
-    # The simulated model has no attention, no layers, and no KV whose blocks have to fit into memory.
-    settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
-    if isinstance(drafting, DraftModel):
-        settings["speculation"] = FixedDrafts((), drafting.num_drafts, drafting.drafter)
-    Lab("simulated", **settings).close()
-    for name in (getattr(drafting, "model", None), model):
-        if name is not None and not is_provided(name):
+def _rehearse(model: str = "smollm2", speculation: Proposer | None = None, **settings: Any) -> None:
+    """Raise ConfigError for wrong settings before any weights are loaded."""
+    models = [model]
+    if model != "simulated":  # which has no attention, no layers, and no KV whose blocks have to fit into memory
+        settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}
+        if isinstance(speculation, DraftModel):
+            models.insert(0, speculation.model or model)
+            speculation = FixedDrafts((), speculation.num_drafts, speculation.drafter)
+    Lab("simulated", speculation=speculation, **settings).close()
+    for name in models:
+        if name != "simulated" and not is_provided(name):
             model_path(name)

@@ -20,7 +20,7 @@ from labengine.session.judging.verdict import RunVerdict
 from labengine.vllm.prefix_doctor.doctor import doctor as examined
 
 _FOUND, _VERDICT, _DIAGNOSIS = "counterexample", "verdict", "diagnosis"
-"""Variables of the notebook that keep the results."""
+"""Notebook variables that keep the results."""
 
 
 @command(
@@ -54,7 +54,7 @@ def find(
 
 
 def _wanted(current: CurrentLab, parts: str | None) -> object:
-    """Return the object of that name in the notebook, an edition's name, or the lab's parts."""
+    """Return the notebook's object of that name, an edition's name, or the lab's parts."""
     if parts is None:
         return current.lab.parts
     if parts in EDITIONS:
@@ -79,7 +79,7 @@ def judge(current: CurrentLab, requests: Sequence[str] = ()) -> None:
 def _of_a_lab(current: CurrentLab, requests: Sequence[str]) -> RunVerdict:
     lab = current.lab
     if len(requests) != 2:
-        raise UsageError("which two requests? Like this: %lab judge A B")
+        raise UsageError("judge needs two requests, as in %lab judge A B")
     one, other = (request_id_of(name, lab.snapshot().requests) for name in requests)
     return judge_runs((lab, one), (lab, other))
 
@@ -88,7 +88,7 @@ def _of_the_sides(current: CurrentLab, requests: Sequence[str]) -> RunVerdict:
     assert current.comparison is not None
     labs = current.labs
     if len(labs) != 2:
-        raise UsageError("there is no engine behind a recording: judge needs two labs that can be run again")
+        raise UsageError("judge needs two labs that can be run again; a recording has no engine")
     if len(requests) > 1:
         raise UsageError("two engines are compared: name one request, as in %lab judge A")
     known = [*labs[0].snapshot().requests]

@@ -48,7 +48,7 @@ def view(current: CurrentLab, names: list[str], at: At | None = None) -> None:
     display(current.recorded.view(*names, at=at))
 
 
-@command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing"), help="what to choose"))
+@command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing"), help="the object to select"))
 def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
     """Select `block 3`, `request A`, `hash 0:ab12` or `event 17` in all views; `nothing` clears the selection."""
     recorded, shown = current.recorded, current.shown
@@ -57,7 +57,7 @@ def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
     elif subject:
         shown.selection = _subject(recorded, subject)
     selection = shown.selection
-    print("nothing is chosen" if selection is None else f"chosen: {selection.kind} {selection.id}")
+    print("nothing is selected" if selection is None else f"selected: {selection.kind} {selection.id}")
 
 
 @command(
@@ -178,7 +178,7 @@ def attach(
         raise UsageError("--replay is for KV events, as in %lab attach kv:tcp://127.0.0.1:5557")
     if ranks:
         if piece is not None or rank is not None:
-            raise UsageError("--ranks shows all engines that run: without --piece and --rank")
+            raise UsageError("--ranks shows all running engines: leave out --piece and --rank")
         opened = attach_ranks(place, tokenizer=tokenizer)
         current.look_at(name, opened.streams[0])
         current.store(name, opened)
@@ -196,7 +196,7 @@ def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[s
         raise UsageError(f"there is no {kind!r} to point at; {nearest(kind, _SUBJECTS)}")
     if len(others) != 1:
         example = {"request": "request A", "hash": "hash 0:ab12"}.get(kind, f"{kind} 3")
-        raise UsageError(f"which {kind}? Like this: {example}")
+        raise UsageError(f"which {kind}? For example: {example}")
     if kind == "hash":
         return kind, others[0]
     if kind == "request" and recorded.timeline is not None:
@@ -208,9 +208,7 @@ def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[s
 
 def _why_parted(current: CurrentLab) -> Any:
     if current.comparison is None:
-        raise UsageError(
-            "WHAT is it about? Like this: %lab why block 3, request A, hash 0:ab12, event 17 or next-victim"
-        )
+        raise UsageError("name a subject: %lab why block 3, request A, hash 0:ab12, event 17 or next-victim")
     return current.comparison.why()
 
 

@@ -29,7 +29,7 @@ _ALL_KINDS = tuple(GROUP_FIELDS)
 _NAMES = tuple(map(str, seams_in_use(LABENGINE, _ALL_KINDS)))
 _ROOT = Path(inspect.getfile(Lab)).parent.parent
 _WIDTH = 76
-"""Characters of a seam's sentence in the list."""
+"""Maximum length of a seam's sentence in the list."""
 
 
 @command(argument("word", nargs="?", metavar="WORD", help="list only seams with this word in their name: pool, touch"))
@@ -86,7 +86,7 @@ def _rerun(lab: Lab, parts: Parts) -> Comparison:
 def _patched_parts(current: CurrentLab) -> Parts:
     comparison = current.comparison
     if comparison is None or comparison.roles != ROLES or not isinstance(comparison.right, Lab):
-        raise UsageError("--on-top adds to a patch that is shown, and none is: leave it out")
+        raise UsageError("--on-top adds to the shown patch, but none is shown: leave it out")
     return comparison.right.parts
 
 
@@ -111,11 +111,11 @@ def _place(seam: PartSeam) -> str:
     return f"{shown}:{seam.method.line}"
 
 
-# -- what came of it ---------------------------------------------------------------------------------------------------
+# -- the outcome -------------------------------------------------------------------------------------------------------
 
 
 def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
-    """Return the lines below the comparison: what was run, each side's crash and violations, the first difference."""
+    """Return the lines below the comparison: the workload, each side's crash and violations, the first difference."""
     left, right = (side for side in comparison.sides if isinstance(side, Lab))
     requests, steps = counted(len(left.snapshot().requests), "request"), counted(left.snapshot().step, "step")
     classes = [f"{getattr(right.parts, field).__name__}.{seam.name}" for field in seam.fields]
@@ -143,5 +143,5 @@ def _no_difference(patched: Lab, seam: PartSeam) -> str:
     if notes := override_notes({name: found for name, found in known.items() if name in names}):
         return f"No difference: {' '.join(notes)}"
     if patched.session.watch is None:
-        return f"No difference, event by event. Without checks it is not known whether {seam.name} was called."
+        return f"No difference, event by event. Without checks it is unknown whether {seam.name} was called."
     return "No difference: on this workload both decide the same, event by event."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Unpack
 
 from labengine.commands import argument, command
@@ -77,27 +78,20 @@ def start(current: CurrentLab, **settings: Any) -> Lab:
     return current.start(settings)
 
 
-class RequestKeywords(SamplingKeywords, total=False):
-    """The options of %lab add that Lab.add takes."""
-
-    n: int
-    priority: int
-
-
 @command(argument("text", nargs="+", metavar="TEXT", help="the prompt"), *SAMPLING)
 def add(
-    current: CurrentLab, text: list[str], copies: int = 1, chat: bool = False, **options: Unpack[RequestKeywords]
+    current: CurrentLab,
+    text: list[str],
+    copies: int = 1,
+    chat: bool = False,
+    n: int | None = None,
+    priority: int = 0,
+    **sampling: Unpack[SamplingKeywords],
 ) -> None:
     """Add a request, copies of it, several answers (-n) or a beam search; put longer texts into a %%prompt cell."""
-    add_text(current, " ".join(text), copies, chat, **options)
-
-
-def add_text(
-    current: CurrentLab, text: str, copies: int = 1, chat: bool = False, **options: Unpack[RequestKeywords]
-) -> None:
-    """Queue copies of a prompt (with chat: of a conversation that it begins), and print which requests wait."""
-    target, messages = current.target, [{"role": "user", "content": text}]
-    added = [target.chat(messages, **options) if chat else target.add(text, **options) for _ in range(copies)]
+    target, prompt = current.target, " ".join(text)
+    ask = partial(target.chat, [{"role": "user", "content": prompt}]) if chat else partial(target.add, prompt)
+    added = [ask(n=n, priority=priority, **sampling) for _ in range(copies)]
     ids = [request_id for one in added for request_id in (one if isinstance(one, list) else [one])]
     print(added_line(ids, current.lab.snapshot().requests[ids[0]].num_prompt_tokens))
 
@@ -116,7 +110,7 @@ def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepRepo
 
 
 def _num_finished_steps(current: CurrentLab) -> int:
-    """Of two sides, those of the one that has taken more: the other may have had no work left."""
+    """Return the lab's finished steps, or those of the side with more: the other may have run out of work."""
     return max(lab.session.stepper.engine.num_finished_steps for lab in current.labs)
 
 
@@ -132,11 +126,11 @@ def run(current: CurrentLab, wait: bool = False) -> None:
         print(*stop_lines(current) or [f"done after step {lab.snapshot().step}"], sep="\n")
     else:
         target.start()
-        print("running; other cells run meanwhile, %lab pause stops it")
+        print("running; you can run other cells meanwhile, and %lab pause stops it")
 
 
 def _interrupted_line(lab: Lab) -> str:
-    """Return after which step a Ctrl-C has ended a run or a step, which was undone, and how to go on."""
+    """Return the last step before a Ctrl-C, which undoes the step under way, and how to continue."""
     return f"interrupted after step {lab.snapshot().step}; %lab run continues"
 
 
@@ -162,7 +156,7 @@ def abort(current: CurrentLab, request: str) -> None:
     request_id = request_id_of(request, current.lab.snapshot().requests)
     aborted = current.target.abort(request_id)
     has_ended = any(aborted) if isinstance(aborted, tuple) else aborted
-    ended = "is aborted, its blocks are free" if has_ended else "had finished before"
+    ended = "is aborted, its blocks are free" if has_ended else "had already finished"
     print(f"{request_name(request_id)} (id {request_id}) {ended}")
 
 

@@ -1,4 +1,4 @@
-"""Reading a line of %lab, its help and its completion, as the table of commands says (labengine.commands)."""
+"""Parsing, help and completion of %lab lines, from the table of commands (labengine.commands)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WORD = re.compile(r"""(["'])(?P<quoted>.*?)\1(?=\s|$)|(?P<bare>\S+)""", re.DOTA
 
 
 _WIDTH = 110
-"""Characters of a line of an explanation."""
+"""Line length of an explanation."""
 _MOST_PRINTED = 30
-"""Values of an argument that its help prints; more are offered by completion only."""
+"""Most values of an argument printed in its help; completion offers all."""
 
 
 def words(line: str) -> list[str]:
-    """Split at white space. Quotes join words; an apostrophe inside a word is an ordinary character."""
+    """Split at white space. Quotes group words; an apostrophe inside a word is an ordinary character."""
     return [match["quoted"] if match["bare"] is None else match["bare"] for match in _WORD.finditer(line)]
 
 
@@ -35,7 +35,7 @@ def asks_for_help(entered: Sequence[str]) -> bool:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the sentence after 'there is no ...': the nearest match, or all known words."""
+    """Return the sentence to follow 'there is no ...': the nearest match, or all known words."""
     known = list(known)
     near = [name for name in known if name.startswith(word)] or get_close_matches(word, known, n=1)
     if near:
@@ -44,7 +44,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 class LineReader(argparse.ArgumentParser):
-    """Reads the words after a magic into keyword arguments, only those given. Raises UsageError for wrong ones."""
+    """Parser of the words after a magic; it returns only given arguments. Raises UsageError for wrong ones."""
 
     def __init__(self, call: str, arguments: Sequence[Argument]) -> None:
         super().__init__(prog="", add_help=False, allow_abbrev=False)
@@ -55,7 +55,7 @@ class LineReader(argparse.ArgumentParser):
         self.call = f"{call} {' '.join(self.format_usage().removeprefix('usage:').split())}".strip()
 
     def read(self, entered: Sequence[str]) -> dict[str, Any]:
-        """Return keyword arguments from words; options may stand anywhere."""
+        """Convert words to keyword arguments; options may be anywhere."""
         known, unknown = self.parse_known_intermixed_args(entered)
         if unknown and unknown[0].startswith("-"):
             self.error(f"there is no option {unknown[0]}; {nearest(unknown[0], self.options)}")
@@ -75,9 +75,9 @@ class LineReader(argparse.ArgumentParser):
         return "\n".join(lines)
 
     def completions(self, entered: Sequence[str]) -> list[str]:
-        """Return possible next words: values of the option before it, else the options that are not there yet.
+        """Return possible next words: values of the preceding option, else the options not given yet.
 
-        At first: the values of arguments without a name.
+        While there are no words yet, values of positional arguments come first.
         """
         if entered and entered[-1] in self.options and self._actions_by_name[entered[-1]].nargs != 0:
             return list(self._offers[entered[-1]])
@@ -86,22 +86,22 @@ class LineReader(argparse.ArgumentParser):
         return offered if entered else [*chain(*unnamed), *offered]
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError with the usage."""
+        """Raise UsageError with the message and the usage."""
         raise UsageError(f"{message}\nusage: {self.call}")
 
 
 OF_CELLS = ("patch",)
-"""Commands that take the text below their line, as the keyword `cell`: %%lab patch."""
+"""Commands that take the text below their line as the keyword `cell`: %%lab patch."""
 
 
 @cache
 def reader_of(name: str) -> LineReader:
-    """Return the reader of a command's line."""
+    """Return the parser of a command's line."""
     return LineReader(LAB[name].call, LAB[name].arguments)
 
 
 def explanation(name: str) -> str:
-    """Return a command's help, its usage, and its arguments. Raises UsageError, naming the nearest match."""
+    """Return a command's help with usage and arguments. Raises UsageError, naming the nearest match."""
     return f"{command_named(name).help}\n\n{reader_of(name).explanation()}"
 
 
@@ -114,7 +114,7 @@ def _completions_of(name: str, entered: Sequence[str]) -> list[str]:
 
 
 def put_in_order(*names: str) -> None:
-    """Sort the commands as in `names`. Raises ValueError unless these are all commands."""
+    """Sort the commands in the order of `names`. Raises ValueError unless these are all commands."""
     if set(names) != set(LAB):
         raise ValueError(f"commands in the table and in the order differ: {set(names) ^ set(LAB)}")
     for name in names:
@@ -129,7 +129,7 @@ def command_named(name: str) -> Command:
 
 
 def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
-    """Return completions at the end of a line that begins with %lab or with a cell magic; else an empty list."""
+    """Return completions at the end of a line that begins with %lab or a cell magic; else an empty list."""
     entered = words(line)
     if not line[-1:].isspace():
         del entered[-1:]
@@ -148,7 +148,7 @@ def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
 
 
 def listing(width: int = 110) -> str:
-    """Return every command with its usage and its summary."""
+    """List every command with its usage and summary."""
     lines = []
     for known in LAB.values():
         lines += wrap(reader_of(known.name).call, width, subsequent_indent=" " * 12, break_on_hyphens=False)

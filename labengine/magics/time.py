@@ -73,13 +73,13 @@ def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **set
     if current.comparison is not None:
         current.comparison.fork(step, **settings)
     if not name.isidentifier() or name == "lab":
-        raise UsageError(f"{name!r} cannot be the fork's name: give the name of a variable other than lab")
+        raise UsageError(f"{name!r} cannot be the fork's name: choose a variable name other than lab")
     if settings.get("external") == "none":
         settings["external"] = None
     made = current.name(name, current.lab.fork(step, **settings))
-    print(f"`{name}` stands after step {made.snapshot().step}: {name}.add(...) and {name}.step() lead it another way;")
+    print(f"`{name}` stands after step {made.snapshot().step}; continue it with {name}.add(...) and {name}.step().")
     other = "lab" if step is None else f"lab.fork({step})"
-    print(f"labengine.compare({other}, {name}) shows two such labs side by side, and {name}.close() ends it")
+    print(f"labengine.compare({other}, {name}) shows both labs side by side, and {name}.close() closes the fork.")
     return made
 
 
@@ -112,7 +112,7 @@ def break_(current: CurrentLab, kind: str | None = None, fields: Sequence[str] =
 
 
 def _take_away(target: Lab | Comparison, number: int) -> None:
-    """Close one breakpoint, or all of them for 0."""
+    """Remove one breakpoint, or all if `number` is 0."""
     found = [breakpoint for breakpoint in target.breakpoints if number in (0, breakpoint.number)]
     if number and not found:
         known = ", ".join(str(breakpoint.number) for breakpoint in target.breakpoints) or "none"

@@ -1,4 +1,4 @@
-"""Requests, breakpoints, violations and errors in a line or two, as the magics print them."""
+"""Short lines about requests, breakpoints, violations and errors, as the magics print them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from labengine.session.stepper import LabClosedError
 from labengine.session.violation_warnings import ViolationWarning
 
 display: Callable[[object], object] = ipython_display.display
-"""IPython's display, which has no types of its own."""
+"""IPython's display, which is untyped."""
 
 
 def request_lines(lab: Lab) -> Iterator[str]:
@@ -43,7 +43,7 @@ def place_of(error: BaseException) -> str:
 
 
 def background_error_line(lab: Lab) -> str:
-    """Return a line on the error that ended the background run; empty without one."""
+    """Return a line on the error that ended the background run; empty if none did."""
     error = lab.background_error
     if error is None:
         return ""
@@ -53,18 +53,18 @@ def background_error_line(lab: Lab) -> str:
 
 
 def breakpoint_lines(current: CurrentLab) -> list[str]:
-    """Return the breakpoints: those on both sides, then those on one."""
+    """Return lines on the breakpoints: those on both sides, then those on one."""
     comparison = current.comparison
     if comparison is None:
         return list(map(str, current.lab.breakpoints))
     paired = {id(one) for both in comparison.breakpoints for one in (both.left, both.right)}
     sides = zip(("left", "right"), current.labs, strict=True)
     alone = [(name, one) for name, lab in sides for one in lab.breakpoints if id(one) not in paired]
-    return [*map(str, comparison.breakpoints), *(f"on the {name} side alone: {one}" for name, one in alone)]
+    return [*map(str, comparison.breakpoints), *(f"only on the {name} side: {one}" for name, one in alone)]
 
 
 def stop_lines(current: CurrentLab) -> list[str]:
-    """Return where the newest run or step reached a breakpoint, and on which side."""
+    """Return lines on the breakpoint that the newest run or step reached, with its side."""
     comparison = current.comparison
     if comparison is None:
         return [] if current.lab.stopped_at is None else [str(current.lab.stopped_at)]
@@ -73,7 +73,7 @@ def stop_lines(current: CurrentLab) -> list[str]:
 
 
 def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
-    """Return a line on the requests that were added and wait."""
+    """Return a line on the requests just added."""
     names = ", ".join(f"{request_name(request_id)} (id {request_id})" for request_id in request_ids)
     tokens = counted(num_tokens, "token")
     waiting = f"waits with {tokens}" if len(request_ids) == 1 else f"wait with {tokens} each"
@@ -81,7 +81,7 @@ def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
 
 
 class InterruptedCommandError(KeyboardInterrupt):
-    """A Ctrl-C in a command. IPython shows its sentence and its notes in place of a traceback."""
+    """A Ctrl-C in a command. IPython shows its sentence and its notes instead of a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [str(self), *getattr(self, "__notes__", ())]
@@ -89,7 +89,7 @@ class InterruptedCommandError(KeyboardInterrupt):
 
 @contextmanager
 def interrupt_in_one_line(sentence: Callable[[], str]) -> Iterator[None]:
-    """Give a KeyboardInterrupt inside the block a sentence in place of its traceback; its notes stay."""
+    """Give a KeyboardInterrupt in the block a sentence instead of its traceback; its notes stay."""
     try:
         yield
     except InterruptedCommandError:
@@ -103,7 +103,7 @@ def interrupt_in_one_line(sentence: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def errors_in_plain_words(call: str) -> Iterator[None]:
-    """Turn errors inside the block into UsageErrors, and interrupts: one sentence without a traceback."""
+    """Turn errors and interrupts in the block into one sentence without a traceback."""
     try:
         with interrupt_in_one_line(lambda: f"{call}: interrupted"):
             yield
@@ -118,7 +118,7 @@ def errors_in_plain_words(call: str) -> Iterator[None]:
 
 @contextmanager
 def violations_reported(current: CurrentLab) -> Iterator[None]:
-    """Print new violations after the block. Raises UsageError in place of an exception that a part raised in a step."""
+    """Print new violations after the block. An exception that a part raised in a step becomes a UsageError."""
     labs = current.labs
     known, crashes = [{*lab.violations} for lab in labs], [lab.crash for lab in labs]
     try:
@@ -139,7 +139,7 @@ def violations_reported(current: CurrentLab) -> Iterator[None]:
 
 
 def violation_line(found: Sequence[Violation], ask: str = "%lab why event {}") -> str:
-    """Return the number of violations, their rules, and how to ask about the first: "4 violations (held) ...".
+    """Return the number of violations, their rules, and the question about the first: "4 violations (held) ...".
 
     ask: the question, with {} for the number of the event.
     """
@@ -156,6 +156,6 @@ def _new_crash(labs: Sequence[Lab], before: Sequence[Crash | None]) -> Crash | N
 
 
 def acting_on(name: str, what: str, current: CurrentLab) -> str:
-    """Return a sentence on a variable that the commands act on from now on. what: what it is."""
+    """Return a sentence on a variable that the commands act on from now on. what: its predicate."""
     acted = f"`{name}` {what}. %lab step, run, back, why ... act on it now, and %lab close ends it"
     return f"{acted}; `lab` stays as it is." if current.has_own_lab else f"{acted}."

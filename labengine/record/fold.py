@@ -64,6 +64,12 @@ class Fold(FoldState):
                 impossible.append(position)
         return impossible
 
+    def is_lost(self, block_id: int) -> bool:
+        """Return True for a referenced, hashed block that no look-up of its hashes finds."""
+        keys = self.block_keys[block_id]
+        is_found = any(block_id in self.prefix_map.get(key, ()) for key in keys)
+        return bool(self.ref_counts[block_id] and keys and not is_found)
+
     # -- one method per kind of event ----------------------------------------------------------------------------------
 
     def _engine_started(self, event: ev.EngineStarted) -> None:
@@ -242,7 +248,7 @@ class Fold(FoldState):
     def _block_freed(self, event: ev.BlockFreed) -> None:
         self._count(event.block_id, event.ref_count, -1)
         self._enter_queue(event.block_id, event.queue_end)
-        if event.reason not in ("merged", "copied"):
+        if event.reason not in ev.ENTRY_REPLACED:
             table = self._replace(event, self.null_block)
             while event.reason not in ("window", "state") and table and table[-1] == self.null_block:
                 table.pop()

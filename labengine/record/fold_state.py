@@ -71,7 +71,7 @@ class FoldState:
         self.prefix_map: dict[Key, tuple[int, ...]] = {}
         self.null_block = NULL_BLOCK
         self.pins: dict[int, int] = {}
-        """Per block: references not held by any table, if there are some."""
+        """Per block: references not held by any table, if any."""
         self.holding: set[int] = set()
         """Finished requests that hold blocks for a connector."""
         self.states: dict[int, int] = {}

@@ -116,8 +116,8 @@ class Snapshot:
     @property
     def lost_blocks(self) -> tuple[int, ...]:
         """Live full blocks that no look-up can find: hashed, but the map serves another block (nano-vLLM issue 219)."""
-        findable = {block_id for ids in self.prefix_map.values() for block_id in ids}
-        return tuple(b.block_id for b in self.blocks if b.ref_count and b.grouped_hashes and b.block_id not in findable)
+        live = [(b.block_id, [f"{group}:{key}" for group, key in b.grouped_hashes]) for b in self.blocks if b.ref_count]
+        return tuple(i for i, keys in live if keys and not any(i in self.prefix_map.get(key, ()) for key in keys))
 
 
 def _request_dict(request: RequestState) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Upstream bugs, reproduced: one file per report, named for the engine, the number and the defect."""
+"""Upstream bugs, reproduced: a module for each report, named after its engine, number and defect."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
 
 _NAME = re.compile(r"(?P<engine>[a-z]+(?:_[a-z]+)*)_(?P<number>[0-9a-f]*\d[0-9a-f]*)_.+")
-"""The name of a scenario's files: vllm_39734_never_admitted."""
+"""Pattern of scenario file names: vllm_39734_never_admitted."""
 
 SCENARIOS: dict[str, str] = {
     f"{found['engine'].replace('_', '-')}-{found['number']}": f"{__name__}.{file.stem}"
     for file in sorted(Path(__file__).parent.glob("*.toml"))
     if (found := _NAME.fullmatch(file.stem))
 }
-"""Per scenario id the module that has its code; imported on first use."""
+"""Module of each scenario's code, by scenario id; imported on first use."""
 
 
 def bug(id: str) -> Scenario:
@@ -45,7 +45,7 @@ def bug(id: str) -> Scenario:
 
 @cache
 def _scenario_in(name: str) -> Scenario:
-    """Return the scenario of a module: of its class that has an id."""
+    """Return a module's scenario: an instance of its class with an id."""
     module = import_module(name)
     refuse_unused(module)
     made: type[Scenario] = next(value for value in vars(module).values() if "id" in getattr(value, "__dict__", ()))
@@ -53,10 +53,10 @@ def _scenario_in(name: str) -> Scenario:
 
 
 def bugs(engine: str | None = None, kind: str | None = None) -> BugList:
-    """Return the scenarios, a list that prints as a table; only those of an engine, or of a kind of bug.
+    """Return the scenarios, optionally only those of an engine or a kind of bug, as a list that prints as a table.
 
     engine: the beginning of an id, "vllm". kind: a key of KINDS, "full hit". Letter case does not matter. Raises
-    ConfigError for an unknown one, naming all that are known.
+    ConfigError for an unknown one, naming all known ones.
     """
     wanted_engine, wanted_kind = _known("engine", engine, engines()), _known("kind", kind, KINDS)
     return BugList(
@@ -67,17 +67,17 @@ def bugs(engine: str | None = None, kind: str | None = None) -> BugList:
 
 
 def bugs_named(words: Sequence[str]) -> BugList:
-    """Return the scenarios that words select: an engine, a kind of bug, or both in this order; all without words."""
+    """Return the scenarios selected by an engine, a kind of bug, or both in this order; all without words."""
     engine, kind_words = (words[0], words[1:]) if words and words[0].lower() in engines() else (None, words)
     kind = " ".join(kind_words) or None
     if engine is None and kind is not None and kind.lower() not in map(str.lower, KINDS):
-        known = f"no engine ({', '.join(engines())}) and no kind of bug ({', '.join(KINDS)})"
+        known = f"neither an engine ({', '.join(engines())}) nor a kind of bug ({', '.join(KINDS)})"
         raise ConfigError(f"{shown(kind)} is {known}")
     return bugs(engine, kind)
 
 
 def engines() -> list[str]:
-    """Return the engines that the scenarios are about, in alphabetical order."""
+    """Return the engines of all scenarios, in alphabetical order."""
     return sorted({id.rpartition("-")[0] for id in SCENARIOS})
 
 
@@ -87,7 +87,7 @@ def _engine_and_number(id: str) -> tuple[str, int, str]:
 
 
 def _known(what: str, name: object, known: Iterable[str]) -> str | None:
-    """Return the known name that equals `name` but for letter case; None for None. ConfigError for another one."""
+    """Return the known name equal to `name` except for case; None for None. Raises ConfigError if there is none."""
     by_name = {one.lower(): one for one in known}
     if name is None:
         return None
@@ -100,12 +100,12 @@ def _known(what: str, name: object, known: Iterable[str]) -> str | None:
 
 
 def print_story(id: str | None, out: TextIO) -> None:
-    """Print the verdict on one report; without an id, the list of scenarios."""
+    """Print the verdict on one report, or the list of scenarios if there is no id."""
     print(listing() if id is None else story(bug(id)), file=out)
 
 
 def story(scenario: Scenario) -> str:
-    """Return the verdict, the further experiments' tables, and the facts of the report with its URL."""
+    """Return the verdict, the tables of further experiments, and the report's facts with its URL."""
     verdict = scenario.verdict()
     tables = [str(experiment.table()) for experiment in scenario.experiments.values()]
     facts = [] if scenario.report is None else [*scenario.report.facts(), *verdict.conclusion.facts()]

@@ -1,4 +1,4 @@
-"""Aborts while the external tier loads: a scheduler that waits for the transfer."""
+"""A scheduler that waits for the transfer when a request is aborted during its load."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from labengine.core.token_budget import TokenBudgetScheduler
 
 
 class FreesAfterLoadScheduler(TokenBudgetScheduler):
-    """Frees the blocks of a request that was aborted during its load when the load is over. Source: vLLM PR 32255."""
+    """Frees the blocks of a request aborted during its load only after the load. Source: vLLM PR 32255."""
 
     def abort(self, request: Request) -> None:
-        """End a request; one that loads keeps its blocks, and is ended by `take_arrived`."""
+        """End a request; a loading one keeps its blocks until `take_arrived` ends it."""
         if request in self.external.loading:
             self._set(request, "finish_reason", "abort")
         else:
             super().abort(request)
 
     def take_arrived(self) -> None:
-        """End the aborted requests whose loads are over, then queue the others."""
+        """End aborted requests whose loads are complete, then queue the others."""
         for request in [request for request in self.external.loading if request.finish_reason == "abort"]:
             if request.request_id in self.external.arrived:
                 super().abort(request)

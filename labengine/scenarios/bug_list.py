@@ -1,4 +1,4 @@
-"""A list of scenarios that prints as a table: what each is about, what breaks, and which checks see it."""
+"""A list of scenarios that prints as a table: the report, the defect, and the checks that see it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADINGS = ("id", "title", "kind", "what breaks", "how it is seen")
 
 
 class BugList(list["Scenario"]):
-    """Scenarios in the order of their ids. repr() is text for a terminal; a notebook shows a table."""
+    """Scenarios in the order of their ids. A terminal prints text; a notebook shows a table."""
 
     def __init__(self, scenarios: Iterable[Scenario] = ()) -> None:
         super().__init__(scenarios)

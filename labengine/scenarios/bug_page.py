@@ -1,6 +1,6 @@
-"""A scenario as one page that reads alone: the report, the guided story, the verdict, and the override's source.
+"""A scenario as a self-contained page: the report, the guided story, the verdict, and the override's source.
 
-All text is escaped here; the two engines between intro and appendix come from Comparison.export_html.
+This module escapes all text. Comparison.export_html draws the two engines between intro and appendix.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ STYLE = """
 def export(
     scenario: ScenarioTexts, verdict: Verdict, comparison: Comparison, path: str | PathLike[str], home: str = ""
 ) -> Path:
-    """Write the page of a scenario whose broken and fixed sides were played to the end; return its path.
+    """Write the page of a scenario, with its broken and fixed sides played to the end; return its path.
 
-    home: the address of a list of scenarios to link to.
+    home: URL of a list of scenarios, for a link.
     """
     left, right = comparison.sides
     assert isinstance(left, Lab) and isinstance(right, Lab)
@@ -64,7 +64,7 @@ def export(
 
 
 def intro_of(scenario: ScenarioTexts, verdict: Verdict, home: str = "") -> str:
-    """Return the markup above the two engines: the report, what breaks, the answer, and what each side decides."""
+    """Return the markup above the two engines: the report, the defect, the conclusion, and each side's decision."""
     place = [f'<a href="{escape(home)}">All bugs</a>'] if home else []
     place.append(escape(scenario.engine))
     if scenario.kind in KINDS:
@@ -83,7 +83,7 @@ def intro_of(scenario: ScenarioTexts, verdict: Verdict, home: str = "") -> str:
     return (
         f'<style>{STYLE}</style><header class="bug"><p class="bug-where">{" · ".join(place)}</p>'
         f'<h1>{escape(scenario.title)}</h1><p class="bug-claim">{escape(scenario.claim)}</p>{_pairs(facts)}'
-        "<h2>Step through it</h2><p>Both engines are given the same requests: A, B, C ... are the requests 0, 1, 2 ... "
+        "<h2>Step through it</h2><p>Both engines get the same requests: A, B, C ... are the requests 0, 1, 2 ... "
         "of the checks. <b>n</b> goes to the next sentence of the story, <b>b</b> to the one before; <b>?</b> lists "
         "the other keys.</p></header>"
     )
@@ -94,7 +94,7 @@ def _link(url: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Return a sentence as markup; what stands between backticks is code."""
+    """Convert a sentence to markup; text between backticks becomes code."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -103,7 +103,7 @@ def _pairs(facts: Iterable[Fact]) -> str:
 
 
 def _report(scenario: ScenarioTexts, verdict: Verdict) -> Iterator[Fact]:
-    """Yield as markup whose report it is, and what follows for its claim; nothing for a user's own workload."""
+    """Yield the report and the conclusion on its claim as markup; nothing for a user's own workload."""
     if scenario.report is not None:
         label, text = next(scenario.report.facts())
         yield label, f"{prose(text)} {_link(scenario.report.url)}"
@@ -111,7 +111,7 @@ def _report(scenario: ScenarioTexts, verdict: Verdict) -> Iterator[Fact]:
 
 
 def _read(scenario: ScenarioTexts, verdict: Verdict) -> str:
-    """Return the report's other facts and what was seen of upstream's code, as markup."""
+    """Return the report's other facts and the evidence in upstream's code, as markup."""
     if scenario.report is None:
         return ""
     _, *facts = scenario.report.facts()
@@ -128,9 +128,9 @@ def _seen(scenario: ScenarioTexts) -> str:
 
 
 def appendix_of(scenario: ScenarioTexts, verdict: Verdict, sources: str) -> str:
-    """Return the markup below the two engines: the story in words, the verdict, the source, and how to run it.
+    """Return the markup below the two engines: the story in words, the verdict, the source, and commands to run it.
 
-    sources: markup with the code in which the two sides differ.
+    sources: markup with the code that differs between the two sides.
     """
     story = "".join(f"<li>{escape(stop.sentence)}</li>" for stop in scenario.guide)
     parts = [
@@ -171,11 +171,11 @@ def _commands(scenario: ScenarioTexts) -> str:
     )
 
 
-# -- the code in which the sides differ --------------------------------------------------------------------------------
+# -- the code that differs between the sides ---------------------------------------------------------------------------
 
 
 def _sources(scenario: ScenarioTexts, left: Lab, right: Lab) -> str:
-    """Return the classes that one side alone has, each with what the other side does in its place."""
+    """Return the classes that only one side has, each with the other side's counterpart."""
     names = (scenario.columns[0].name, scenario.columns[1].name)
     broken, fixed = _classes(left), _classes(right)
     shown: dict[type, str] = {}
@@ -192,7 +192,7 @@ def _only_in(cls: type, other: type) -> list[type]:
 
 
 def _classes(lab: Lab) -> dict[str, type]:
-    """Return the classes that take a side's decisions, by the part that each plays."""
+    """Return the classes that take a side's decisions, by part."""
     found = {field.name: cls for field in fields(lab.parts) if isinstance(cls := getattr(lab.parts, field.name), type)}
     if lab.external is not None:
         found["external"] = type(lab.external)
@@ -203,7 +203,7 @@ def _classes(lab: Lab) -> dict[str, type]:
 
 
 def _source(names: tuple[str, str], cls: type, other: type) -> str:
-    """Return a class's text, and the other side's definitions of its methods. names: of its column and of the other."""
+    """Return a class's source, and the other side's definitions of its methods. names: its column's and the other's."""
     methods = (method_of(other, name, other.__name__) for name in vars(cls) if not name.startswith("_"))
     others = "".join(
         _code(f"{names[1]}: {method.owner.__name__} in {method.owner.__module__}", method.source)

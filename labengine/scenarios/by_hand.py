@@ -25,37 +25,37 @@ Act = Callable[[Lab], Any]
 
 
 class HandMadeScenario(Scenario):
-    """A scenario whose workload is a value, and whose text is that of a class of its own; see `hand_made`."""
+    """A scenario whose workload is a value and whose text is in its own class; see `hand_made`."""
 
     engine, breaks, kind = "a workload of yours", "", ""
-    question: ClassVar[str] = "What does the workload come to?"
+    question: ClassVar[str] = "What does the workload lead to?"
     settings: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self) -> None:
         self.acts: Sequence[Act] = ()
         self.num_common = 0
-        """Acts after which both columns have taken as many steps: a comparison opens there."""
+        """Number of acts after which both columns have taken equally many steps: a comparison opens there."""
         self.lab_settings: Callable[[], Mapping[str, Any]] = dict
         self.wrong: Callable[[Mapping[str, int]], bool] | None = None
         self.more_figures: Callable[[Lab], Mapping[str, int]] = lambda lab: {}
 
     def settings_for(self, model: str) -> dict[str, Any]:
-        """Return the settings; a connector is made for each lab."""
+        """Return the settings; each lab gets a new connector."""
         return dict(self.lab_settings())
 
     def play(self, lab: Lab) -> None:
-        """Do every act, up to one in which a part raises."""
+        """Do the acts until one raises."""
         for act in self.acts:
             if not _do(act, lab):
                 return
 
     def opening(self, lab: Lab) -> None:
-        """Do the acts after which both sides can be compared."""
+        """Do the acts up to the point where both sides can be compared."""
         for act in self.acts[: self.num_common]:
             _do(act, lab)
 
     def follow_up_acts(self) -> tuple[Act, ...]:
-        """Return the acts that only one of the sides does."""
+        """Return the remaining acts, which only one side completes."""
         return tuple(self.acts[self.num_common :])
 
     def measure(self, lab: Lab) -> dict[str, int]:
@@ -73,31 +73,31 @@ class HandMadeScenario(Scenario):
         }
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return whether rules are broken or steps failed; or what the maker of the scenario says."""
+        """Return True if rules are broken or steps failed, or as the scenario's `is_wrong` decides."""
         if self.wrong is not None:
             return self.wrong(measured)
         return bool(measured["rules broken"] or measured["failed steps"])
 
     def concluded(self, before: Mapping[str, int]) -> Conclusion:
-        """Return whether the claim holds: it is about the parts that were given, and their run decides."""
+        """Return the conclusion: the claim concerns the given parts, so their run decides."""
         if self.is_wrong(before):
-            return Conclusion(answer="holds", reason="Its own parts were run.")
-        return Conclusion(answer="does not hold", reason="Its own parts were run, and did not go wrong.")
+            return Conclusion(answer="holds", reason="The given parts were run.")
+        return Conclusion(answer="does not hold", reason="The given parts were run and did not go wrong.")
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the broken column's session, with the source of its parts: `labengine.open` shows it anywhere."""
+        """Save the broken column's session with the source of its parts; `labengine.open` shows it anywhere."""
         with self.broken() as lab:
             lab.save(path)
 
     def note_rules(self) -> None:
-        """Set seen_by to the rules that the checks find broken in a play, and else why none is."""
+        """Set seen_by to the rules broken in a play, or why_unseen if there are none."""
         with self.broken() as lab:
             rules = dict.fromkeys(violation.rule for violation in lab.violations)
             has_raised = lab.crash is not None
         own_class = type(self)
         own_class.seen_by = tuple(rule for rule in rules if rule in RULES)
         own_class.why_unseen = (
-            "a step raises, and is rolled back" if has_raised else "the engine only decides otherwise"
+            "a step raises and is rolled back" if has_raised else "the engine only decides differently"
         )
 
     def find_common(self) -> None:
@@ -115,7 +115,7 @@ class HandMadeScenario(Scenario):
 def hand_made(
     id: str, title: str, claim: str, columns: tuple[Column, Column], roles: tuple[str, str]
 ) -> HandMadeScenario:
-    """Return a scenario with this text, and without a workload: `acts` and `lab_settings` are to be set."""
+    """Return a scenario with this text but without a workload: the caller sets `acts` and `lab_settings`."""
     text = {"sentences": (claim,), "claim": claim, "breaks": claim}
     own_class = type(
         "HandMade", (HandMadeScenario,), {"id": id, "title": title, "columns": columns, "roles": roles, **text}
@@ -137,34 +137,34 @@ def scenario(
     """Return a scenario: a workload that goes wrong with one set of parts and not with another.
 
     broken, fixed: an edition's name, Parts, or a class that replaces a part of the edition `labengine` (or a function
-    named like a seam). play(lab): adds
-    requests and takes steps; or a list of such functions, of which a comparison opens after those that both sides can
-    do alike. claim: one sentence. is_wrong(measured): judges the figures of `measure`; by default
-    broken rules and failed steps are wrong. settings: keywords of Lab; external may be a connector's class, or a
-    function that makes one, for each lab has its own. Raises ConfigError for what cannot be played.
+    named like a seam). play(lab): adds requests and takes steps; or a list of such functions. A comparison opens after
+    the functions that both sides can do alike. claim: one sentence. is_wrong(measured): judges the figures of
+    `measure`; by default broken rules and failed steps are wrong. settings: keywords of Lab; external may be a
+    connector's class or a function that makes one, because each lab needs its own. Raises ConfigError for a scenario
+    that cannot be played.
     """
     acts = tuple(play) if isinstance(play, (list, tuple)) else (play,)
     for act in acts:
         checked_call("play", act, "lab")
     if not isinstance(claim, str) or not claim:
-        raise ConfigError(f"claim is a sentence on what goes wrong, got {shown(claim)}")
+        raise ConfigError(f"claim must be a sentence on what goes wrong, got {shown(claim)}")
     columns = (_column("broken", broken, claim), _column("fixed", fixed, "The same without it."))
     made = hand_made("mine", title, claim, columns, ("what goes wrong", "what does not"))
     made.acts, made.wrong = acts, is_wrong
     if isinstance(settings.get("external"), Connector):
         raise ConfigError(
-            f"external={shown(settings['external'])} is one connector, which serves one engine: give its class, or a "
+            f"external={shown(settings['external'])} is a connector for a single engine: pass its class, or a "
             "function that makes one"
         )
     made.lab_settings = lambda: {name: _made(value) for name, value in settings.items()}
-    made.lab("fixed").close()  # wrong settings are refused now
+    made.lab("fixed").close()  # refuse wrong settings now
     made.note_rules()
     made.find_common()
     return made
 
 
 def _do(act: Act, lab: Lab) -> bool:
-    """Do an act; return False if a part has raised in it. Raises ConfigError for one that ends the process unseen."""
+    """Do an act; return False if a part raised in it. Raises ConfigError if it ends the process otherwise."""
     with interrupts_named():
         try:
             act(lab)
@@ -180,7 +180,7 @@ def _do(act: Act, lab: Lab) -> bool:
 
 
 def _made(value: object) -> object:
-    """Return a setting; where it makes one, what it makes."""
+    """Return a setting, or the value it makes if it is a maker."""
     return value() if isinstance(value, (type, FunctionType)) else value
 
 

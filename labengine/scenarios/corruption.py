@@ -1,4 +1,4 @@
-"""Two engines' answers side by side, and readable corruption: a wrong output and the slot that caused it."""
+"""Two engines' answers side by side, and the slot that caused the first wrong word."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from labengine.record.violation import Violation
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SideBySide:
-    """Texts of two columns: one per request, in the order of the requests."""
+    """Texts of two columns, one per request, in the order of the requests."""
 
     names: tuple[str, str]
     texts: tuple[tuple[str, ...], ...]
 
     def first_difference(self, request: int) -> tuple[int, str, str] | None:
-        """Return (word number from 0, one word, the other) of a request's first difference; None without one."""
+        """Return a request's first difference as (word number from 0, one word, the other); None if there is none."""
         left, right = (re.findall(r"\s*\S+", texts[request]) for texts in self.texts)
         for number, (one, other) in enumerate(zip_longest(left, right, fillvalue="")):
             if one.strip() != other.strip():
@@ -29,7 +29,7 @@ class SideBySide:
 
     @property
     def num_differing(self) -> int:
-        """Requests whose texts differ."""
+        """Number of requests whose texts differ."""
         return sum(self.first_difference(request) is not None for request in range(len(self.texts[0])))
 
     def __repr__(self) -> str:
@@ -70,11 +70,11 @@ class SideBySide:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Corruption:
-    """Two answers of a real model side by side, and the cause of the broken one's first difference.
+    """Two answers of a real model side by side, and the cause of their first difference.
 
-    texts: both answers. request_id, position: of the first token that differs; tokens: its text, broken and fixed.
-    moment: the event that sampled it in the broken recording. cause: the misread before it, with its block and the
-    number of the event that caused it.
+    texts: both answers. request_id, position: the first different token's. tokens: its text, broken and fixed. moment:
+    the event that sampled it in the broken recording. cause: the earlier misread, with its block and the number of the
+    event that caused it.
     """
 
     texts: SideBySide
@@ -90,9 +90,10 @@ class Corruption:
         wrong, right = self.tokens
         text = f"The first wrong word is {wrong.strip()!r} instead of {right.strip()!r}, at position {self.position}."
         if self.cause is None:
-            return f"{text} No slot that it attended to was found wrong before."
-        cause = "" if self.cause.first_event is None else f" It has been so since event {self.cause.first_event}."
-        return f"{text} It attended to a slot that was wrong: {self.cause.message}.{cause}"
+            return f"{text} The checks found no wrong slot among those it attended to."
+        event = self.cause.first_event
+        cause = "" if event is None else f" The slot has been wrong since event {event}."
+        return f"{text} It attended to a wrong slot: {self.cause.message}.{cause}"
 
     def __repr__(self) -> str:
         return f"{self.texts}\n\n{self.sentence}"
@@ -102,7 +103,7 @@ class Corruption:
 
 
 def corruption_of(broken: Lab, fixed: Lab, names: tuple[str, str]) -> Corruption | None:
-    """Return the first different token of two labs that answered the same requests; None without a difference."""
+    """Return the first different token of two labs with the same requests; None if there is none."""
     outputs = [[lab.output(request_id) for request_id in lab.snapshot().requests] for lab in (broken, fixed)]
     found = [
         (moment, event)
@@ -131,7 +132,7 @@ def _token_at(lab: Lab, request_id: int, position: int) -> int | None:
 
 
 def _cause(lab: Lab, request_id: int, moment: int) -> Violation | None:
-    """Return the first misread of a request before the moment at which it sampled a token."""
+    """Return a request's first misread before the moment at which it sampled a token."""
     known = [v for v in lab.violations if v.rule == "read" and request_id in v.request_ids]
     before = [v for v in known if v.first_event is None or v.first_event < moment]
     return before[0] if before else None

@@ -1,4 +1,4 @@
-"""Figures that several scenarios count in a played lab."""
+"""Figures of a played lab that several scenarios count."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def events_of(lab: Lab, kind: type[E]) -> list[E]:
 
 
 def num_misread_blocks(lab: Lab) -> int:
-    """Return the number of table entries in which a request attended to KV that is not its own."""
+    """Return the number of table entries where a request attended to KV that is not its own."""
     return sum(violation.rule == "read" for violation in lab.violations)
 
 
@@ -35,18 +35,18 @@ def num_rules(lab: Lab) -> int:
 
 
 def num_finished(lab: Lab) -> int:
-    """Return the number of requests that ended by themselves; aborted ones do not count."""
+    """Return the number of requests that finished by themselves; aborted ones do not count."""
     return sum(event.reason != "abort" for event in events_of(lab, RequestFinished))
 
 
 def num_computed_tokens(lab: Lab) -> int:
-    """Return the number of tokens computed over all steps, those of preempted requests included."""
+    """Return the number of tokens computed in all steps, including those of preempted requests."""
     assert lab.timeline is not None
     return counted(lab.timeline.events()).num_computed
 
 
 def num_hit_tokens(lab: Lab, request_id: int) -> int:
-    """Return the number of tokens hit in the pool when a request was last admitted."""
+    """Return the number of tokens hit in the pool at a request's last admission."""
     return next(event.num_tokens for event in reversed(events_of(lab, PrefixHit)) if event.request_id == request_id)
 
 
@@ -57,7 +57,7 @@ def num_preemptions(lab: Lab) -> int:
 
 
 def num_idle_steps(lab: Lab) -> int:
-    """Return the number of steps after the last one that sampled a token: the engine no longer moves."""
+    """Return the number of steps after the last one that sampled a token: the engine makes no more progress."""
     assert lab.timeline is not None
     events = lab.timeline.events()
     last = max((number for number, event in enumerate(events) if isinstance(event, TokenSampled)), default=-1)
@@ -71,10 +71,10 @@ def numbered_events(lab: Lab) -> Iterator[tuple[int, Event]]:
 
 
 def try_step(lab: Lab) -> str:
-    """Take a step; return its error as one line, empty for none."""
+    """Take a step; return its error as one line, or an empty text."""
     return symptom(lab.step)
 
 
 def step_at_most(lab: Lab, num_steps: int) -> str:
-    """Take num_steps steps, or fewer if one fails; return that step's error as one line, empty for none."""
+    """Take num_steps steps, or fewer if one fails; return its error as one line, or an empty text."""
     return next((error for _ in range(num_steps) if (error := try_step(lab))), "")

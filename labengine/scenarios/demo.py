@@ -1,7 +1,7 @@
-"""The demo: nano-vLLM issue 219 and pull request 243 on a real model, two engines side by side, as a table.
+"""The demo: nano-vLLM issue 219 and pull request 243 on a real model, two engines side by side in a table.
 
-The script is the pull request's: one prompt that fills three blocks of 256 tokens and part of a fourth, added twice,
-one step. Each engine computes the same KV twice; one keeps both copies, the other merges them.
+The script is the pull request's: a prompt that fills three blocks of 256 tokens and part of a fourth is added twice,
+for one step. Each engine computes the same KV twice; one keeps both copies, the other merges them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class DemoRun:
     snapshot: Snapshot
     """State after step 1."""
     measured: Mapping[str, int]
-    """Figures after step 1, under the scenario's names."""
+    """Figures after step 1, by the scenario's names."""
     num_steps: int
     merges: list[tuple[BlockMerged, float, float]] = field(default_factory=list)
-    """Each merge with max |dK| and max |dV| between the two copies, over all layers."""
+    """Each merge, with max |dK| and max |dV| between the two copies over all layers."""
 
     @property
     def ref_counts(self) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ def _kv_difference(lab: Lab, event: BlockMerged) -> tuple[float, float]:
 
 
 def rows(before: DemoRun, after: DemoRun) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of the pull request's table, and the peak, which that table leaves out."""
+    """Yield the rows of the pull request's table, and the peak, which that table does not have."""
 
     def row(name: str, measured: str) -> tuple[str, ...]:
         return (name, *(str(run.measured[measured]) for run in (before, after)))
@@ -89,5 +89,5 @@ def main(out: TextIO, model: str = "smollm2") -> None:
     for event, worst_k, worst_v in after.merges:
         pair = f"#{event.block_id} into #{event.into_block_id}"
         print(f"{pair:>22} | max |dK| {worst_k:.3g} | max |dV| {worst_v:.3g}", file=out)
-    print("\nMerging gives memory back after the step: the peak is the same in both, and so is the compute.", file=out)
-    print(f"Both ran to their end in {before.num_steps} and {after.num_steps} steps.", file=out)
+    print("\nMerging gives memory back after the step; the peak and the compute are the same in both.", file=out)
+    print(f"Both ran to the end, in {before.num_steps} and {after.num_steps} steps.", file=out)

@@ -1,9 +1,9 @@
 """DingoCache pull request 377: a preempted request's block is given away before its save has read it.
 
-The connector copied blocks in a thread of its own, some time after the forward pass that filled them. At a normal end
+The connector copied blocks in a separate thread, some time after the forward pass that filled them. At a normal end
 the blocks were kept until then. At a preemption they were not, in steps without a load: the block went to another
-request, the next forward pass wrote to it, and the copy kept those bytes under the first request's key. Here requests
-that end stand for the preempted one: labengine's stores are not asked at an end.
+request, the next forward pass wrote to it, and the copy kept those bytes under the first request's key. Here, requests
+that end stand for the preempted one, because labengine's stores are not asked at an end.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from labengine.scenarios.scenario import (
 
 
 class SavesWithTheNext(HostStore):
-    """Accepts saves now, and copies them with the next ones."""
+    """Accepts saves now, and copies them along with the next ones."""
 
     accepted: Sequence[BlockTransfer] = ()
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Copy the blocks that were accepted before, and accept these: their content is read at the next call."""
+        """Copy the blocks accepted earlier, and accept these, whose content is read at the next call."""
         due, self.accepted = self.accepted, tuple(saves)
         super().save_kv(due, kv)
         return tuple(saves)
@@ -44,7 +44,7 @@ class SaveReadsLate(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A, B and C, each for the one step that it takes."""
+        """Run A, B and C, one step each."""
         for first in (1, 101, 1):
             lab.add(token_ids=range(first, first + 9), max_tokens=1)
             lab.step()

@@ -1,4 +1,4 @@
-"""An experiment: the same requests played in several columns, each an engine with one decision changed."""
+"""An experiment: the same requests played in several columns, each an engine with one changed decision."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from labengine.system.extras import require_extra
 class Column:
     """One engine of an experiment.
 
-    parts: a class that replaces a part of the edition, or Parts with several. runner: the name of a class in
-    labengine.scenarios.runners, for what goes wrong below the plan; empty for labengine's own. tier: makes an external
-    tier, for each lab its own; None for what the settings say. name, says: a sentence on the column's decision, and on
-    its error, if any; of a scenario in a file of its own from the TOML beside it.
+    parts: a class that replaces a part of the edition, or Parts with several. runner: name of a class in
+    labengine.scenarios.runners, for a defect below the plan; empty for labengine's own runner. tier: makes an external
+    tier for each lab; None to use the settings. says: a sentence on the column's decision and on its error, if any.
+    For a scenario with its own file, name and says come from the TOML beside it.
     """
 
     edition: str
@@ -41,12 +41,12 @@ class Column:
 
     @property
     def all_parts(self) -> Parts:
-        """The edition's parts, with the column's in place of its own."""
+        """The edition's parts, with the column's replacements."""
         complete = edition(self.edition)
         return complete if self.parts is None else given_parts(self.parts).overriding(complete)
 
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
-        """Return an empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
+        """Return an empty lab of this column, without warnings: it breaks rules on purpose, as its story tells."""
         engine: dict[str, Any] = {"edition": self.edition, "parts": self.parts}
         if self.runner:
             require_extra("models", f"{self.name}, which replaces a real model's runner,")
@@ -59,28 +59,28 @@ class Column:
 
 
 def settings(**keywords: Any) -> Mapping[str, Any]:
-    """Return keywords of Lab, for an experiment's settings."""
+    """Return keywords of Lab as an experiment's settings."""
     return MappingProxyType(keywords)
 
 
 class Experiment(ABC):
-    """A question, the requests that answer it, and the figures to count afterwards."""
+    """A question, the requests that answer it, and the figures to count."""
 
     question: ClassVar[str]
     """The table's question and title."""
     columns: ClassVar[tuple[Column, ...]]
     settings: ClassVar[Mapping[str, Any]]
-    """Keywords of Lab: the pool, and anything else that the experiment needs."""
+    """Keywords of Lab: the pool, and other settings that the experiment needs."""
     finding: ClassVar[str] = ""
-    """The answer in one or two sentences, with figures of the table: "{the column's name: the figure's name}".
+    """The answer in one or two sentences, with figures of the table as "{column name: figure name}".
 
-    And with what `more` returns: "{name}".
+    Values returned by `more` are "{name}".
     """
     figures: ClassVar[Mapping[str, Callable[[Lab], int]]]
-    """The table's rows: how each is counted in a played lab. An experiment without them overrides `measure`."""
+    """The table's rows: a function for each that counts it in a played lab. Otherwise, override `measure`."""
 
     def __init_subclass__(cls) -> None:
-        """Take what the file beside the class's module says of it; see `words`."""
+        """Set the class's texts from the TOML file beside its module; see `words`."""
         super().__init_subclass__()
         known = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())}
         for name, value in words_of(cls, known).items():
@@ -88,22 +88,22 @@ class Experiment(ABC):
 
     @abstractmethod
     def play(self, lab: Lab) -> None:
-        """Add the requests and take the steps: the same for every column."""
+        """Add the requests and take the steps, equally for every column."""
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Return the table's rows, counted in a played lab."""
         return {name: count(lab) for name, count in self.figures.items()}
 
     def answer(self, table: Table) -> str:
-        """Return an answer in one or two sentences, with this table's numbers; empty without one."""
+        """Return an answer in one or two sentences with this table's numbers; empty if there is none."""
         return filled(self.finding, table.columns, self.more(table)) if self.finding else ""
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return values that the finding names besides the table's figures."""
         return {}
 
     def settings_for(self, model: str) -> dict[str, Any]:
-        """Return the settings on that model; a real one brings its own KV-cache groups."""
+        """Return the settings for a model; a real model brings its own KV-cache groups."""
         return {name: value for name, value in self.settings.items() if name != "groups" or model == "simulated"}
 
     def column(self, name: str) -> Column:
@@ -114,7 +114,7 @@ class Experiment(ABC):
         return known[name]
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, to play by hand."""
+        """Return an empty lab of one column, for playing by hand."""
         return self.column(column).lab(model, self.settings_for(model))
 
     def played(self, column: str, model: str = "simulated") -> Lab:
@@ -125,13 +125,13 @@ class Experiment(ABC):
         return lab
 
     def note_origin(self, lab: Lab, column: str, play: Callable[[Lab], object]) -> None:
-        """Note how a lab of a column was played, where its inputs do not tell: `play` may fill its tier by hand."""
+        """Note how a lab of a column was played, which its inputs do not show if `play` fills the tier by hand."""
         if lab.external is not None:
             make = partial(self._lab_on, column, str(lab.model))
             lab.session.origin = Origin(make, play, len(lab.inputs), lab.snapshot().step)
 
     def _lab_on(self, column: str, model: str, parts: Parts) -> Lab:
-        """Return an empty lab of a column, on other parts."""
+        """Return an empty lab of a column with other parts."""
         changed = copy(self)
         columns = (replace(known, parts=parts) if known.name == column else known for known in self.columns)
         vars(changed)["columns"] = tuple(columns)

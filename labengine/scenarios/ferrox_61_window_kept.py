@@ -1,8 +1,8 @@
-"""ferrox issue 61: nothing is freed behind a sliding window.
+"""ferrox issue 61: blocks that a sliding window has passed are never freed.
 
-The model attends to a window, but the store keeps every token until the request ends: a model with a window costs the
-memory of full attention. In an engine that admits requests by their window, as labengine does, it costs preemptions as
-well.
+The model attends to a window, but the store keeps every token until the request ends, so a model with a window costs
+the memory of full attention. In an engine that admits requests by their window, as labengine does, it also costs
+preemptions.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ WINDOW, BLOCK_SIZE = 8, 4
 
 
 class KeepsAll(SlidingWindowGroup):
-    """A window that the store knows nothing of."""
+    """A window that the store does not know about."""
 
     def drop_skipped(self, request: Request, num_computed_tokens: int) -> None:
-        """Free nothing: every block stays until the request gives back all of them."""
+        """Free nothing: every block stays until the request gives all its blocks back."""
 
 
 class WindowKept(Scenario):
-    """Two requests in a pool with room for two windows and more."""
+    """Two requests in a pool with room for more than two windows."""
 
     columns = (Column("labengine", KeepsAll), Column("labengine"))
     num_steps = 20
 
     def play(self, lab: Lab) -> None:
-        """Run two requests of 8 prompt tokens, not to their end."""
+        """Run two requests of 8 prompt tokens, but not to the end."""
         for first in (1, 101):
             lab.add(token_ids=range(first, first + 8), max_tokens=30)
         lab.step(self.num_steps)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the used blocks, those of them before every window, and preemptions."""
+        """Count the used blocks, those among them that every window has passed, and preemptions."""
         snapshot = lab.snapshot()
         unread = sum(
             block_id != snapshot.null_block
@@ -57,5 +57,5 @@ class WindowKept(Scenario):
         }
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return {"preemptions": counted(table[self.columns[0].name]["preemptions"], "preemption")}

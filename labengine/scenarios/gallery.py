@@ -1,4 +1,4 @@
-"""A folder of pages: one per scenario, and index.html, which lists them by kind."""
+"""A folder of pages: one for each scenario, and index.html, which lists them by kind."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ body { margin: 0 auto; padding: 20px; max-width: 900px; background: #fff; color:
 def write_gallery(
     scenarios: Sequence[Scenario], folder: str | PathLike[str], on_page: Callable[[Path], object] = lambda page: None
 ) -> Path:
-    """Write a page for each scenario, and index.html; return the path of that.
+    """Write a page for each scenario, and index.html; return the path of index.html.
 
-    on_page: called after each page with its path. Raises ConfigError if the folder cannot be made.
+    on_page: called after each page, with its path. Raises ConfigError if the folder cannot be created.
     """
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be a folder of pages: {error}") from None
+        raise ConfigError(f"the pages cannot be written to {folder}: {error}") from None
     for scenario in scenarios:
         on_page(scenario.export(target / file_name(scenario), home=INDEX))
     index = target / INDEX
@@ -53,16 +53,16 @@ def file_name(scenario: Scenario) -> str:
 
 
 def index_page(scenarios: Sequence[Scenario]) -> str:
-    """Return the page that lists scenarios under their kinds, each with a link to its own page."""
+    """Return the page that lists scenarios by kind, each with a link to its page."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     kinds = "".join(_kind(kind, [one for one in scenarios if one.kind == kind]) for kind in KINDS)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
         f'content="{policy}"><meta name="viewport" content="width=device-width"><title>KV-cache bugs that run</title>'
         f'<style>{STYLE}{_STYLE}</style></head><body><main class="bug"><h1>KV-cache bugs that run</h1>'
-        f"<p>{len(scenarios)} upstream reports, each told by one override of labengine's code, and judged: what "
+        f"<p>{len(scenarios)} upstream reports, each reproduced by one override of labengine's code, and judged: what "
         "goes wrong here, what was seen in upstream's own code, and whether the claim follows. Each page steps through "
-        "both engines, side by side.</p>"
+        "both engines side by side.</p>"
         f"{kinds}</main></body></html>\n"
     )
 

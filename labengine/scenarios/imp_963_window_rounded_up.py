@@ -2,8 +2,8 @@
 
 When the pool was nearly full, imp kept the last ceil(window / block_size) blocks of a request (StreamingLLM: 4 sinks
 and a window of 4,096). Attention reads `window` tokens back from the newest one, and unless that one ends a block, they
-lie in one block more. With the GPU's memory full the read ended in an illegal access. With memory to spare it was
-silent garbage: the issue calls that model unaffected.
+lie in one more block. With the GPU's memory full, the read ended in an illegal access. With memory to spare, it
+silently read garbage: the issue calls that model unaffected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WINDOW, BLOCK_SIZE = 8, 4
 
 
 class WindowRoundedUp(SlidingWindowGroup):
-    """Keeps the last blocks, as many as a window fills."""
+    """Keeps as many of the last blocks as a window fills."""
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
         """Return all tokens before the last ceil(window / block_size) blocks, the next token's block included."""
@@ -26,17 +26,17 @@ class WindowRoundedUp(SlidingWindowGroup):
 
 
 class RoundedUp(Scenario):
-    """One request that decodes behind a prompt of whole blocks."""
+    """One request that decodes after a prompt of whole blocks."""
 
     columns = (Column("labengine", WindowRoundedUp), Column("labengine"))
 
     def play(self, lab: Lab) -> None:
-        """Run a prompt of two blocks, and eight decodes."""
+        """Run a prompt of two blocks and eight decodes."""
         lab.add(token_ids=range(1, 9), max_tokens=9)
         lab.step(9)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the decode steps, and those that read a block which was freed before."""
+        """Count the decode steps, and those among them that read a freed block."""
         assert lab.timeline is not None
         num_freed, num_decodes, num_short = 0, 0, 0
         for event in lab.timeline.events():

@@ -1,4 +1,4 @@
-"""llm-d-inference-sim issue 704: a chain's head is evicted before its tail, and no look-up reaches the tail again."""
+"""llm-d-inference-sim issue 704: a chain's head is evicted before its tail, and no look-up can reach the tail again."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ class HeadFirst(PromptTailGroup):
 
 
 class GroupsInReverse(VllmKVCacheManager):
-    """vLLM's deferred free: the tables of all groups as one list, reversed."""
+    """vLLM's deferred free: the tables of all groups as one list, in reverse."""
 
     def free(self, request: Request, reason: FreeReason) -> None:
-        """Free the last group's table first; each from its tail on."""
+        """Free the last group's table first, and each table from its tail."""
         for group in reversed(self.groups):
             group.free(request, reason)
 
 
 class OrderOfGroups(Experiment):
-    """vLLM issue 48489 and pull request 48532: freed as one list, the blocks of a later group are evicted first."""
+    """vLLM issue 48489 and pull request 48532: freed as one list, a later group's blocks are evicted first."""
 
     columns = (Column("vllm", GroupsInReverse), Column("vllm"))
     prompt = range(1, 26)
 
     def play(self, lab: Lab) -> None:
-        """Run a prompt of six full blocks; three short ones, which take two blocks without content and four others."""
+        """Run a prompt of six full blocks, then three short ones: they take two empty blocks and four others."""
         lab.generate([self.prompt], max_tokens=1)
         lab.generate([[100], [200], [300]], max_tokens=1)
         lab.generate([self.prompt], max_tokens=1)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the blocks that each group has left, and the tokens that the second look-up finds."""
+        """Count each group's remaining blocks, and the tokens that the second look-up finds."""
         assert lab.timeline is not None
         moment = moment_of(lab, PrefixHit, lambda event: event.request_id == 4)
         blocks = lab.timeline.state(moment or 0).snapshot().blocks
@@ -71,12 +71,12 @@ class EvictedHeadFirst(Scenario):
     experiments = {"order of groups": OrderOfGroups()}
 
     def play(self, lab: Lab) -> None:
-        """Run a prompt of three full blocks, one that needs a block of them, and the first one again."""
+        """Run a prompt of three full blocks, a prompt that needs one of those blocks, and the first prompt again."""
         for prompt in (range(1, 14), [100] * 8, range(1, 14)):
             lab.generate([prompt], max_tokens=1)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the prompt's blocks that the second look-up finds, and those that are cached and out of reach."""
+        """Count the prompt's blocks that the second look-up finds, and those cached but out of reach."""
         assert lab.timeline is not None
         moment = moment_of(lab, PrefixHit, lambda event: event.request_id == 2)
         cached = cached_links(lab.timeline.state(moment or 0).snapshot())
@@ -101,7 +101,7 @@ class EvictedHeadFirst(Scenario):
 
 
 def cached_links(snapshot: Snapshot) -> set[int]:
-    """Return which full blocks of A's prompt (tokens 1, 2, 3 ...) are cached, counted from 0."""
+    """Return the cached full blocks of A's prompt (tokens 1, 2, 3 ...), counted from 0."""
     prompt = range(1, 100)
     first_tokens = (block.token_ids[0] for block in snapshot.blocks if block.token_ids)
     return {(token - 1) // 4 for token in first_tokens if token in prompt}

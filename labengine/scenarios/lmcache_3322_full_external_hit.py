@@ -1,7 +1,7 @@
 """LMCache pull request 3322: the external tier holds a complete prompt, and offers all of it.
 
-Both columns load within the step. vLLM asserts for such loads alone that a token is left to compute; LMCache's MP
-connector loads asynchronously, and then vLLM takes the last token back by itself.
+Both columns load within the step. Only for such loads does vLLM assert that a token is left to compute; LMCache's MP
+connector loads asynchronously, and then vLLM itself takes the last token back.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class OffersEverything(HostStore):
-    """The MP connector before the pull request: it leaves no token out."""
+    """The MP connector before the pull request: it leaves out no token."""
 
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int, groups: Sequence[KVCacheGroup], alignment: int
     ) -> int:
-        """Return the tokens of all full blocks that the tier has, the prompt's last token included."""
+        """Return the tokens of all full blocks in the tier, including the prompt's last token."""
         end = request.num_tokens // alignment * alignment
         return min(self._run_end(request, group, num_computed_tokens, end) for group in groups) - num_computed_tokens
 
 
 class FullExternalHit(Scenario):
-    """One prompt of two full blocks, computed once; then again with an empty pool and the same tier."""
+    """A prompt of two full blocks, computed once, and then again with an empty pool and the same tier."""
 
     columns = (Column("vllm", tier=OffersEverything), Column("vllm", tier=HostStore))
 
     def play(self, lab: Lab) -> None:
-        """Run A, which fills the tier; forget what the pool has cached; run B for a step."""
+        """Run A, which fills the tier; clear the pool's cache; run B for a step."""
         lab.add(token_ids=range(1, 9), max_tokens=1)
         lab.step()
         lab.reset_prefix_cache()
@@ -42,7 +42,7 @@ class FullExternalHit(Scenario):
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens of B that are loaded and computed, and broken rules."""
+        """Count B's loaded tokens, B's computed tokens, and broken rules."""
         [computed] = [event.num_tokens for event in events_of(lab, RequestScheduled) if event.request_id == 1]
         loaded = sum(event.num_tokens for event in events_of(lab, ExternalHit))
         return {"tokens loaded": loaded, "tokens computed": computed, "rules broken": num_rules(lab)}

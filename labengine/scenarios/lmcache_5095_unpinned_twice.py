@@ -1,8 +1,8 @@
-"""LMCache pull request 5095 (issue 5090): retrieval gives back a pin that the look-up gives back again.
+"""LMCache pull request 5095 (issue 5090): retrieval gives back a pin, and the look-up gives it back again.
 
-A look-up pins the chunks that it finds. The retrieval unpinned them, and then so did the end of the look-up. The count
-was clamped at 0, with a warning for every chunk of every hit. Where one request uses a chunk, no other harm is reported.
-A chunk that two requests load loses the pin of the other one.
+A look-up pins the chunks that it finds. The retrieval unpinned them, and then the end of the look-up did so again. The
+count was clamped at 0, with a warning for every chunk of every hit. If only one request uses a chunk, no other harm is
+known. A chunk that two requests load loses the other request's pin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from labengine.scenarios.tiers import HostPages, PinsPages
 
 
 class UnpinsTwice(PinsPages):
-    """Unpins when the content is retrieved, and when the look-up ends."""
+    """Unpins when the content is retrieved, and again when the look-up ends."""
 
     def unpin(self, transfers: Sequence[BlockTransfer]) -> None:
         """Give each pin back twice."""
@@ -45,7 +45,7 @@ class Pinned(Experiment):
     )
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count pins given back too often, and misread blocks."""
+        """Count excess unpins and misread blocks."""
         assert isinstance(lab.external, PinsPages)
         return {
             "pins below zero": lab.external.inner.num_underflows,
@@ -70,31 +70,31 @@ class UnpinnedTwice(Pinned, Scenario):
     guide = (
         GuideStop("A loads two blocks: both pages are pinned.", TierChanged, lambda event: bool(event.pinned)),
         GuideStop(
-            "A step later B loads two blocks, the first of them A's too: that page has two pins.",
+            "A step later B loads two blocks, the first of which is also A's: that page has two pins.",
             TierChanged,
             lambda event: any(count == 2 for _, _, count in event.pinned),
         ),
         GuideStop(
-            "A's load is over, and its pins are given back. Left, twice: B's pin on the shared page is gone.",
+            "A's load is over, and its pins are given back: on the left twice, so B's pin on the shared page is gone.",
             TierChanged,
             lambda event: any(count == 0 for _, _, count in event.pinned),
         ),
         GuideStop(
-            "C's blocks are saved, and pages are evicted for them. Left, the shared one is among them.",
+            "C's blocks are saved, and pages are evicted for them: on the left, also the shared one.",
             BlocksSaved,
             lambda event: event.request_id == 2,
         ),
         GuideStop(
-            "B's load is over. Left, the shared page has brought C's KV.",
+            "B's load is over. On the left, it read C's KV from the shared page.",
             BlocksLoaded,
             lambda event: event.request_id == 1,
         ),
-        GuideStop("B computes its last token. Left, it reads C's KV.", SlotsWritten, lambda e: e.request_id == 1),
+        GuideStop("B computes its last token; on the left it reads C's KV.", SlotsWritten, lambda e: e.request_id == 1),
     )
     sentences = sentences(guide)
 
     def play(self, lab: Lab) -> None:
-        """Start A's load, B's a step later, and compute C in the step in which A's has ended."""
+        """Start A's load, and B's a step later; compute C in the step in which A's load has ended."""
         for prompt in (FIRST, SECOND):
             lab.fill_external(token_ids=prompt)
         lab.add(token_ids=FIRST, max_tokens=4)

@@ -1,10 +1,10 @@
 """mini-sglang pull request 111: a request is aborted while its last step is in flight, and is freed twice.
 
-With an overlapped scheduler the next batch is launched before the output of the last one is processed. An abort that
-comes in between freed the request's pages at once. Then the output was processed, the request was found to have ended,
-and the same pages were freed again. (A request that ends by its length is safe: no abort finds it any more. It takes a
-stop token.) The fix leaves the request to the step in flight. Here blocks have reference counts, which mini-sglang's
-pages have not: the second free takes another request's reference.
+An overlapped scheduler launches the next batch before it processes the last batch's output. An abort in between freed
+the request's pages at once. Then the output was processed, the request was found to have ended, and the same pages were
+freed again. This takes a stop token: a request that ends by its length is safe, because no abort finds it any more. The
+fix leaves the request to the step in flight. Here blocks have reference counts, unlike mini-sglang's pages: the second
+free drops another request's reference.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class FreesOnAbort(OneStepAheadScheduler):
-    """Frees the blocks of an aborted request at once, and leaves the request to the step in flight."""
+    """Frees an aborted request's blocks at once, and leaves the request to the step in flight."""
 
     def abort(self, request: Request) -> None:
-        """Give back every block of a request that runs; its end is noticed with the output of its step."""
+        """Free all blocks of a running request; its end is noticed with its step's output."""
         if request not in self.running:
             return super().abort(request)
         for group in self.manager.groups:
@@ -31,10 +31,10 @@ class FreesOnAbort(OneStepAheadScheduler):
 
 
 class DefersAborts(OneStepAheadScheduler):
-    """Leaves a request that has ended by itself to the processing of its output."""
+    """Leaves a request that has finished by itself to the processing of its output."""
 
     def abort(self, request: Request) -> None:
-        """End a request, unless its last token is there already: then the step in flight ends it."""
+        """End a request, unless it already has its last token: then the step in flight ends it."""
         if request not in self.running or not self.has_ended(request):
             super().abort(request)
 

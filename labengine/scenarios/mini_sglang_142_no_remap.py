@@ -10,15 +10,15 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class FreesWithoutRemapping(FullAttentionGroup):
-    """The merge as in mini-sglang: the cache keeps the other copy, and this one's pages are free."""
+    """The merge as in mini-sglang: the cache keeps the other copy, and this copy's pages are freed."""
 
     def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
-        """Free the copy; the table entry stays as it is."""
+        """Free the copy without changing the table entry."""
         self.release(request, [block_id], [index], "merged")
 
 
 class NoRemap(Scenario):
-    """Two equal requests, and a third one that takes the freed blocks."""
+    """Two equal requests, and a third that takes the freed blocks."""
 
     columns = (Column("nano-vllm+243", FreesWithoutRemapping), Column("nano-vllm+243"))
     figures = {
@@ -27,7 +27,7 @@ class NoRemap(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A and B for a step; C's first step; and a step in which B reads."""
+        """Run A and B for a step, then C's first step, and then a step in which B reads."""
         for _ in range(2):
             lab.add(token_ids=range(1, 10), max_tokens=4)
         lab.step()

@@ -1,7 +1,7 @@
 """MinivLLM issue 75: the check for a free block and the append that takes it disagree by one token.
 
-The inverse of nano-vLLM pull request 71: the append is right, the check in front of it is not. (Upstream it costs more
-than a preemption: the loop that preempts B drops A, for which it did so, from both queues.)
+The inverse of nano-vLLM pull request 71: the append is right, but the check before it is not. Upstream this costs more
+than a preemption: the loop that preempts B for A drops A from both queues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ChecksTheFullBlock(EarlyHashManager):
     """The reported rule: `can_append` tests length % block_size == 0, `append` takes a block at == 1."""
 
     def allocate(self, request: Request, num_tokens: int) -> bool:
-        """Return False if the length fills the last block and none is free; else take what is missing, unchecked."""
+        """Return False if the length fills the last block and none is free; else take missing blocks, unchecked."""
         if num_tokens % self.groups[0].block_size == 0 and not self.pool.num_free:
             return False
         for group in self.groups:
@@ -33,7 +33,7 @@ class ChecksTheFullBlock(EarlyHashManager):
 
 
 class OneTokenFurther(Experiment):
-    """Two requests that grow one token further, to length 5: one of them really lacks a block."""
+    """Two requests that grow by one more token, to length 5: one of them really lacks a block."""
 
     columns = (Column("nano-vllm-2025-07", ChecksTheFullBlock), Column("nano-vllm-2025-07"))
     max_tokens = 3
@@ -56,7 +56,7 @@ class OneTokenFurther(Experiment):
 
 
 class NeedlessPreemption(OneTokenFurther, Scenario):
-    """Two requests that end exactly when their blocks are full: no request ever lacks a block."""
+    """Two requests that end exactly when their blocks are full, so no request ever lacks a block."""
 
     max_tokens = 2
     experiments = {"one token further": OneTokenFurther()}

@@ -1,6 +1,6 @@
-"""nano-vLLM issue 114: a prompt that the cache holds completely leaves no token to compute.
+"""nano-vLLM issue 114: a prompt that is completely in the cache leaves no token to compute.
 
-The next token comes from the logits of the prompt's last token, and those are in no cache.
+The next token comes from the logits of the prompt's last token, which no cache holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class HitsEverything(NanoKVCacheManager):
-    """The look-up as it was: every full block of the prompt counts."""
+    """The reported look-up: every full block of the prompt counts."""
 
     def find_prefix(self, request: Request) -> Hit:
         """Return the longest hit, possibly the complete prompt."""
@@ -24,10 +24,10 @@ class HitsEverything(NanoKVCacheManager):
 
 
 class RecomputesTheLastToken(NanoKVCacheManager):
-    """As pull request 199 describes: keep the hit, and compute the last token again, in the slot that has its KV."""
+    """As pull request 199 describes: keep the hit, and recompute the last token in the slot that already has its KV."""
 
     def find_prefix(self, request: Request) -> Hit:
-        """Return the blocks of a complete hit, with one token less."""
+        """Return the blocks of a complete hit, with one token fewer."""
         self.extend_hashes(request, request.num_tokens)
         hit = self.longest_hit(request, request.num_tokens)
         return hit._replace(num_tokens=min(hit.num_tokens, request.num_tokens - 1))
@@ -39,12 +39,12 @@ class FullHit(Scenario):
     columns = (Column("nano-vllm", HitsEverything), Column("nano-vllm"), Column("nano-vllm", RecomputesTheLastToken))
 
     def play(self, lab: Lab) -> None:
-        """Compute A; then add B, with A's prompt."""
+        """Compute A, then add B with A's prompt."""
         for _ in range(2):
             lab.add(token_ids=range(1, 9), max_tokens=4)
             lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens that B finds and computes, and broken rules."""
+        """Count the tokens that B finds, the tokens that B computes, and broken rules."""
         [computed] = [e.num_tokens for e in events_of(lab, RequestScheduled) if e.request_id == 1]
         return {"tokens found": num_hit_tokens(lab, 1), "tokens computed": computed, "rules broken": num_rules(lab)}

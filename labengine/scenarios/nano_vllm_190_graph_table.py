@@ -1,6 +1,6 @@
 """nano-vLLM issue 190: the block table of a recorded decode is one column short.
 
-The table is captured with as many columns as the longest prompt fills. The first token after such a prompt opens one
+The table is captured with as many columns as the longest prompt fills. The first token after such a prompt begins one
 more block. The report's second point is that columns are not cleared between steps.
 """
 
@@ -22,7 +22,7 @@ class GraphTable(TinyModelScenario):
     )
 
     def play(self, lab: Lab) -> None:
-        """Run two long prompts and a short one, then two short ones in the rows that they leave."""
+        """Run two long prompts and a short one, then two short ones in the rows they leave."""
         for first, length in ((10, 16), (40, 16), (80, 5)):
             lab.add(token_ids=range(first, first + length), max_tokens=9, ignore_eos=True)
         lab.run()

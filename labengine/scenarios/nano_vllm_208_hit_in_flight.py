@@ -1,7 +1,7 @@
 """nano-vLLM issue 208: a request hits blocks whose KV is not computed yet. When is that wrong?
 
-A forward pass writes the KV of a layer before it reads it, for all its requests. A hit on blocks of the same step is
-therefore right; a hit on blocks of a later one is not.
+For all its requests, a forward pass writes a layer's KV before it reads it. A hit on blocks of the same step is
+therefore right; a hit on blocks of a later step is not.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from labengine.scenarios.scenario import Column, Experiment, Scenario
 
 
 class RegistersCompletePrompts(VllmKVCacheManager):
-    """Complete prompts are registered at admission and computed in chunks: no engine that we know."""
+    """Registers complete prompts at admission and computes them in chunks. No engine that we know does this."""
 
     def admit(self, request: Request, hit: Hit, num_tokens: int, num_external: int = 0, *, num_spare: int = 0) -> bool:
-        """Give the request blocks for all its tokens at once, whatever part of them this step computes."""
+        """Give the request blocks for all its tokens at once, however few of them this step computes."""
         return super().admit(request, hit, request.num_tokens, num_external, num_spare=num_spare)
 
 
 class RegistersAtAllocation(NanoKVCacheManager):
-    """nano-vLLM when the issue was written: allocate() registers the prompt's blocks."""
+    """nano-vLLM at the time of the issue: allocate() registers the prompt's blocks."""
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """Return all allocated tokens."""
@@ -36,7 +36,7 @@ class RegistersAtAllocation(NanoKVCacheManager):
 
 
 class TwoEqualPrompts(Experiment):
-    """Two equal prompts of nine tokens at once, in steps too small for the first one: it is cut."""
+    """Two equal prompts of nine tokens at once, in steps too small for the first one, which is cut."""
 
     columns: ClassVar[tuple[Column, ...]] = (Column("nano-vllm", RegistersAtAllocation), Column("nano-vllm"))
     figures = {
@@ -47,14 +47,14 @@ class TwoEqualPrompts(Experiment):
     }
 
     def play(self, lab: Lab) -> None:
-        """Add both and run them to their second tokens."""
+        """Add both prompts and run them to their second tokens."""
         for _ in range(2):
             lab.add(token_ids=range(1, 10), max_tokens=2)
         lab.step(3)
 
 
 class HitInFlight(TwoEqualPrompts, Scenario):
-    """The same in larger steps, and in an engine that computes chunks of several prompts in one step."""
+    """The same prompts in larger steps, and in an engine that computes chunks of several prompts in one step."""
 
     columns = (
         Column("vllm", RegistersCompletePrompts),
@@ -65,7 +65,7 @@ class HitInFlight(TwoEqualPrompts, Scenario):
     experiments = {"a prompt that is cut": TwoEqualPrompts()}
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab; those with vLLM's scheduler compute at most four tokens of a prompt per step."""
+        """Return an empty lab; with vLLM's scheduler it computes at most four tokens of a prompt per step."""
         chunk = {} if "nano" in column else {"long_prefill_token_threshold": 4}
         return self.column(column).lab(model, {**self.settings_for(model), **chunk})
 
@@ -77,7 +77,7 @@ class HitInFlight(TwoEqualPrompts, Scenario):
 
 
 def num_found_in_flight(lab: Lab) -> int:
-    """Return how many tokens of B's hit had no KV when B looked them up."""
+    """Return the number of tokens in B's hit that had no KV at B's look-up."""
     assert lab.timeline is not None
     written: set[int] = set()
     size = lab.config.groups[0].block_size

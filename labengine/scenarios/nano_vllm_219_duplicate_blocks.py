@@ -1,7 +1,7 @@
 """nano-vLLM issue 219 and pull request 243: equal prompts in one step leave two copies of every full block.
 
-Two requests hash the same content at the end of a step, and the later one takes the map's entry. The pull request
-merges instead. An older version hashed at allocation, and there the copies never came to be.
+Two requests hash the same content at the end of a step, and the later one takes over the map's entry. The pull request
+merges the blocks instead. An older version hashed at allocation, so it never made the copies.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ TEXT = "This is a concurrent cache test prompt. " * 200
 
 
 def _add_c(lab: Lab) -> None:
-    """Add C: 30 tokens of its own, so that it takes 8 blocks."""
+    """Add C: 30 unshared tokens, so that it takes 8 blocks."""
     lab.add(token_ids=range(1000, 1030), max_tokens=1)
 
 
 def _add_d(lab: Lab) -> None:
-    """Add D, which has A's prompt."""
+    """Add D, with A's prompt."""
     prompt = lab.snapshot().requests[0]
     lab.add(token_ids=prompt.token_ids[: prompt.num_prompt_tokens], max_tokens=2)
 
 
 FOLLOW_UP: tuple[Callable[[Lab], Any], ...] = (Lab.step, _add_c, Lab.step, _add_d, Lab.step)
-"""B ends; C takes all free blocks and ends; D asks for what A still holds."""
+"""B ends; C takes all free blocks and ends; D asks for content that A still holds."""
 
 
 class SameStep(Experiment):
@@ -58,7 +58,7 @@ class SameStep(Experiment):
     num_prompt_tokens = 14
 
     def play(self, lab: Lab) -> None:
-        """Run A and B for one step. A will write more than B, so that the later cost can be seen."""
+        """Run A and B for one step. A has more tokens to write than B, so that the later cost shows."""
         for max_tokens in (8, 2):
             lab.add(token_ids=self.prompt(lab), temperature=1.0, max_tokens=max_tokens, ignore_eos=True)
         lab.step()
@@ -80,17 +80,17 @@ class SameStep(Experiment):
 
 
 class Script(SameStep):
-    """The pull request's sentence and block size, and as many blocks; the length of 801 tokens is ours."""
+    """The pull request's sentence, block size and number of blocks; the length of 801 tokens is ours."""
 
     columns = (Column("nano-vllm"), Column("nano-vllm+243"))
     num_prompt_tokens = 801
 
 
 class LostReuse(SameStep):
-    """A goes on; B ends, C takes all free blocks, and D asks for what A still holds."""
+    """A continues; B ends, C takes all free blocks, and D asks for content that A still holds."""
 
     def play(self, lab: Lab) -> None:
-        """Play the step, and what comes after it."""
+        """Play the step and the follow-up."""
         super().play(lab)
         for act in FOLLOW_UP:
             act(lab)
@@ -104,7 +104,7 @@ class LostReuse(SameStep):
         return {"full blocks that A holds": held, "full blocks that D finds": len(hit.block_ids[0])}
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         found = [f"{column['full blocks that D finds']} with {name}" for name, column in table.columns.items()]
         return {"found": listed(found)}
 
@@ -132,15 +132,15 @@ class TradeOff(Experiment):
 
 
 class NoAliveCheck(LateMerge):
-    """Merges into any block that the map names."""
+    """Merges into any block in the map."""
 
     def is_alive(self, other: Block) -> bool:
-        """Accept a freed block that the map still names: it gets a reference and stays in the free queue."""
+        """Accept a freed block that is still in the map: it gets a reference and stays in the free queue."""
         return True
 
 
 class DanglingEntry(Experiment):
-    """A ends in the step in which its equal B is hashed: the map leads B to a free block."""
+    """A ends in the step in which the equal request B is hashed: the map leads B to a free block."""
 
     columns = (Column("nano-vllm+243"), Column("nano-vllm+243", NoAliveCheck))
     figures = {
@@ -149,7 +149,7 @@ class DanglingEntry(Experiment):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A and B; then C, with blocks from the queue; then a step in which B reads the block it merged into."""
+        """Run A and B, then C with blocks from the queue, then a step in which B reads the block it merged into."""
         prompt = list(range(1, 10))
         lab.add(token_ids=prompt, max_tokens=1)
         lab.add(token_ids=prompt, max_tokens=6)
@@ -159,7 +159,7 @@ class DanglingEntry(Experiment):
 
 
 class DuplicateBlocks(SameStep, Scenario):
-    """Issue 219, with the pull request's fix and two engines that do not have the defect."""
+    """Issue 219, with the pull request's fix and two engines without the defect."""
 
     experiments = {
         "script": Script(),
@@ -172,7 +172,7 @@ class DuplicateBlocks(SameStep, Scenario):
     follow_ups = FOLLOW_UP
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the first hash that takes a live block's map entry: it breaks no rule, but a block is lost."""
+        """Return the first hash that takes a live block's map entry: this breaks no rule, but a block is lost."""
         timeline = lab.timeline
         assert timeline is not None
         for moment, event in enumerate(timeline.events(), timeline.num_dropped):

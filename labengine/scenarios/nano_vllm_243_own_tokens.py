@@ -1,7 +1,7 @@
-"""nano-vLLM pull request 243, its collision check: equal hash and equal own tokens are not equal content.
+"""nano-vLLM pull request 243, its collision check: an equal hash and equal own tokens do not mean equal content.
 
-A block's KV depends on all tokens before it. When two hashes collide, comparing the block's own tokens tells apart
-blocks of other tokens, but not the same tokens after another prefix.
+A block's KV depends on all tokens before it. When two hashes collide, comparing the blocks' own tokens tells different
+tokens apart, but not the same tokens after different prefixes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from labengine.scenarios.scenario import Column, Experiment, Scenario, Table
 
 
 class SixBitHashes(HashChain):
-    """Hashes that collide soon enough to be seen."""
+    """Hashes short enough to collide soon."""
 
     def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
         """Return the first six bits of the hash."""
@@ -27,7 +27,7 @@ class SixBitHashes(HashChain):
 
 
 class Collision(Experiment):
-    """Two prompts whose second blocks hold equal tokens after different ones, under the same hash."""
+    """Two prompts whose second blocks hold equal tokens after different ones, with the same hash."""
 
     columns = (Column("nano-vllm+243", SixBitHashes), Column("labengine", SixBitHashes))
     figures = {
@@ -36,13 +36,13 @@ class Collision(Experiment):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run both prompts in one step, and a second step, which reads."""
+        """Run both prompts in one step, then a second step, which reads."""
         for prompt in colliding_prompts():
             lab.add(token_ids=prompt, max_tokens=4)
         lab.step(2)
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         number = table[self.columns[0].name]["wrong reads"]
         return {"reads": f"{counted(number, 'request')} {'reads' if number == 1 else 'read'}"}
 
@@ -51,7 +51,7 @@ class RandomPrompts(Collision):
     """Forty prompts of two kinds of blocks, so that many hold equal tokens after different ones."""
 
     def play(self, lab: Lab) -> None:
-        """Run all of them in one step, and a second step, which reads."""
+        """Run all prompts in one step, then a second step, which reads."""
         rng = Random(243)
         for _ in range(40):
             kinds = [rng.randrange(2) for _ in range(5)]
@@ -60,13 +60,13 @@ class RandomPrompts(Collision):
 
 
 class OwnTokens(Collision, Scenario):
-    """The collision, with the pull request's comparison and with one of complete prefixes."""
+    """The collision, with the pull request's comparison and with a comparison of complete prefixes."""
 
     experiments = {"random prompts": RandomPrompts()}
 
 
 def colliding_prompts() -> tuple[list[int], list[int]]:
-    """Return two prompts of nine tokens: four different, four equal with the same six-bit hash, one more."""
+    """Return two prompts of nine tokens: four different ones, four equal ones with the same six-bit hash, one more."""
     chain, common = SixBitHashes(), [7, 7, 7, 7]
     firsts = [[token] * 4 for token in range(10, 60)]
     for one, other in combinations(firsts, 2):

@@ -1,7 +1,7 @@
-"""nano-vLLM pull request 71: an off-by-one error that was none. Judging a fix: claim, experiment, verdict.
+"""nano-vLLM pull request 71: an off-by-one error that was not one. Judging a fix: claim, experiment, verdict.
 
-When a step is scheduled, the length already includes the newest token, and its KV is written in that step, at
-position length - 1. So a block is missing when length % block_size == 1. The pull request takes 0 for the right number.
+When a step is scheduled, the length already includes the newest token, whose KV that step writes at position
+length - 1. So a block is missing when length % block_size == 1. The pull request takes 0 to be right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AppendsWhenFull(OwnTokensGroup):
     """The pull request's rule for a decoding request."""
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
-        """Return one block as soon as the length fills the last one. A prompt gets its blocks as before."""
+        """Return one block as soon as the length fills the last one; prompts get their blocks as before."""
         if request.status is not RequestStatus.RUNNING:
             return super().num_missing_blocks(request, num_tokens)
         if num_tokens % self.block_size == 0:
@@ -40,10 +40,10 @@ class Grows(Experiment):
     columns = (Column("nano-vllm-2025-07", AppendsWhenFull), Column("nano-vllm-2025-07"))
     prompt = "Once upon a"
     num_steps = 10
-    """Steps: one for the prompt, the others decode."""
+    """Steps: one for the prompt, then decodes."""
 
     def play(self, lab: Lab) -> None:
-        """Run three prompt tokens, then decode over three block boundaries."""
+        """Run three prompt tokens, then decode past three block boundaries."""
         self._grow(lab, self.num_steps)
 
     def _grow(self, lab: Lab, num_steps: int) -> None:
@@ -60,7 +60,7 @@ class LateBlock(Grows):
         return {f"position {position}": slots[position] for position in (2, 3, 4, 6, 7, 8)}
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         wrong, right = (table[column.name] for column in self.columns)
         position = next(row for row in table.rows if wrong[row] != right[row])
         return {"position": position, "wrong": wrong[position], "right": right[position]}
@@ -70,13 +70,13 @@ class Fragmented(Grows):
     """The second claim: hash and allocation belong together."""
 
     def play(self, lab: Lab) -> None:
-        """Have A fill and hash its first block; B begins with the same four tokens, hits the block and reads it."""
+        """Let A fill and hash its first block; B begins with the same four tokens, hits the block and reads it."""
         super().play(lab)
         add_sharer(lab)
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the tokens that B hits, and those of them that were never written."""
+        """Count the tokens that B hits, and those among them that were never written."""
         hit = events_of(lab, PrefixHit)[-1]
         written = set(slots_by_position(lab).values())
         found = [block_id * 4 + offset for block_id in hit.block_ids[0] for offset in range(4)]
@@ -84,10 +84,10 @@ class Fragmented(Grows):
 
 
 class At256(Grows):
-    """The pull request's critical case (255 tokens), and the next one (256)."""
+    """The pull request's critical case (255 tokens) and the next one (256)."""
 
     def play(self, lab: Lab) -> None:
-        """Run two requests in turn; an assertion may end the second one's first decode."""
+        """Run two requests one after the other; an assertion may end the second one's first decode."""
         lab.add(token_ids=range(255), max_tokens=4)
         lab.run()
         lab.add(token_ids=range(1000, 1256), max_tokens=2)
@@ -95,13 +95,13 @@ class At256(Grows):
         try_step(lab)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Return the slots of positions 255 and 256, and whether the second request's step fails."""
+        """Return the slots of positions 255 and 256, and the failures of the second request's step."""
         slots = slots_by_position(lab)
         failed = sum(event.reason == "AssertionError" for event in events_of(lab, StepRolledBack))
         return {"position 255": slots[255], "position 256": slots[256], "steps ended by an assertion": failed}
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return dict(zip(("broken", "fixed"), map(_outcome, table.columns.values()), strict=True))
 
 
@@ -116,7 +116,7 @@ class OffByOne(Grows, Scenario):
     follow_ups = (lambda lab: add_sharer(lab), Lab.step)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the request's positions by whether their slot is the table's."""
+        """Count the request's positions in the right slot and in a wrong one."""
         slots = slots_by_position(lab)
         wrong = sum(slot != position for position, slot in slots.items())
         holes = sum(position not in slots.values() for position in slots)

@@ -1,7 +1,7 @@
-"""nano-vLLM commit f64d821, on a branch and mended an hour later: a hit on a free block restarts the hash chain.
+"""nano-vLLM commit f64d821, on a branch and fixed an hour later: a hit on a free block restarts the hash chain.
 
-A cached block that is hit while it is free was taken like a fresh one: its hash was reset. The next block's hash
-continues from the hash of the block before it, and there was none: it was hashed as if it came first.
+A cached block that was hit while free was taken like a fresh one: its hash was reset. The next block's hash continues
+from the hash of the block before it, which was missing, so it was hashed as if it came first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from labengine.scenarios.scenario import Column, Scenario
 
 class _ForgetsFreeHits(KVCacheManager):
     def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
-        """Forget the content of hit blocks that are free; behind such a block the chain begins anew."""
+        """Forget the content of hit blocks that are free; the chain restarts after such a block."""
         (hit_ids,) = hit.block_ids
         free = [block_id for block_id in hit_ids if not self.pool.blocks[block_id].ref_count]
         self.pool.evict_cached(free, "reused")
@@ -31,7 +31,7 @@ class _ForgetsFreeHits(KVCacheManager):
 
 
 class RestartsTheChain(_ForgetsFreeHits, NanoKVCacheManager):
-    """nano-vLLM's manager as it was for an hour, on a branch."""
+    """nano-vLLM's manager as it was on a branch for an hour."""
 
 
 class RestartsTheChainToo(_ForgetsFreeHits):
@@ -39,7 +39,7 @@ class RestartsTheChainToo(_ForgetsFreeHits):
 
 
 class ChainRestart(Scenario):
-    """X and one token; then X, Y and one token; then Y and one token. Each runs alone."""
+    """Three prompts, each run alone: X and one token; X, Y and one token; Y and one token."""
 
     columns = (Column("nano-vllm", RestartsTheChain), Column("nano-vllm"), Column("labengine", RestartsTheChainToo))
     figures = {
@@ -49,7 +49,7 @@ class ChainRestart(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run the three prompts in turn."""
+        """Run the three prompts one after the other."""
         x, y, z = [1] * 4, [2] * 4, [3]
         for prompt in (x + z, x + y + z, y + z):
             lab.generate([prompt], max_tokens=1)

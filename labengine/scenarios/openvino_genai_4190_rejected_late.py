@@ -1,10 +1,10 @@
-"""OpenVINO GenAI issue 4190: a rejected guess is dealt with one iteration too late.
+"""OpenVINO GenAI issue 4190: a rejected guess is handled one iteration too late.
 
-The sampler goes through a step's guesses one by one. If it draws and rejects one, it goes on to the next row of logits
-and draws the token there: that row was computed behind the rejected guess. And how many tokens are taken back is
-noted in that next iteration, counted from its own place: 0, if the rejected guess was the last. Then the rejected guess
-stays counted as computed. (labengine's guesses are rejected where the model draws another token, OpenVINO's by a ratio
-of probabilities: what happens behind a rejection is the same.)
+The sampler goes through a step's guesses one by one. If it draws and rejects one, it continues with the next row of
+logits and draws the token there, but that row was computed after the rejected guess. That next iteration also notes the
+number of tokens to take back, counted from its own place: 0 if the rejected guess was the last. Then the rejected guess
+stays counted as computed. labengine rejects a guess if the model draws another token, OpenVINO by a ratio of
+probabilities; the steps after a rejection are the same.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from labengine.scenarios.scenario import Column, Experiment, Scenario, settings
 
 
 class RejectsOneIterationLate(Drafts):
-    """Takes the token of the row behind the rejected guess; if the guess was the last, takes nothing back."""
+    """Takes the token of the row after the rejected guess; if the guess was the last, takes nothing back."""
 
     def judge(self, request: Request, part: ScheduledRequest, sampled: Sequence[int]) -> FinishReason | None:
-        """Skip the row that rejects a guess; behind the last guess, take back nothing."""
+        """Skip the row that rejects a guess; after the last guess, take back nothing."""
         num_accepted = self.num_accepted(part.token_ids[-part.num_drafts :], sampled)
         if num_accepted == part.num_drafts:
             return super().judge(request, part, sampled)
@@ -40,13 +40,13 @@ class Guesses(Experiment):
     settings = settings(num_blocks=16, block_size=4, speculation=FixedDrafts((7,) * 32, num_drafts=1))
 
     def play(self, lab: Lab) -> None:
-        """Compute the prompt, then take three steps more."""
+        """Compute the prompt, then take three more steps."""
         lab.add(token_ids=range(1, 7), max_tokens=6)
         for _ in range(4):
             lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count tokens, those that a lab without guesses would not have, and those computed too many."""
+        """Count tokens, those that a lab without guesses does not have, and those counted as computed in excess."""
         request = lab.snapshot().requests[0]
         got = request.token_ids[request.num_prompt_tokens :]
         with Lab("simulated", num_blocks=16, block_size=4, record=False, check=False) as alone:
@@ -59,12 +59,12 @@ class Guesses(Experiment):
 
 
 class TwoGuesses(Guesses):
-    """Two guesses a step, of which the first is rejected."""
+    """Two guesses per step, the first of which is rejected."""
 
     settings = settings(num_blocks=16, block_size=4, speculation=FixedDrafts((7,) * 32, num_drafts=2))
 
 
 class RejectedLate(Guesses, Scenario):
-    """One guess a step, so that each rejection is that of the last guess."""
+    """One guess per step, so that each rejected guess is the last."""
 
     experiments = {"two guesses": TwoGuesses()}

@@ -1,8 +1,8 @@
 """OpenVINO GenAI pull request 4332: a group of beams is preempted, and one of them holds no blocks.
 
 OpenVINO preempts the beams of a search together, and asserts that each has a block table. The pull request skips those
-that have none. labengine preempts beam by beam; here a scheduler preempts them together, and they come back one by one,
-so that one of them may hold nothing when the search has to give way again.
+without one. labengine preempts beam by beam. Here a scheduler preempts them together, and they come back one by one, so
+that one of them may hold nothing when the search is preempted again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from labengine.scenarios.scenario import (
 
 
 class PreemptsTogether(TokenBudgetScheduler):
-    """Preempts all beams of a search for one of them."""
+    """Preempts all beams of a search along with one of them."""
 
     def preempt(self, victim: Request) -> None:
-        """Free the blocks of the victim, and of the other beams of its search."""
+        """Free the blocks of the victim and of the other beams in its search."""
         for beam in self.beams_of(victim):
             if beam is not victim:
                 super().preempt(beam)
@@ -36,7 +36,7 @@ class PreemptsTogether(TokenBudgetScheduler):
 
 
 class PreemptsEveryBeam(PreemptsTogether):
-    """Takes it that every beam of the search holds blocks."""
+    """Assumes that every beam of the search holds blocks."""
 
     def beams_of(self, victim: Request) -> Sequence[Request]:
         """Return all beams of the search."""
@@ -55,13 +55,13 @@ class BeamWithoutBlocks(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Take six steps, then fourteen more; an error may end each of these."""
+        """Take six steps, then fourteen more, each of which may end in an error."""
         self.opening(lab)
         for _ in range(14):
             try_step(lab)
 
     def opening(self, lab: Lab) -> None:
-        """Add the request and the search, and take the steps up to that in which A needs its third block."""
+        """Add the request and the search, and take steps up to the one in which A needs its third block."""
         lab.add(token_ids=(50, 51, 52), max_tokens=10)
         lab.add(token_ids=range(1, 7), max_tokens=6, beams=2)
         lab.step(6)

@@ -1,9 +1,9 @@
-"""Rapid-MLX issue 196: copy-on-write copies a reference. Is that a fault? In a pool of slots it is, in Rapid-MLX not.
+"""Rapid-MLX issue 196: copy-on-write copies a reference. This is a fault in a pool of slots, but not in Rapid-MLX.
 
-A request that was to write to a shared block got a block of its own: a new id, the source's token count, and the
-source's data by reference. Then the source lost the request's reference. Two blocks, one memory, and each is counted as
-its only holder. Here the memory is a slot of the pool, and who gets the freed block writes into it. In Rapid-MLX it is
-a Python list that nobody changes in place: the other block keeps it.
+A request about to write to a shared block got a new block: a new id, the source's token count, and the source's data by
+reference. Then the source lost the request's reference. Two blocks share one memory, and each counts as its only
+holder. Here the memory is a slot of the pool, and the next request that gets the freed block writes into it. In
+Rapid-MLX it is a Python list that no code changes in place: the other block keeps it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from labengine.scenarios.shared_tails import SharesTailsGroup, SharesTailsKVCach
 
 
 class CopiesByReference(SharesTailsKVCacheManager):
-    """A copy that is the source: its memory, without a reference of its own."""
+    """A copy that uses the source's memory without a reference to it."""
 
     def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
-        """Add the hit; give the source of a partly filled block back, and go on using its memory."""
+        """Add the hit; give back the source of a partly filled block, and continue to use its memory."""
         super().allocate_computed(request, hit, num_external)
         [group], [table] = self.groups, request.block_tables
         if hit.num_tokens % group.block_size:
@@ -40,7 +40,7 @@ class CopiedByReference(Scenario):
     )
 
     def play(self, lab: Lab) -> None:
-        """Run A to its end, then B for a step; then C, which needs every free block."""
+        """Run A to its end, then B for a step, then C, which needs every free block."""
         shared = list(range(1, 7))
         lab.add(token_ids=[*shared, 50], max_tokens=1)
         lab.step()
@@ -59,5 +59,5 @@ class CopiedByReference(Scenario):
         }
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return {"misread": counted(table[self.columns[0].name]["blocks misread"], "block")}

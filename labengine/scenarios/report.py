@@ -1,4 +1,4 @@
-"""The upstream report behind a scenario: facts for a version and a date, and what follows for the report's claim."""
+"""The upstream report behind a scenario: facts for a version and a date, and the conclusion on its claim."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Kind = Literal["issue", "pull request", "review", "commit"]
 State = Literal["open", "closed", "merged", "closed, not merged", "on a branch", "on the main branch"]
 Answer = Literal["holds", "holds in part", "is not shown", "does not hold"]
 Fact = tuple[str, str]
-"""A label and a sentence, as a page lists them."""
+"""A label and a sentence for a page's list."""
 
 _FOLDERS: Mapping[Kind, str] = {"issue": "issues", "pull request": "pull", "review": "pull", "commit": "commit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A thread or commit of another project. Every field is a fact about that project.
+    """A thread or commit of another project. Every field states a fact about that project.
 
-    repository: owner/name on GitHub. number: the thread's, or a commit's hash. title: its title there. state: as it was
-    on the day `as_of`, an ISO date: the newest day that the copy covers which was read. seen_in: the versions known to
-    have the defect, the first one if known. mended_in: the version and the code that mended it, not the pull request
-    at hand; empty if none was known on that day. needs: what has to be on or given for the defect: flags, connector,
+    repository: owner/name on GitHub. number: the thread's number, or a commit's hash. title: its title there. state:
+    its state on the day `as_of`, an ISO date: the newest day covered by the copy we read. seen_in: the versions known
+    to have the defect, beginning with the first one if known. mended_in: the version and the code that fixed it, not
+    the pull request at hand; empty if none was known on that day. needs: conditions of the defect: flags, connector,
     batches in flight, page size.
     """
 
@@ -41,7 +41,7 @@ class Report:
 
     @property
     def url(self) -> str:
-        """Address of the thread or commit. A review is found in its pull request."""
+        """URL of the thread or commit; a review's is its pull request's."""
         return f"https://github.com/{self.repository}/{_FOLDERS[self.kind]}/{self.number}"
 
     @property
@@ -51,20 +51,20 @@ class Report:
         return f"{self.repository} {where} {self.number}"
 
     def facts(self) -> Iterator[Fact]:
-        """Yield what is known of the report, a label and a sentence each."""
+        """Yield the known facts of the report, each as a label and a sentence."""
         yield "Report", f"{self.name}, “{self.title}”: {self.state} as of {self.as_of}."
         yield "Seen in", f"{self.seen_in}."
-        yield "Mended in", f"{self.mended_in or f'no version as of {self.as_of}'}."
+        yield "Fixed in", f"{self.mended_in or f'no version as of {self.as_of}'}."
         if self.needs:
             yield "Needs", f"{'; '.join(self.needs)}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePassage:
-    """A line of upstream's code at a version, for what a page says of it; `tools/upstream_facts.py` looks it up.
+    """A line of upstream's code at a version, as evidence for a page; `tools/upstream_facts.py` checks it.
 
     version: package and version, or repository and commit: 'vllm 0.31.0', 'nano-vllm bb823b3'. line: counted from 1; 0
-    where the file must not contain the text. text: a part of the line. says: what follows from it, one sentence.
+    if the file must not contain the text. text: a part of the line. says: the consequence, in one sentence.
     """
 
     version: str
@@ -81,7 +81,7 @@ class CodePassage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadPassage:
-    """What a thread says, in our words. source: repository and number: 'vllm-project/vllm 42289'."""
+    """A statement of a thread, in our words. source: repository and number: 'vllm-project/vllm 42289'."""
 
     source: str
     says: str
@@ -89,10 +89,10 @@ class ThreadPassage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamRun:
-    """The scenario's requests, run on upstream's own code.
+    """A run of the scenario's requests on upstream's own code.
 
-    version: package and version, or repository and commit. part: the code that ran: 'BlockManager and Scheduler'.
-    command: repeats the run, from a clone of labengine. rows: per column, figures by name.
+    version: package and version, or repository and commit. part: the executed code: 'BlockManager and Scheduler'.
+    command: repeats the run in a clone of labengine. rows: per column, figures by name.
     """
 
     version: str
@@ -101,13 +101,13 @@ class UpstreamRun:
     rows: Mapping[str, Mapping[str, int]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return JSON types."""
         rows = {name: dict(figures) for name, figures in self.rows.items()}
         return {"version": self.version, "part": self.part, "command": self.command, "rows": rows}
 
     @property
     def sentence(self) -> str:
-        """Version, part and figures in one sentence."""
+        """Version, part and figures, in one sentence."""
         columns = (
             f"{name}: {', '.join(f'{number} {what}' for what, number in figures.items())}"
             for name, figures in self.rows.items()
@@ -117,10 +117,10 @@ class UpstreamRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What follows for the report's claim. Nothing in it is computed from labengine's own override.
+    """The conclusion on the report's claim. It never follows from labengine's own override.
 
-    reason: one or two sentences; where the claim holds in part, which part. runs, passages: the evidence in upstream's
-    code and threads. A claim holds, or holds in part, only with evidence.
+    reason: one or two sentences; if the claim holds in part, they name the part. runs, passages: the evidence in
+    upstream's code and threads. A claim holds, or holds in part, only with evidence.
     """
 
     answer: Answer
@@ -135,21 +135,21 @@ class Conclusion:
 
     @property
     def upstream(self) -> str:
-        """What was seen in upstream's own code, in sentences."""
+        """The evidence in upstream's own code, in sentences."""
         if self.runs:
             return " ".join(run.sentence for run in self.runs)
         has_code = any(isinstance(passage, CodePassage) for passage in self.passages)
-        return "Read at the lines below, not run here." if has_code else "Not run here."
+        return "Read at the lines below; not run here." if has_code else "Not run here."
 
     def facts(self) -> Iterator[Fact]:
-        """Yield what was seen upstream, and each passage, a label and a sentence each."""
+        """Yield the upstream evidence and each passage, as a label and a sentence."""
         yield "Upstream's own code", self.upstream
         for passage in self.passages:
             yield "Source", f"{passage.source}: {passage.says}"
 
 
 def recorded_runs(id: str) -> tuple[UpstreamRun, ...]:
-    """Return the recorded runs of a scenario on upstream's code; `tests/record_scenarios.py` makes them anew."""
+    """Return the recorded runs of a scenario on upstream's code; `tests/record_scenarios.py` records them again."""
     return tuple(UpstreamRun(**run) for run in _recorded().get(id, ()))
 
 
@@ -160,4 +160,4 @@ def _recorded() -> Mapping[str, list[dict[str, Any]]]:
 
 
 UNKNOWN = Conclusion(answer="is not shown", reason="Upstream's code was not compared.")
-"""The conclusion of a scenario that names none."""
+"""The conclusion of a scenario that does not state one."""

@@ -1,4 +1,4 @@
-"""Runners with a defect below the plan. A module of its own: listing the scenarios does not load torch."""
+"""Runners with a defect below the plan, in a separate module so that listing scenarios does not load torch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 
 class IndexesFromTheEnd(StaticTorch):
-    """Writes slot -1 as Python indexes: block -1 // block_size is the last one, offset -1 % block_size its last."""
+    """Writes slot -1 as Python indexes it: block -1 // block_size is the last one, -1 % block_size its last offset."""
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:
-        """Write every row, padding too."""
+        """Write every row, including padding."""
         cache.keys[slots // cache.keys.shape[1], slots % cache.keys.shape[1]] = keys
         cache.values[slots // cache.keys.shape[1], slots % cache.keys.shape[1]] = values
 
@@ -41,22 +41,22 @@ class WritesTheLastSlot(StaticRunner):
 
 
 class MasksWeightsOnly(StaticTorch):
-    """A kernel that loads whole tiles: behind a context it reads block 0, and masks the scores and not the values.
+    """A kernel that loads whole tiles: past a context's end it reads block 0, and masks the scores but not the values.
 
-    A padded row attends to nothing, and its result is undefined (NaN), as that of a graph's padding may be.
+    A padded row attends to nothing, and its result is undefined (NaN), as a graph's padding may be.
     """
 
     def read(self, pool: Tensor, slots: Tensor, is_read: Tensor) -> Tensor:
-        """Return what the slots hold; those that are not read are in the reserved block."""
+        """Return the content of the slots; slots that are not read are in the reserved block."""
         return pool.flatten(0, 1)[torch.where(is_read, slots, slots % pool.shape[1])]
 
     def weights(self, scores: Tensor, is_read: Tensor) -> Tensor:
-        """Return the softmax over what is read: weights of 0 elsewhere, and NaN where nothing is read."""
+        """Return the softmax over the slots that are read; 0 for other slots, NaN for rows that read nothing."""
         return scores.masked_fill(~is_read, -torch.inf).softmax(-1)
 
 
 class WritesReservedSlots(MasksWeightsOnly):
-    """Padded rows write slot 0 of the block that is reserved for them."""
+    """Padded rows write slot 0 of their reserved block."""
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:
         """Write every row; padding goes to slot 0."""
@@ -70,15 +70,15 @@ class RefusesNaN(StaticRunner):
 
 
 class WritesPadding(RefusesNaN):
-    """The runner before the pull request: its sampler does not look for NaN."""
+    """The runner before the pull request: its sampler does not check for NaN."""
 
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
-        """Sample from logits in which NaN is 0."""
+        """Sample from logits with NaN replaced by 0."""
         return super().sample(plan, logits.nan_to_num())
 
 
 class SkipsPadding(WritesPadding):
-    """The pull request: nothing is written to the reserved block, which keeps its zeros."""
+    """The pull request: no row writes to the reserved block, which keeps its zeros."""
 
     attention = MasksWeightsOnly
 
@@ -90,7 +90,7 @@ class KeepsSlots(StaticStep):
     """Forgets one tensor when rows become padding."""
 
     def pad(self, rows: StepTensors, first: int) -> None:
-        """Make rows padding, except for the slots that they write to."""
+        """Turn rows into padding, but keep the slots that they write to."""
         slots = [group.slots.clone() for group in rows.groups]
         super().pad(rows, first)
         for group, before in zip(rows.groups, slots, strict=True):
@@ -98,7 +98,7 @@ class KeepsSlots(StaticStep):
 
 
 class WritesStaleSlots(StaticRunner):
-    """Padded rows write the slots of the requests that had the rows before."""
+    """Padded rows write the slots of the requests that had these rows before."""
 
     static_step = KeepsSlots
 
@@ -107,12 +107,12 @@ class WritesStaleSlots(StaticRunner):
 
 
 class PromptsOnly(StaticStep):
-    """Captured for the longest prompt: a decode after it needs one column more."""
+    """Captured for the longest prompt: a decode after it needs one more column."""
 
     longest_prompt = 16
 
     def table_width(self, spec: GroupSpec) -> int:
-        """Return the columns that a prompt of `longest_prompt` tokens fills."""
+        """Return the number of columns that a prompt of `longest_prompt` tokens fills."""
         return -(-self.longest_prompt // spec.block_size)
 
 
@@ -123,7 +123,7 @@ class OneColumnShort(StaticRunner):
 
 
 class ClearsColumns(StaticStep):
-    """The second half of the fix: columns that a step does not fill are cleared."""
+    """The second half of the fix: clears columns that a step does not fill."""
 
     def fill(self, step: StepTensors) -> None:
         """Clear the rows' block tables (-1), then copy."""
@@ -133,21 +133,21 @@ class ClearsColumns(StaticStep):
 
 
 class WideAndCleared(StaticRunner):
-    """A column for every block, and no stale ids behind a request's blocks."""
+    """A column for every block, and no stale ids after a request's blocks."""
 
     static_step = ClearsColumns
 
 
 class OneMore(PromptsOnly, ClearsColumns):
-    """The proposal: one column more than the longest prompt fills, and cleared ones."""
+    """The proposal: one more column than the longest prompt fills, and columns are cleared."""
 
     def table_width(self, spec: GroupSpec) -> int:
-        """Return the columns of a block more."""
+        """Return one more column."""
         return super().table_width(spec) + 1
 
 
 class OneColumnMore(StaticRunner):
-    """Block tables of recorded decodes end a block after the longest prompt."""
+    """Block tables of recorded decodes end one block after the longest prompt."""
 
     static_step = OneMore
 
@@ -156,10 +156,10 @@ class OneColumnMore(StaticRunner):
 
 
 class EmptyTablesForMisses(ModelRunner):
-    """Fills the block tables of requests that found a prefix; rows of the others stay 0 in the same batch."""
+    """Fills the block tables of requests with a prefix hit; the rows of other requests in the batch stay 0."""
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
-        """Return the plan as tensors; beside a prompt with a hit, tables of prompts without one hold zeros."""
+        """Return the plan as tensors; beside a prompt with a hit, tables of prompts without one are zeros."""
         step = super().step_tensors(plan)
         if not _has_hit(plan):
             return step
@@ -168,7 +168,7 @@ class EmptyTablesForMisses(ModelRunner):
 
 
 class NoTables(ModelRunner):
-    """Reads the pool as if it were contiguous, as a kernel that is not given the block table does."""
+    """Reads the pool as if it were contiguous, like a kernel that does not get the block table."""
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
         """Return the plan as tensors; a prompt with a hit makes the kernel read blocks 0, 1, 2 ... in every row."""
@@ -179,7 +179,7 @@ class NoTables(ModelRunner):
 
 
 def _has_hit(plan: StepPlan) -> bool:
-    """Return True if a prompt of the batch continues behind tokens that are computed."""
+    """Return True if a prompt of the batch continues after computed tokens."""
     return any(request.start and request.num_tokens > 1 for request in plan.scheduled)
 
 
@@ -198,13 +198,13 @@ def _with_tables(group: GroupTensors, ids: Tensor | int, rows: Tensor | None = N
 
 
 class LastRequestFirst(ModelRunner):
-    """Computes the requests of a step one after the other, in reverse: the last one reads before the first one writes.
+    """Computes a step's requests one after the other, in reverse: the last one reads before the first one writes.
 
-    No engine is known to do so; it is the order that a hit on a block of the same step rules out.
+    No engine is known to do this; a hit on a block of the same step rules this order out.
     """
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Compute each request as a step of its own; return the logits in the plan's order."""
+        """Compute each request as a separate step; return the logits in the plan's order."""
         if len(plan.scheduled) < 2:
             return super().forward(plan)
         alone = [replace(plan, scheduled=(request,)) for request in reversed(plan.scheduled)]
@@ -215,9 +215,9 @@ class LastRequestFirst(ModelRunner):
 
 
 class ZeroesNewBlocks(ModelRunner):
-    """Clears the blocks that a step is given, as for models whose groups have other dtypes: stale bits may be NaN.
+    """Clears a step's new blocks, as for models whose groups have different dtypes: stale bits may be NaN.
 
-    On the device the clearing is queued with the step, and a load does not wait for it: the load may come first.
+    On the device the clearing is queued with the step, and a load does not wait for it, so the load may come first.
     """
 
     def forward(self, plan: StepPlan) -> Tensor:
@@ -229,20 +229,20 @@ class ZeroesNewBlocks(ModelRunner):
         return super().forward(plan)
 
     def cleared(self, plan: StepPlan) -> set[int]:
-        """Return the blocks that were allocated for this step: those to be computed, and those that were loaded."""
+        """Return the blocks allocated for this step: those to compute, and those loaded."""
         return _to_compute(plan, self.kv_tensors.layer(0).keys.shape[1]) | {load.block_id for load in plan.loads}
 
 
 class SkipsLoadedBlocks(ZeroesNewBlocks):
-    """The pull request: what a load fills is not cleared."""
+    """The pull request: does not clear blocks filled by a load."""
 
     def cleared(self, plan: StepPlan) -> set[int]:
-        """Return the blocks that were allocated for tokens to be computed."""
+        """Return the blocks allocated for tokens to compute."""
         return super().cleared(plan) - {load.block_id for load in plan.loads}
 
 
 def _to_compute(plan: StepPlan, block_size: int) -> set[int]:
-    """Return the blocks that hold no token before this step's."""
+    """Return the blocks that hold no token from before this step."""
     return {
         block_id
         for request in plan.scheduled
@@ -255,7 +255,7 @@ def _to_compute(plan: StepPlan, block_size: int) -> set[int]:
 
 
 class StoresBeforeTheWrite(ModelRunner):
-    """A store's copies run on a stream of their own, and nothing makes them wait for the step's kernels.
+    """A store's copies run on a separate stream, and nothing makes them wait for the step's kernels.
 
     Here every copy comes first; on a device it is a race.
     """
@@ -269,5 +269,5 @@ class StoresBeforeTheWrite(ModelRunner):
         return super().forward(plan)
 
     def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
-        """Return what a store has copied; of any other block what it holds."""
+        """Return a store's copy of a block if there is one, else the block's content."""
         return self._copied.get((group, block_id)) or super().read_block(group, block_id)

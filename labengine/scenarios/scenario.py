@@ -1,4 +1,4 @@
-"""A scenario: an upstream report that can be run, seen to go wrong, and judged."""
+"""A scenario: an upstream report that can be run, observed and judged."""
 
 from __future__ import annotations
 
@@ -41,58 +41,58 @@ def sentences(guide: tuple[GuideStop, ...]) -> tuple[str, ...]:
 
 
 class Scenario(ScenarioTexts):
-    """An experiment whose first column is broken and whose second is fixed; alternatives follow.
+    """An experiment whose first column is broken and whose second is fixed; alternatives may follow.
 
-    An override is a small subclass of a production class in the scenario's own file, one method each: no flags, no
+    An override is a small subclass of a production class, with one method, in the scenario's own file: no flags, no
     patching. Further experiments on the same report are in `experiments`.
     """
 
     wrong_when: ClassVar[str | tuple[str, ...]]
-    """What the figures are where the defect shows: "tokens found = 0", "tokens found < tokens stored"; one of several.
+    """Conditions on the figures that show the defect: "tokens found = 0", "tokens found < tokens stored"; any one does.
 
-    A figure alone is above 0.
+    A figure alone means that it is above 0.
     """
     wrong_event: ClassVar[GuideStop | None] = None
-    """The first wrong event, where it is not the earliest that broke a rule."""
+    """The first wrong event, unless it is the earliest that broke a rule."""
     follow_ups: ClassVar[tuple[Callable[[Lab], Any], ...]] = ()
-    """What `follow_up_acts` returns."""
+    """The acts that `follow_up_acts` returns."""
     follow_up_question: ClassVar[str] = "What does it cost later?"
 
     # -- overridden where a scenario differs ---------------------------------------------------------------------------
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return whether a column's figures show the reported defect."""
+        """Return True if a column's figures show the reported defect."""
         conditions = (self.wrong_when,) if isinstance(self.wrong_when, str) else self.wrong_when
         return any(_holds(condition, measured) for condition in conditions)
 
     def findings(self) -> Iterator[str]:
-        """Yield an answer of one or two sentences per experiment, with the numbers of this run."""
+        """Yield an answer of one or two sentences for each experiment, with this run's numbers."""
         for experiment in (self, *self.experiments.values()):
             answer = experiment.answer(experiment.table())
             if answer:
                 yield answer
 
     def concluded(self, before: Mapping[str, int]) -> Conclusion:
-        """Return what follows for the claim. A report on an upstream engine never follows from labengine's columns."""
+        """Return the conclusion on the claim. It never follows from labengine's columns for an upstream report."""
         return replace(self.conclusion, runs=recorded_runs(self.id))
 
     def opening(self, lab: Lab) -> None:
-        """Play the part that has happened when the compare view opens: by default all of it."""
+        """Play the part before the compare view opens: by default everything."""
         self.play(lab)
 
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """Return the acts that show the later cost, each an add or a step. Empty: nothing more to show."""
+        """Return the acts that show the later cost, each an add or a step; empty if there is nothing more to show."""
         return self.follow_ups
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the event that made the state wrong: `wrong_event`, or the earliest that broke a rule.
 
-        None where nothing is wrong.
+        None if no event is wrong.
         """
         if (stop := self.wrong_event) is not None:
             moment = moment_of(lab, stop.kind, stop.test) if self.is_wrong(self.measure(lab)) else None
             return None if moment is None else wrong_at(lab, moment, stop.sentence)
-        known = [(v.first_event, f"The check says: {v.message}.") for v in lab.violations if v.first_event is not None]
+        known = [(v.first_event, f"A check reports: {v.message}.") for v in lab.violations if v.first_event is not None]
         return wrong_at(lab, *min(known, key=itemgetter(0))) if known else None
 
     # -- derived -------------------------------------------------------------------------------------------------------
@@ -106,15 +106,15 @@ class Scenario(ScenarioTexts):
         return self.played(self.columns[1].name, model)
 
     def follow_up(self, lab: Lab) -> None:
-        """Run the follow-up acts on a lab after its opening. Raises ConfigError for a scenario without any."""
+        """Run the follow-up acts on a lab after its opening. Raises ConfigError if the scenario has none."""
         acts = self.follow_up_acts()
         if not acts:
-            raise ConfigError(f"{self.id} has no part that comes later: all of it has happened")
+            raise ConfigError(f"{self.id} has no follow-up: the comparison shows all of it")
         for act in acts:
             act(lab)
 
     def compare(self, model: str = "simulated", *, columns: tuple[str, str] | None = None) -> Comparison:
-        """Return a comparison of the broken lab with the fixed one, or of any two columns, with the story's sentences.
+        """Return a comparison of the broken and the fixed lab, or of any two columns, with the story's sentences.
 
         Close it when done.
         """
@@ -139,7 +139,7 @@ class Scenario(ScenarioTexts):
         return comparison
 
     def verdict(self) -> Verdict:
-        """Run everything here, and judge; what is said of upstream is `conclusion`, whatever the run gives."""
+        """Run everything here and judge it; `conclusion`, on upstream, does not depend on the run."""
         names = (self.columns[0].name, self.columns[1].name)
         with self.broken() as lab:
             before, first = self.measure(lab), self.first_wrong(lab)
@@ -161,9 +161,9 @@ class Scenario(ScenarioTexts):
         )
 
     def export(self, path: str | PathLike[str], home: str = "") -> Path:
-        """Write one page that reads alone, with no Python: report, guided story, verdict, code; return its path.
+        """Write one self-contained page without Python: report, guided story, verdict, code; return its path.
 
-        home: the address of a list of scenarios to link to.
+        home: URL of a list of scenarios, for a link.
         """
         with self.compare() as comparison:
             if comparison.has_follow_up:
@@ -193,7 +193,7 @@ class Scenario(ScenarioTexts):
         return self.show(self.broken(model))
 
     def show(self, lab: Lab) -> Any:
-        """Return the dashboard of a lab that was played, at its first wrong event."""
+        """Return the dashboard of a played lab, at its first wrong event."""
         dashboard = lab.show()
         first = self.first_wrong(lab)
         if first is not None:
@@ -201,13 +201,13 @@ class Scenario(ScenarioTexts):
         return dashboard
 
     def to_test(self, asserting: Asserting | None = None) -> str:
-        """Return a file for pytest that repeats the broken lab's session; see Lab.to_test."""
+        """Return a pytest file that repeats the broken lab's session; see Lab.to_test."""
         with self.broken() as lab:
             return lab.to_test(asserting)
 
 
 def _holds(condition: str, measured: Mapping[str, int]) -> bool:
-    """Return True if figures meet a condition: "tokens computed = 0"; of "blocks lost", if it is above 0."""
+    """Return True if figures meet a condition: "tokens computed = 0", or "blocks lost" for a figure above 0."""
     found = _CONDITION.fullmatch(condition)
     figure, sign, limit = found.groups() if found else (condition, ">", "0")
     other = measured[limit] if limit in measured else int(limit)
@@ -217,7 +217,7 @@ def _holds(condition: str, measured: Mapping[str, int]) -> bool:
 def wrong_at(lab: Lab, moment: int, sentence: str) -> FirstWrong:
     """Return event `moment` of the lab's timeline as the first wrong one.
 
-    Raises IndexError when it is not recorded.
+    Raises IndexError if it is not recorded.
     """
     timeline = lab.timeline
     if timeline is None or not timeline.num_dropped <= moment < timeline.end:
@@ -226,7 +226,7 @@ def wrong_at(lab: Lab, moment: int, sentence: str) -> FirstWrong:
 
 
 def moment_of(lab: Lab, kind: type[E], test: Callable[[E], bool] = lambda event: True) -> int | None:
-    """Return the number of the first recorded event of a kind that passes the test; None when there is none."""
+    """Return the number of the first recorded event of a kind that passes the test; None if there is none."""
     if lab.timeline is None:
         return None
     events = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
@@ -234,7 +234,7 @@ def moment_of(lab: Lab, kind: type[E], test: Callable[[E], bool] = lambda event:
 
 
 def symptom(call: Callable[[], object]) -> str:
-    """Return the error that a call raises, as one line; empty if it raises none.
+    """Return the error that a call raises, as one line, or an empty text.
 
     For columns that fail with an exception.
     """

@@ -1,8 +1,8 @@
-"""SGLang pull request 21125: the host tier keeps the model's KV, and not the drafter's.
+"""SGLang pull request 21125: the host tier keeps the model's KV, but not the drafter's.
 
-Model and drafter share the table that leads from positions to slots, and have a pool each. What comes back from the
-tier is in the model's pool alone. The drafter attends to what its own slots hold from before: its guesses get worse,
-and no error is raised. (In this lab the drafter's KV is a second group of blocks, so the checks can follow it.)
+Model and drafter share the table from positions to slots, but each has its own pool. Loads from the tier fill only the
+model's pool. The drafter attends to old content of its slots, so its guesses get worse, without an error. In this lab
+the drafter's KV is a second group of blocks, so that the checks can follow it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class KeepsTheModelsKV(HostStore):
 
 
 class OffersForBoth(KeepsTheModelsKV):
-    """Offers tokens whose KV it has for the model, whatever it has for the drafter."""
+    """Offers tokens if it has their KV for the model, regardless of the drafter's."""
 
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int, groups: Sequence[KVCacheGroup], alignment: int
     ) -> int:
-        """Return the tokens that it has for the model."""
+        """Return the number of tokens stored for the model."""
         return super().get_num_new_matched_tokens(request, num_computed_tokens, groups[:1], alignment)
 
     def update_state_after_alloc(
@@ -44,7 +44,7 @@ class OffersForBoth(KeepsTheModelsKV):
 
 
 class DrafterLeftOut(Scenario):
-    """A prompt is computed, and forgotten by the pool; it comes back from the tier."""
+    """A prompt is computed, then the pool forgets it, and the tier brings it back."""
 
     columns = (
         Column("labengine", tier=OffersForBoth),
@@ -58,7 +58,7 @@ class DrafterLeftOut(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run the prompt, forget what the pool has cached, and run it again."""
+        """Run the prompt, clear the pool's cache, and run the prompt again."""
         for _ in range(2):
             lab.reset_prefix_cache()
             lab.generate([range(1, 11)], max_tokens=2)

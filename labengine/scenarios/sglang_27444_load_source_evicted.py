@@ -1,8 +1,8 @@
-"""SGLang pull request 27444: the host page that a load reads is evicted and used again while the load is under way.
+"""SGLang pull request 27444: the host page that a load reads is evicted and reused while the load is under way.
 
-A load from host memory is started, and device slots are returned before the copy has run. The node was locked on the
-device only, and host eviction looks at another lock. Under pressure the page went to other KV, which the copy then
-brought. Upstream this befell pages of window and Mamba layers; here it is played with blocks of full attention.
+A load from host memory starts, and device slots are returned before the copy has run. The node was locked only on the
+device, but host eviction checks a different lock. Under pressure the page was given to other KV, which the copy then
+delivered. Upstream this happened to pages of window and Mamba layers; here it is played with blocks of full attention.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NUM_PAGES = 2
 
 
 class LoadSourceEvicted(Scenario):
-    """A loads two blocks from a tier of two pages; B is computed meanwhile, and its blocks are saved."""
+    """A loads two blocks from a tier of two pages; meanwhile B is computed, and its blocks are saved."""
 
     columns = (
         Column("vllm", tier=lambda: ReadsWhenDue(HostPages(NUM_PAGES))),
@@ -38,7 +38,7 @@ class LoadSourceEvicted(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Start A's load and compute B in one step; take two more."""
+        """Start A's load and compute B in one step, then take two more."""
         lab.fill_external(token_ids=range(1, 10))
         lab.add(token_ids=range(1, 10), max_tokens=2)
         lab.add(token_ids=range(101, 110), max_tokens=4)

@@ -1,9 +1,9 @@
-"""SGLang pull request 27779: a window's slots are freed, and the mapping to them stays.
+"""SGLang pull request 27779: a window's slots are freed, but the mapping to them stays.
 
-Slots of the window layers are found through a mapping from the slots of the full layers. A free gave back a whole page
-of window slots and cleared the mapping of some of its tokens only. A later free could follow the entries that were
-left, and free the page again. Here a table takes the place of the mapping, and the stale entry is a block's: what
-follows for the KV of others is our reading.
+Slots of the window layers are found through a mapping from slots of the full layers. A free gave back a whole page of
+window slots, but cleared the mapping of only some of its tokens. A later free could follow the remaining entries and
+free the page again. Here a table replaces the mapping, and the stale entry is a block's; the consequence for the KV of
+other requests is our reading.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class StaleMapping(SlidingWindowGroup):
-    """Frees what left the window, and leaves the table as it was."""
+    """Frees the blocks that left the window, without changing the table."""
 
     def drop_skipped(self, request: Request, num_computed_tokens: int) -> None:
-        """Free the blocks before the window; their entries still name them, so the next call frees them again."""
+        """Free the blocks before the window; their entries stay, so the next call frees the blocks again."""
         table = request.block_tables[self.index]
         before = table[:]
         super().drop_skipped(request, num_computed_tokens)
@@ -28,12 +28,12 @@ class StaleMapping(SlidingWindowGroup):
 
 
 class FreedByAStaleEntry(Scenario):
-    """A gives its first block back, gets it again for new tokens, and gives it back through the old entry."""
+    """A frees its first block, gets it again for new tokens, and frees it again through the old entry."""
 
     columns = (Column("labengine", StaleMapping), Column("labengine"))
 
     def play(self, lab: Lab) -> None:
-        """Run A, which reuses its own block in step 4, and B, which holds the third one; then add C."""
+        """Run A, which reuses its own block in step 4, and B, which holds the third block; then add C."""
         lab.add(token_ids=range(1, 8), max_tokens=8)
         lab.add(token_ids=range(51, 52), max_tokens=4)
         lab.step(4)
@@ -41,7 +41,7 @@ class FreedByAStaleEntry(Scenario):
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count how often A's blocks were given out to A and freed, and misread blocks."""
+        """Count how often A took and freed blocks, and misread blocks."""
         taken = [event for event in events_of(lab, BlockAllocated) if event.request_id == 0]
         freed = [event for event in events_of(lab, BlockFreed) if event.request_id == 0]
         return {

@@ -1,7 +1,7 @@
-"""SGLang pull request 28282: what a preemption has to bring is computed before the prompt's length is known.
+"""SGLang pull request 28282: the gain required of a preemption is computed before the prompt's length is known.
 
 SGLang preempts less urgent running requests to admit an urgent one, if that frees enough. labengine and vLLM preempt no
-request for an admission: here a scheduler does, so that its sum can be told.
+request for an admission, so here a scheduler does it, to show the sum.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from labengine.scenarios.scenario import (
 
 
 class PreemptsToAdmit(TokenBudgetScheduler):
-    """Preempts less urgent requests for the first waiting one, if this frees the blocks that it lacks."""
+    """Preempts less urgent requests for the first waiting one, if that frees enough blocks for it."""
 
     def schedule(self) -> StepPlan:
-        """Make room for the first waiting request; then plan the step."""
+        """Make room for the first waiting request, then plan the step."""
         victims = self.victims_for(self.next_waiting()) if self.waiting else []
         for victim in victims:
             self.preempt(victim)
@@ -33,7 +33,7 @@ class PreemptsToAdmit(TokenBudgetScheduler):
         return replace(plan, preempted=(*(victim.request_id for victim in victims), *plan.preempted))
 
     def victims_for(self, request: Request) -> list[Request]:
-        """Return the least urgent running requests that free what a waiting one lacks; none if they cannot."""
+        """Return the least urgent running requests that free enough for a waiting one; none if they cannot."""
         pool, victims = self.manager.pool, list[Request]()
         if self.manager.num_blocks_needed(request.num_tokens) <= pool.num_free:
             return []
@@ -48,20 +48,20 @@ class PreemptsToAdmit(TokenBudgetScheduler):
         return []
 
     def num_tokens_wanted(self, request: Request) -> int:
-        """Return the tokens for which a waiting request wants blocks: its prompt, and all that it may generate."""
+        """Return the tokens for which a waiting request needs blocks: its prompt and its longest answer."""
         return request.num_prompt_tokens + request.sampling.max_tokens
 
 
 class CountsNoPrompt(PreemptsToAdmit):
-    """The reported sum: the length of a new request's prompt is still 0 when it is read."""
+    """The reported sum: it reads the prompt's length of a new request while it is still 0."""
 
     def num_tokens_wanted(self, request: Request) -> int:
-        """Return the tokens that the request may generate, and leave its prompt out."""
+        """Return the tokens of the longest answer, without the prompt."""
         return request.sampling.max_tokens
 
 
 def num_preempted_in_vain(lab: Lab) -> int:
-    """Return the preemptions of steps that admitted no request: nobody got on by them."""
+    """Return the number of preemptions in steps that admitted no request, so that none benefited."""
     assert lab.timeline is not None
     steps = {event.step: (0, 0) for event in events_of(lab, StepStarted)}
     step = 0
@@ -83,12 +83,12 @@ def num_preempted_in_vain(lab: Lab) -> int:
 
 
 class PromptNotCounted(Scenario):
-    """A is urgent and holds most of the pool, B is not and holds little; C is urgent, and does not fit beside A."""
+    """A is urgent and holds most of the pool; B is not and holds little; C is urgent and does not fit beside A."""
 
     columns = (Column("labengine", CountsNoPrompt), Column("labengine", PreemptsToAdmit))
 
     def play(self, lab: Lab) -> None:
-        """Run A (17 tokens) and B (6 tokens, less urgent); then add C (16 tokens), and run all to their ends."""
+        """Run A (17 tokens) and B (6 tokens, less urgent), then add C (16 tokens), and run all to the end."""
         self.opening(lab)
         lab.run()
 

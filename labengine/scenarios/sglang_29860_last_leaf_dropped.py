@@ -1,9 +1,9 @@
-"""SGLang pull request 29860: pages larger than the window, and the last page is freed before it is cached.
+"""SGLang pull request 29860: with pages larger than the window, the last page is freed before it is cached.
 
 Window slots were freed before the prefix was inserted into the tree, up to the window of the next token. A prefix ends
-with a page. With pages larger than the window, the next token's window may not reach the last full page any more: what
-is inserted ends with a leaf whose window slots are gone. The fix frees slots that lie max(window, page size) behind.
-What shows it here is fewer hits; upstream it was an assertion or a leak.
+with a page. With pages larger than the window, the next token's window may no longer reach the last full page, so the
+inserted prefix ends with a leaf whose window slots are gone. The fix frees slots max(window, page size) behind. Here
+the symptom is fewer hits; upstream it was an assertion or a leak.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from labengine.scenarios.scenario import (
 
 
 class FreesBeforeCaching(KVCacheManager):
-    """Frees what the next token does not reach, and caches what is left."""
+    """Frees the blocks that the next token does not reach, and caches the rest."""
 
     def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
-        """Free the blocks before the next token's window; then register the full blocks that are still there."""
+        """Free the blocks before the next token's window, then register the remaining full blocks."""
         if moment == "computed":
             for group in self.groups:
                 group.drop_skipped(request, num_tokens)
@@ -30,10 +30,10 @@ class FreesBeforeCaching(KVCacheManager):
 
 
 class KeepsAPage(KVCacheManager):
-    """The pull request: frees as late as if the window were a page at least."""
+    """The pull request: frees as late as if the window were at least a page."""
 
     def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
-        """Free the blocks that lie max(window, page size) behind; then register."""
+        """Free the blocks that are max(window, page size) behind, then register."""
         if moment == "computed":
             for group in self.groups:
                 group.drop_skipped(request, num_tokens - max(0, group.block_size - (group.spec.window or 0)))

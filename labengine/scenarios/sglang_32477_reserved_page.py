@@ -1,7 +1,7 @@
-"""SGLang pull request 32477: padded rows write to a reserved page, and NaN comes back from it through a mask.
+"""SGLang pull request 32477: padded rows write to a reserved page, and NaN returns from it through a mask.
 
-Page 0 belongs to no request. Padded rows of a recorded decode write there, and unused columns of page tables point
-there. A tile that is only partly valid loads that page and masks the scores: a weight of 0. But 0 * NaN is NaN.
+Page 0 belongs to no request. Padded rows of a recorded decode write to it, and unused columns of page tables point to
+it. A tile that is only partly valid loads that page and masks the scores: a weight of 0. But 0 * NaN is NaN.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from labengine.scenarios.tiny_model import TinyModelScenario
 
 
 class ReservedPage(TinyModelScenario):
-    """Edition vllm: block 0 is its null block, which no request is given, as page 0 of SGLang."""
+    """Edition vllm: block 0 is its null block, which no request gets, like SGLang's page 0."""
 
     columns = (
         Column("vllm", runner="WritesPadding"),
@@ -35,5 +35,5 @@ class ReservedPage(TinyModelScenario):
             return symptom(lambda: self.play(lab))
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return {"error": self.symptom()}

@@ -1,8 +1,8 @@
 """sglang-jax issue 1618: the cache adopts a request's slots, and the request then frees them as duplicates.
 
-A node whose device copy is gone (a tombstone) is found, revived with the request's own slots, and counted into the
-prefix that "was there already". In this core a tombstone is a map entry whose block is free: there is no host copy, as
-in HiCache.
+A node whose device copy is gone (a tombstone) is found, revived with the request's own slots, and counted as part of
+the prefix that "was there already". In this core a tombstone is a map entry whose block is free; unlike HiCache, it has
+no host copy.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class FreesWhatWasAdopted(FullAttentionGroup):
-    """The order of the report: insert, then free as many blocks as the insert found."""
+    """The reported order: insert, then free as many blocks as the insert found."""
 
     def register_block(self, request: Request, index: int) -> None:
-        """Register the block; if its hash was in the map, free the request's block as a duplicate, adopted or not."""
+        """Register the block; if its hash was in the map, free the block as a duplicate, even if it was adopted."""
         table, (block_hash,) = request.block_tables[self.index], self.block_hashes(request, index, index + 1)
         key = (self.index, block_hash)
         block_id, was_there = table[index], key in self._pool.prefix_map
@@ -28,7 +28,7 @@ class FreesWhatWasAdopted(FullAttentionGroup):
 
 
 class AdoptedThenFreed(Scenario):
-    """A and B are equal; A ends in the step in which B's blocks are registered: A's entries lead to free blocks."""
+    """A and B are equal; A ends in the step that registers B's blocks, so A's entries lead to free blocks."""
 
     columns = (Column("nano-vllm+243", FreesWhatWasAdopted), Column("nano-vllm+243"))
     figures = {
@@ -37,7 +37,7 @@ class AdoptedThenFreed(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A and B for a step; C's first step; and a step in which B reads."""
+        """Run A and B for a step, then C's first step, and then a step in which B reads."""
         for max_tokens in (1, 6):
             lab.add(token_ids=range(1, 10), max_tokens=max_tokens)
         lab.step()

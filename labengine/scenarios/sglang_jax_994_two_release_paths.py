@@ -1,8 +1,8 @@
 """sglang-jax pull request 994 (982 ported again): a finished request's last decode slot is freed by two paths.
 
-The prefix cache freed a request's slots up to a length that it inferred, and the output processor freed the slot of the
-step in flight. The thread says that one slot was in both; this scenario plays that. The fix is a single release, which
-knows what was committed and what was allocated beyond it.
+The prefix cache freed a request's slots up to an inferred length, and the output processor freed the slot of the step
+in flight. The thread says that one slot was in both; this scenario plays that. The fix is a single release, which knows
+the committed length and the slots allocated beyond it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from labengine.scenarios.scenario import Column, Experiment, Scenario
 
 
 class TwoReleasePaths(TokenBudgetScheduler):
-    """Gives the last decode's block back by itself, before the usual release."""
+    """Frees the last decode's block separately, before the usual release."""
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         """Free the last block of each table, then the whole tables."""
@@ -36,7 +36,7 @@ class UnsharedBlocks(Experiment):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run one request; a step that fails ends the play."""
+        """Run one request; a failed step ends the play."""
         lab.add(token_ids=range(1, 7), max_tokens=2)
         step_at_most(lab, 4)
 

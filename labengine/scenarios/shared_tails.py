@@ -1,4 +1,4 @@
-"""Prefix hits that end inside a block: the last block of another request, or of the cache, is taken as it is."""
+"""Prefix hits that end inside a block and share the last block of another request or of the cache without a copy."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from labengine.core.vllm.kv_cache_manager import VllmKVCacheManager
 
 
 class SharesTailsGroup(PromptTailGroup):
-    """Takes every block of a hit as a full one: none is copied before the request writes behind its hit."""
+    """Treats every block of a hit as full: none is copied before the request writes after its hit."""
 
     def ends_inside(self, hit: Sequence[int], num_computed_tokens: int) -> bool:
-        """Return False, also where the hit ends inside a block."""
+        """Return False, even if the hit ends inside a block."""
         return False
 
 
 class SharesTailsKVCacheManager(VllmKVCacheManager):
-    """Finds where a prompt ended inside a block. (One group; a link of the hash chain is shorter than a block.)
+    """Finds prompts that ended inside a block. It has one group, and a hash-chain link shorter than a block.
 
-    vLLM registers such ends as well, and full attention does not look for them.
+    vLLM also registers such ends, but full attention does not look for them.
     """
 
     def find_prefix(self, request: Request) -> Hit:
-        """Return the longest hit of full blocks, and behind it a block that begins with the request's next tokens."""
+        """Return the longest hit of full blocks, followed by a block that begins with the request's next tokens."""
         hit, link = super().find_prefix(request), self._config.hash_block_size
         if len(self.groups) > 1:
             return hit

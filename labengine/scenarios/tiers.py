@@ -1,4 +1,4 @@
-"""External tiers of scenarios: late loads, loads that nothing stops, and pages that are read when the copy runs."""
+"""External tiers of scenarios: late loads, loads that nothing stops, and pages read only when the copy runs."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from labengine.engine.external.store import StoreError
 
 
 def late_host(steps: int = 1) -> Delayed:
-    """Return a host tier whose loads take this many steps; a load that is cancelled writes nothing."""
+    """Return a host tier whose loads take this many steps; a cancelled load writes nothing."""
     return Delayed(HostStore(), steps)
 
 
 class LandsAnyway(Delayed):
-    """Transfers that no abort can stop, as with RDMA: they land in the blocks that they were started for."""
+    """Transfers that no abort can stop, as with RDMA: they land in the blocks for which they started."""
 
     def cancel(self, request_id: int) -> None:
-        """Stop nothing; the transfer's end is reported as any other."""
+        """Stop nothing; the transfer's end is reported as usual."""
 
 
 class HostPages(HostStore):
-    """Host memory of num_pages pages. A transfer reads the page that its key had, even after the key's eviction."""
+    """Host memory of num_pages pages. A transfer reads its key's page even after the key's eviction."""
 
     def __init__(self, num_pages: int) -> None:
         super().__init__(max_blocks=num_pages)
         self.num_pages = num_pages
         self.pins: Counter[Key] = Counter()
-        """Transfers under way per key; a pinned key is not evicted."""
+        """Number of transfers under way per key; a pinned key is not evicted."""
         self.num_underflows = 0
-        """Pins that were given back and had not been taken."""
+        """Number of unpins without a pin."""
         self._page_of: dict[Key, int] = {}
         self._pages: dict[int, BlockKV | None] = {}
 
@@ -43,7 +43,7 @@ class HostPages(HostStore):
         self._note_pins(transfers)
 
     def unpin(self, transfers: Sequence[BlockTransfer]) -> None:
-        """Give a pin of each transfer back; a count never falls below 0."""
+        """Give back a pin of each transfer; a count never falls below 0."""
         for transfer in transfers:
             self.num_underflows += self.pins[transfer.key] == 0
             self.pins[transfer.key] = max(0, self.pins[transfer.key] - 1)
@@ -71,7 +71,7 @@ class HostPages(HostStore):
 
 
 class ReadsWhenDue(Delayed):
-    """Transfers that are started at once and run when they are due, as copies on a stream of their own do."""
+    """Transfers that start at once and run when they are due, like copies on a separate stream."""
 
     inner: HostPages
 
@@ -79,7 +79,7 @@ class ReadsWhenDue(Delayed):
         super().__init__(inner, steps)
 
     def _begin(self, load: PendingLoad) -> None:
-        """Queue the copy: nothing is read now."""
+        """Queue the copy without reading anything now."""
 
     def _is_due(self, load: PendingLoad) -> bool:
         is_due = super()._is_due(load)
@@ -92,13 +92,13 @@ class PinsPages(ReadsWhenDue):
     """Pins the pages of a transfer from its start to its end."""
 
     def cancel(self, request_id: int) -> None:
-        """Drop the load, and its pins."""
+        """Drop the load and its pins."""
         if request_id in self._pending:
             self.unpin(self._pending[request_id].transfers)
         super().cancel(request_id)
 
     def unpin(self, transfers: Sequence[BlockTransfer]) -> None:
-        """Give the pins of a transfer back: once, for it was pinned once."""
+        """Give back the pins of each transfer once, since they were taken once."""
         self.inner.unpin(transfers)
 
     def _begin(self, load: PendingLoad) -> None:

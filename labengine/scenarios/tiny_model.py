@@ -1,4 +1,4 @@
-"""Scenarios below the plan: a tiny random model, and each request's tokens compared with what it gets alone."""
+"""Scenarios below the plan: a tiny random model, whose tokens are compared with those of each request run alone."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SIZES: Mapping[str, Any] = {
 
 @cache
 def tiny_model() -> Path:
-    """Return the directory of a model of 20,000 random weights, the same in every process; made on first use.
+    """Return the directory of a model of 20,000 random weights, equal in every process and created on first use.
 
-    Its keys depend strongly on position and token: KV in a wrong slot soon shows in the tokens. ConfigError without the
-    extra `models`.
+    Its keys depend strongly on position and token, so KV in a wrong slot soon shows in the tokens. Raises ConfigError
+    without the extra `models`.
     """
     require_extra("models", "a scenario that compares tokens of a tiny model")
     load_torch()
@@ -83,17 +83,17 @@ def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 @cache
 def tokens_alone(model: str, prompt: tuple[int, ...], num_tokens: int) -> tuple[int, ...]:
-    """Return the tokens that a request gets in an empty lab of its own, with the runner of labengine."""
+    """Return the tokens that a request gets in a separate, empty lab with labengine's runner."""
     with Lab(model, num_blocks=16, block_size=16, device="cpu", record=False, check=False) as lab:
         (output,) = lab.generate([prompt], max_tokens=num_tokens, ignore_eos=True)
         return tuple(output.token_ids)
 
 
 class TinyModelScenario(Scenario):
-    """A scenario whose columns differ in the runner: a tiny model with real KV takes the place of the simulated one."""
+    """A scenario whose columns differ in the runner: a tiny model with real KV replaces the simulated one."""
 
     settings = settings(num_blocks=16, block_size=4, device="cpu")
-    why_unseen = "The checks judge the plan, and the plan is right: the runner computes another one."
+    why_unseen = "The checks judge the plan, which is right; the runner computes a different one."
     wrong_when = "wrong tokens"
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
@@ -101,16 +101,16 @@ class TinyModelScenario(Scenario):
         return super().lab(column, self.model_for(model))
 
     def model_for(self, model: str) -> str:
-        """Return the model, or the tiny one's directory in place of the simulated one."""
+        """Return the model, or the tiny model's directory instead of the simulated one."""
         return str(tiny_model()) if model == "simulated" else model
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count generated tokens, and those that differ from the tokens that each request gets alone."""
+        """Count generated tokens, and those that differ from the tokens of each request run alone."""
         compared = [pair for request_id in lab.snapshot().requests for pair in _beside_alone(lab, request_id)]
         return {"tokens": len(compared), "wrong tokens": sum(token != alone for token, alone in compared)}
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the first token that its request would not have got alone."""
+        """Return the first token that differs from its request's run alone."""
         assert lab.timeline is not None
         for moment, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
             if isinstance(event, TokenSampled) and event.token_id != _alone_at(lab, event):
@@ -121,13 +121,13 @@ class TinyModelScenario(Scenario):
 
 
 class LoadsStoredBlocks(TinyModelScenario):
-    """Two full blocks of A's prompt go to the tier; the pool forgets them; B, whose prompt is longer, loads them."""
+    """Two full blocks of A's prompt go to the tier; the pool forgets them; B, with a longer prompt, loads them."""
 
     settings = settings(num_blocks=24, block_size=4, device="cpu")
     prefix = tuple(range(10, 20))
 
     def play(self, lab: Lab) -> None:
-        """Run A, which fills the tier; forget what the pool has cached; run B to its end."""
+        """Run A, which fills the tier; clear the pool's cache; run B to its end."""
         lab.generate([self.prefix], max_tokens=1, ignore_eos=True)
         lab.reset_prefix_cache()
         lab.add(token_ids=[*self.prefix[:8], 60, 61, 62], max_tokens=6, ignore_eos=True)
@@ -136,7 +136,7 @@ class LoadsStoredBlocks(TinyModelScenario):
 
 
 def _beside_alone(lab: Lab, request_id: int) -> list[tuple[int | None, int | None]]:
-    """Return a request's generated tokens beside those that it gets alone."""
+    """Return pairs of a request's generated tokens and those of its run alone."""
     request = lab.snapshot().requests[request_id]
     prompt = request.token_ids[: request.num_prompt_tokens]
     got = request.token_ids[request.num_prompt_tokens :]

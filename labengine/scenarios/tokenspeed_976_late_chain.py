@@ -1,7 +1,7 @@
-"""TokenSpeed pull request 976: why an adapter's key has to be in every page's hash, and not in that of page 0 alone.
+"""TokenSpeed pull request 976: why an adapter's key must be in every page's hash, not only in page 0's.
 
-A prompt shorter than a page has no hash at its admission. Its chain begins later, when the first page is full, and in
-TokenSpeed at 760ae6e with an empty predecessor and without keys. A key that is added at admission alone is not in it.
+A prompt shorter than a page has no hash at its admission. Its chain begins later, when the first page is full; in
+TokenSpeed at 760ae6e it begins with an empty predecessor and without keys. A key added only at admission is not in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class KeyedAtAdmission(NanoKVCacheManager):
-    """Hash chains whose keys are added at admission: one that begins later has none."""
+    """Hash chains whose keys are added at admission; a chain that begins later has none."""
 
     def extend_hashes(self, request: Request, num_tokens: int) -> None:
         """Begin a chain without keys if the prompt has no full block."""
@@ -36,7 +36,7 @@ class LateChain(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A to its end, then B, which begins with what A's first block holds."""
+        """Run A to its end, then B, which begins with the content of A's first block."""
         first = lab.add(token_ids=[1, 2, 3], extra_keys={"lora": "a"}, max_tokens=4)
         lab.run()
         block = lab.snapshot().requests[first].token_ids[:4]

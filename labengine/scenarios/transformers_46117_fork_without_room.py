@@ -1,8 +1,8 @@
 """transformers pull request 46117: a fork takes its blocks child by child, and fails when they run out.
 
-Continuous batching of transformers makes a fork's copy of a partly filled block at once, for one child after the other.
-Where no block is left the call returns None, and its caller raises: what the children before have taken stays taken.
-Here the copy at once is played in an engine whose steps are all or nothing: the step fails, now and at every attempt.
+Continuous batching in transformers immediately copies a partly filled block for each child of a fork, one after the
+other. If no block is left, the call returns None and its caller raises: the blocks of earlier children stay taken. Here
+the immediate copy is played in an engine whose steps are all or nothing: the step fails, now and at every attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class CopiesAtTheFork(KVCacheManager):
-    """A fork has its own copy of a partly filled block from the beginning."""
+    """A fork has its own copy of a partly filled block from the start."""
 
     def fork(self, request: Request, parent: Request) -> None:
         """Share the full blocks, and copy the last one at once if it is filled in part, whether a block is free or
@@ -39,12 +39,12 @@ class ForkWithoutRoom(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Take the first step, then twelve more; an error may end each of these."""
+        """Take the first step, then twelve more, each of which may end in an error."""
         self.opening(lab)
         for _ in range(12):
             try_step(lab)
 
     def opening(self, lab: Lab) -> None:
-        """Ask for three answers to one prompt, and compute its first block."""
+        """Add a prompt with three answers, and compute its first block."""
         lab.add(token_ids=range(1, 7), n=3, max_tokens=3)
         lab.step()

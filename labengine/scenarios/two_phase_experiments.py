@@ -34,20 +34,20 @@ TALE = (
 
 
 class PrefixInTwoPlaces(HybridExperiment):
-    """A tale in blocks: its beginning is in the pool, about to be reused; more of it is in the tier.
+    """A story in blocks: its beginning is in the pool, about to be reused; more of it is in the tier.
 
-    The sizes are those of the simulated model; a real one gets four times as many blocks of its own size.
+    The sizes are for the simulated model; a real model gets four times as many blocks of its own size.
     """
 
     num_local, num_external, num_further = 2, 2, 2
-    """Blocks of the prompt in the pool, blocks in the tier only, and the next prompt's further blocks."""
+    """Number of the prompt's blocks in the pool, of those only in the tier, and of the next prompt's further blocks."""
 
     def settings_for(self, model: str) -> dict[str, Any]:
         """Return more blocks for a real model, which brings its own groups."""
         return dict(self.settings) if model == "simulated" else {"num_blocks": 121, "block_size": 16}
 
     def play(self, lab: Lab) -> None:
-        """Run the long prompt, and then another one that begins with it."""
+        """Run the long prompt, then another prompt that begins with it."""
         self.play_long(lab)
         lab.generate([self.prompts(lab)[1]], max_tokens=1)
 
@@ -57,7 +57,7 @@ class PrefixInTwoPlaces(HybridExperiment):
         lab.generate([self.prompts(lab)[0]], max_tokens=2 if lab.model == "simulated" else 24)
 
     def set_the_stage(self, lab: Lab) -> None:
-        """Compute the beginning; push it to the head of the free queue; have another engine fill the tier."""
+        """Compute the beginning; push it to the head of the free queue; let another engine fill the tier."""
         size = lab.config.groups[0].block_size
         lab.generate([self.prompts(lab)[0][: self._scale(lab) * self.num_local * size + 1]], max_tokens=1)
         snapshot = lab.snapshot()
@@ -67,14 +67,14 @@ class PrefixInTwoPlaces(HybridExperiment):
         lab.fill_external(token_ids=self.prompts(lab)[1])
 
     def prompts(self, lab: Lab) -> tuple[list[int], list[int]]:
-        """Return the long prompt and the longer one: full blocks and one token more."""
+        """Return the long prompt and the longer one, each of full blocks and one more token."""
         size = lab.config.groups[0].block_size
         num_tokens = self._scale(lab) * (self.num_local + self.num_external) * size + 1
         tokens = list(range(100, 200)) if lab.model == "simulated" else lab.encode(TALE)
         return tokens[:num_tokens], tokens[: num_tokens + self.num_further * size]
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count blocks in two tables, misread, loaded, hit and leaked."""
+        """Count blocks in two tables, misread blocks, loaded blocks, hit tokens and leaked blocks."""
         *_, long, longer = sorted(lab.snapshot().requests)
         return {
             "blocks in two tables": num_doubled(lab),
@@ -93,10 +93,10 @@ class ThreeGroups(PrefixInTwoPlaces):
 
 
 class Preempted(HybridExperiment):
-    """Two requests in a pool that is too small for both, without another engine.
+    """Two requests in a pool too small for both, without another engine.
 
-    The second one is preempted, and its last blocks are reused. When it is admitted again, the rest of them is at the
-    head of the free queue, and the tier has kept the others.
+    The second request is preempted, and its last blocks are reused. When it is admitted again, its other blocks are at
+    the head of the free queue, and the tier has kept the reused ones.
     """
 
     figures = {
@@ -117,12 +117,12 @@ class PreemptedThreeGroups(Preempted):
 
 
 class Conversations(HybridExperiment):
-    """Conversations in turn, each with a hit that the window skips once the tier's tokens count."""
+    """Conversations one after the other, each with a hit that the window skips once the tier's tokens count."""
 
     columns = COLUMNS[1:3]
 
     def play(self, lab: Lab) -> None:
-        """Start each with two blocks, and run it again when the tier holds two more; stop at the first error."""
+        """Start each conversation with two blocks, and run it again when the tier holds two more; stop at an error."""
         for first in range(0, 20 * 100, 100):
             tokens = range(first, first + 17)
             lab.generate([tokens[:9]], max_tokens=1)

@@ -1,4 +1,4 @@
-"""The result of testing a report: the columns' figures as a table, and the verdict."""
+"""The result of testing a report: a table of the columns' figures, and the verdict."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WIDTH = 100
 
 
 _SUBJECTS = ("request", "block")
-"""An event's subjects that a line names."""
+"""Fields of an event that a line names."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstWrong:
     """The event that made the state wrong.
 
-    moment: its number in the broken lab's timeline; the state after `moment` events is the last right one.
+    moment: its number in the broken lab's timeline; the state after `moment` events is the last correct one.
     """
 
     moment: int
@@ -32,14 +32,14 @@ class FirstWrong:
 
     @property
     def line(self) -> str:
-        """The event by number, kind and subject, and what is wrong with it."""
+        """The event's number, kind, subjects and fault."""
         named = [(name, getattr(self.event, f"{name}_id", None)) for name in _SUBJECTS]
         subjects = ", ".join(f"{name} {value}" for name, value in named if value is not None)
         about = f" ({subjects})" if subjects else ""
         return f"First wrong event, number {self.moment}: {type(self.event).__name__}{about}. {self.sentence}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON; bytes as hex."""
+        """Return JSON types, with bytes as hex."""
         values = {f.name: _plain(getattr(self.event, f.name)) for f in fields(self.event)}
         return {
             "moment": self.moment,
@@ -50,11 +50,11 @@ class FirstWrong:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict:
-    """Three judgements: what goes wrong here, what was seen in upstream's own code, whether the report's claim follows.
+    """Three judgements: what goes wrong here, what was seen in upstream's own code, and if the report's claim follows.
 
-    reproduced: the broken column shows the reported defect. fixed: the fixed one does not. before, after: figures of
-    the broken and the fixed column. findings: the experiments' answers, a sentence each. claim_holds: the conclusion's
-    answer is "holds". conclusion: what is known of upstream's code, and of the claim; not computed from the columns.
+    reproduced: the broken column shows the reported defect. fixed: the fixed column does not. before, after: figures of
+    the broken and the fixed column. findings: the experiments' answers, one sentence each. claim_holds: the
+    conclusion's answer is "holds". conclusion: on upstream's code and the claim; not computed from the columns.
     """
 
     id: str
@@ -72,7 +72,7 @@ class Verdict:
     """Names of the broken and the fixed column."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return JSON types."""
         return {
             "id": self.id,
             "reproduced": self.reproduced,
@@ -94,11 +94,11 @@ class Verdict:
 
     @property
     def judgement(self) -> str:
-        """What the columns do here, and what follows for the claim."""
+        """The columns' result here, and the conclusion on the claim."""
         return f"{self.reproduction(*self.names)} {self.conclusion.sentence}"
 
     def reproduction(self, broken: str, fixed: str) -> str:
-        """Return what the two columns, called by these names, do here."""
+        """Return the two columns' result here, in a sentence with these names."""
         wrong = "goes wrong" if self.reproduced else "does not go wrong"
         return f"Here {broken} {wrong}, {fixed} {'does not' if self.fixed else 'does'}."
 
@@ -129,7 +129,7 @@ def _wrapped(text: str, bullet: str = "") -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return an event's field as plain JSON."""
+    """Convert an event's field to JSON types."""
     if isinstance(value, bytes):
         return value.hex()
     return [_plain(item) for item in value] if isinstance(value, tuple) else value

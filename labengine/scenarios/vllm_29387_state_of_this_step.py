@@ -1,8 +1,8 @@
-"""vLLM pull request 29387: a request goes on from a state that its own step has yet to compute.
+"""vLLM pull request 29387: a request continues from a state that its own step has yet to compute.
 
-A block's hash is registered when the block is allocated. Of attention that is no harm: the KV of a whole batch is
-written before any of it is read (scenario vllm-38715). A state is copied before the forward pass, so a request that
-hits one of this very step gets what the block held before. The mended scheduler has it wait a step.
+A block's hash is registered when the block is allocated. For attention this does no harm: a whole batch's KV is written
+before any of it is read (scenario vllm-38715). A state is copied before the forward pass, so a request that hits a
+state of the same step gets the block's old content. The fixed scheduler makes the request wait a step.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from labengine.scenarios.scenario import Column, Experiment, Scenario, Table
 
 
 class HitsStatesOfThisStep(VllmStateGroup):
-    """Counts a hit on a state that this step computes as any other hit."""
+    """Counts a hit on a state of this step like any other hit."""
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
-        """Return the blocks that the request takes, whenever the state that it hits is computed."""
+        """Return the number of blocks that the request takes, regardless of when its hit state is computed."""
         return StateGroup.num_blocks_to_admit(self, hit, num_computed_tokens, num_blocks)
 
 
 def first_steps(lab: Lab) -> dict[int, int]:
-    """Return the step in which each request is first scheduled, by request id."""
+    """Return the first step that schedules each request, by request id."""
     assert lab.timeline is not None
     steps, step = dict[int, int](), 0
     for event in lab.timeline.events():
@@ -41,7 +41,7 @@ def first_steps(lab: Lab) -> dict[int, int]:
 
 
 class TogetherAdded(Experiment):
-    """Prompts that are added at once, and run to their ends."""
+    """Prompts added at once and run to the end."""
 
     columns = (Column("vllm", HitsStatesOfThisStep), Column("vllm"), Column("labengine"))
     prompts: tuple[tuple[int, ...], ...] = ((1, 2, 3, 4), (1, 2, 3, 5))
@@ -70,11 +70,11 @@ class WaitsBehind(TogetherAdded):
 
 
 class StateOfThisStep(TogetherAdded, Scenario):
-    """The example of the pull request: blocks of one token, and two prompts that share three of four."""
+    """The pull request's example: blocks of one token, and two prompts that share three of four tokens."""
 
     experiments = {"behind": WaitsBehind()}
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         _, right, own = (table[column.name]["tokens computed"] for column in self.columns)
         return {"more": own - right}

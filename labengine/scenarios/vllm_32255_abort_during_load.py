@@ -1,8 +1,9 @@
 """vLLM pull request 32255: a request is aborted during its load, and the transfer lands in another request's blocks.
 
-A request whose KV comes from a remote engine waits with its blocks. When it was aborted, vLLM before 0.16.0 freed them
-at once, while the transfer into them went on. It lands in blocks that another request may hold by then. The fix keeps
-them until the transfer is reported. (labengine's edition vllm frees them at once, and has the tier stop the transfer.)
+A request whose KV comes from a remote engine waits with its blocks. If it was aborted, vLLM before 0.16.0 freed them at
+once, while the transfer continued. The transfer lands in blocks that another request may hold by then. The fix keeps
+the blocks until the transfer is reported. labengine's edition vllm frees them at once and makes the tier stop the
+transfer.
 """
 
 from __future__ import annotations

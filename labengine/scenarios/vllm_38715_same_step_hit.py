@@ -1,9 +1,9 @@
 """vLLM pull request 38715 (also 42359): is a hit on a block of the same step a bug?
 
-vLLM registers a block's hash when it is allocated, before its KV is computed. A request that is admitted later in the
-same step can hit it. The pull requests say that it reads memory that nobody has written. 38715 calls that a likely path
-behind issue 38606, 42359 a possible one behind 41838. What decides is the order inside the forward pass. (The scheduler
-of vLLM 0.32 admits the three prompts below in one step.)
+vLLM registers a block's hash when the block is allocated, before its KV is computed. A request admitted later in the
+same step can hit it. The pull requests say that this request reads memory that nobody has written. 38715 calls that a
+likely path behind issue 38606, and 42359 a possible one behind 41838. The order inside the forward pass decides. vLLM
+0.32's scheduler admits the three prompts below in one step.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from labengine.scenarios.tiny_model import TinyModelScenario
 
 
 class WaitsForTheBlock(TokenBudgetScheduler):
-    """The proposed guard, which vLLM has for Mamba layers since pull request 29387."""
+    """The proposed guard, which vLLM has had for Mamba layers since pull request 29387."""
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
-        """Do not admit a request, and none behind it, while its hit's last block is computed in this step."""
+        """Admit neither a request nor any behind it while this step computes its hit's last block."""
         size = self.manager.groups[0].block_size
         uncomputed = {
             block_id
@@ -54,12 +54,12 @@ class ThreePrompts(TinyModelScenario):
         lab.step()
 
     def play(self, lab: Lab) -> None:
-        """Run them to the end."""
+        """Run the prompts to the end."""
         self.opening(lab)
         lab.run()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count wrong tokens, requests that did not begin in the first step, and prompt tokens computed."""
+        """Count wrong tokens, requests that did not begin in the first step, and computed prompt tokens."""
         assert lab.timeline is not None
         begun = [event for event in events_of(lab, RequestScheduled) if event.is_prefill]
         end = moment_of(lab, StepEnded) or 0
@@ -78,14 +78,14 @@ class OtherOrder(ThreePrompts):
 
 
 class SameStepHit(ThreePrompts):
-    """The guard is the first column, the engine as it is the second."""
+    """The first column is the guard, the second the unchanged engine."""
 
     experiments = {"other order": OtherOrder()}
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the end of the first step if a request has waited for it without need."""
+        """Return the end of the first step if a request has needlessly waited for it."""
         if not self.measure(lab)["requests that wait a step"]:
             return super().first_wrong(lab)
         moment = moment_of(lab, StepEnded)
         assert moment is not None
-        return wrong_at(lab, moment, "The step ends with one request of three: the others fitted in, and waited.")
+        return wrong_at(lab, moment, "The step ends with one request of three: the others fitted, but waited.")

@@ -1,9 +1,9 @@
 """vLLM issue 39702, fixed by pull request 42289: the tier's hit is evicted between the look-up and its use.
 
-SimpleCPUOffloadConnector counted the tokens that the CPU holds, and pinned nothing. Once blocks were allocated for them
-it looked up again, and an assertion on the count ended the server. The issue has the eviction happen inside one pass of
-the scheduler. Here, in a workload of our own, the gap is as long as the request waits for blocks, and the tier refuses
-the load in place of the assertion.
+SimpleCPUOffloadConnector counted the tokens that the CPU holds, but pinned nothing. Once blocks were allocated for
+them, it looked up again, and an assertion on the count ended the server. In the issue, the eviction happens inside one
+pass of the scheduler. Here, in our own workload, the gap lasts as long as the request waits for blocks, and the
+assertion is replaced by the tier, which refuses the load.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TrustsTheFirstAnswer(TokenBudgetScheduler):
     """Keeps the tier's first answer about a request until there are blocks for it."""
 
     def match_external(self, request: Request, hit: Hit) -> int:
-        """Return the tokens behind the local hit that the tier held when a look-up first found some."""
+        """Return the tokens after the local hit that the tier held when a look-up first found some."""
         ends: dict[int, int] = vars(self).setdefault("ends", {})
         if found := super().match_external(request, hit):
             ends.setdefault(request.request_id, hit.num_tokens + found)
@@ -41,7 +41,7 @@ def two_blocks() -> HostStore:
 
 
 class UnpinnedHit(Scenario):
-    """B is looked up while A fills the pool; A's blocks are saved, and the tier has room for two."""
+    """B is looked up while A fills the pool; A's blocks are saved to a tier with room for two."""
 
     columns = (Column("vllm", TrustsTheFirstAnswer, tier=two_blocks), Column("vllm", tier=two_blocks))
     follow_ups = (try_step,)
@@ -51,7 +51,7 @@ class UnpinnedHit(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A to its end, then B; an error may end each of B's steps."""
+        """Run A to its end, then B, whose steps may each end in an error."""
         self.opening(lab)
         for _ in range(3):
             try_step(lab)
@@ -71,5 +71,5 @@ class UnpinnedHit(Scenario):
             return try_step(lab)
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return {"error": self.error()}

@@ -1,9 +1,9 @@
 """vLLM issue 39734, fixed by pull request 40946: admission counts a window group for the complete prompt.
 
 Since 0.19.0 vLLM admits a request only if its whole prompt fits (scheduler_reserve_full_isl). The pool was sized for
-the window, because blocks that the window has passed are freed from chunk to chunk. Admission did not know that: it
-asked for blocks of the window group for every token. Such a prompt waits for ever in an empty pool, and so do all
-requests behind it.
+the window, because blocks that the window has passed are freed after each chunk. Admission ignored this and asked for
+blocks of the window group for every token. Such a prompt waits forever in an empty pool, and so do all requests behind
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CountsAllTokens(VllmKVCacheManager):
     """Admission as if no group had a window."""
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
-        """Return True when every group has blocks for all tokens at once, though a window group never holds so many."""
+        """Return True if every group has blocks for all tokens at once, which a window group never holds."""
         needed = sum(
             group.num_blocks_to_admit(ids, hit.num_tokens + num_external, -(-request.num_tokens // group.block_size))
             for group, ids in zip(self.groups, hit.block_ids, strict=True)
@@ -37,14 +37,14 @@ class CountsAllTokens(VllmKVCacheManager):
 
 
 class RefusesNothing(TokenBudgetScheduler):
-    """Takes any request at `add`."""
+    """Accepts any request at `add`."""
 
     def refuse_what_never_fits(self, request: Request) -> None:
-        """Refuse nothing: a request that the whole pool cannot hold is queued like any other."""
+        """Refuse nothing: queue even a request that the whole pool cannot hold."""
 
 
 class TooLarge(Experiment):
-    """The issue's title at its word: a prompt that no pool of this size can hold, and a short request behind it."""
+    """The issue's title taken literally: a prompt too large for the whole pool, and a short request behind it."""
 
     columns = (Column("vllm", RefusesNothing), Column("vllm"))
     figures = {
@@ -53,7 +53,7 @@ class TooLarge(Experiment):
     }
 
     def play(self, lab: Lab) -> None:
-        """Add a prompt of 40 tokens, which is refused or not, and one of 5."""
+        """Add a prompt of 40 tokens, which may be refused, and one of 5."""
         for num_tokens in (40, 5):
             try:
                 lab.add(token_ids=range(num_tokens), max_tokens=2)
@@ -63,7 +63,7 @@ class TooLarge(Experiment):
             lab.step()
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return {"behind": table["queued"]["requests taken"] - 1}
 
 
@@ -87,7 +87,7 @@ class NeverAdmitted(Scenario):
             lab.step()
 
     def opening(self, lab: Lab) -> None:
-        """Play as many steps as both columns take."""
+        """Play the steps that both columns take."""
         lab.add(token_ids=range(100, 140), max_tokens=2)
         lab.add(token_ids=range(5), max_tokens=2)
         for _ in range(6):

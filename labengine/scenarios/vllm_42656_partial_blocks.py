@@ -1,6 +1,6 @@
 """vLLM pull request 42656: blocks that no look-up can find are queued like cached ones, and outlive warm blocks.
 
-So it was in V1 up to 0.23. Since 0.24.0 blocks without a hash are freed to the head of the queue.
+This was so in V1 up to 0.23. Since 0.24.0 blocks without a hash are freed to the head of the queue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OneOrderForAll(VllmBlockPool):
 
 
 class ShortPrompts(Experiment):
-    """One warm prompt of four full blocks; then short prompts that fill no block."""
+    """One warm prompt of four full blocks, then short prompts that fill no block."""
 
     columns = (Column("vllm", OneOrderForAll), Column("vllm"))
     num_short = 10
@@ -41,7 +41,7 @@ class ShortPrompts(Experiment):
         lab.generate([warm], max_tokens=1)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count evicted blocks up to the second look-up, and the tokens that it finds of the warm prompt."""
+        """Count evicted blocks up to the second look-up, and the tokens of the warm prompt that it finds."""
         return {
             "warm blocks evicted": len(events_of(lab, BlockEvicted)),
             "tokens found of 16": num_hit_tokens(lab, self.num_short + 1),

@@ -1,7 +1,7 @@
 """vLLM pull request 43569: a block is registered when it is scheduled, and its request is preempted before it runs.
 
-The block goes back to the free queue with a hash, and nothing was written to it. The next look-up hits it. Of the ways
-that the pull request names to get there, preemption by priority is played: not an abort, and not a failed load.
+The block returns to the free queue with a hash, although nothing was written to it. The next look-up hits it. Of the
+causes named in the pull request, this scenario plays preemption by priority, but neither an abort nor a failed load.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class RollsBack(VllmScheduler):
-    """What the pull request is for: hashes of blocks that no step has computed are taken back with the blocks."""
+    """The pull request's fix: the hashes of uncomputed blocks are taken back with the blocks."""
 
     def take_blocks(self, victim: Request) -> None:
-        """Forget the content of blocks behind the computed tokens; then free all blocks."""
+        """Forget the content of blocks after the computed tokens, then free all blocks."""
         for group, table in zip(self.manager.groups, victim.block_tables, strict=True):
             uncomputed = table[victim.num_computed_tokens // group.block_size :]
             self.manager.pool.evict_cached(uncomputed, "distrusted")
@@ -28,7 +28,7 @@ class RollsBack(VllmScheduler):
 
 
 class AllEquallyUrgent(VllmPriorityQueue):
-    """Takes no notice of priorities: the order is that of arrival."""
+    """Ignores priorities: requests stay in order of arrival."""
 
     def priority(self, request: Request) -> int:
         """Return 0."""
@@ -36,7 +36,7 @@ class AllEquallyUrgent(VllmPriorityQueue):
 
 
 class UncommittedHash(Scenario):
-    """A, a long prompt that is not urgent, is computed in chunks; B, a short one that is urgent, needs its blocks."""
+    """A, a long prompt that is not urgent, is computed in chunks; B, a short urgent prompt, needs its blocks."""
 
     columns = (
         Column("vllm"),

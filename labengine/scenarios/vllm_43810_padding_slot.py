@@ -1,7 +1,7 @@
-"""vLLM issue 43810: a padded row's slot is -1, and Python's indexing takes that for the last slot.
+"""vLLM issue 43810: a padded row's slot is -1, which Python's indexing takes for the last slot.
 
-A recorded decode has a fixed number of rows. The rows without a request have slot -1, which a kernel skips. Code that
-computes block -1 // block_size and offset -1 % block_size writes the last slot of the pool's last block instead.
+A recorded decode has a fixed number of rows. Rows without a request have slot -1, which a kernel skips. Code that
+computes block -1 // block_size and offset -1 % block_size instead writes the last slot of the pool's last block.
 In vLLM that was the cache of hidden states (extract_hidden_states). Here it is the KV store, so that tokens show it.
 """
 
@@ -26,7 +26,7 @@ class PaddingSlot(TinyModelScenario):
     prompt = tuple(range(10, 18))
 
     def opening(self, lab: Lab) -> None:
-        """Use and free six blocks, so that the next requests get the last six; compute prompts, decode five times."""
+        """Use and free six blocks, so that the next requests get the last six; compute prompts; decode five times."""
         lab.generate([range(60, 84)], max_tokens=1, ignore_eos=True)
         lab.add(token_ids=range(30, 35), max_tokens=6, ignore_eos=True)
         lab.add(token_ids=range(40, 45), max_tokens=6, ignore_eos=True)
@@ -34,12 +34,12 @@ class PaddingSlot(TinyModelScenario):
         lab.run()
 
     def play(self, lab: Lab) -> None:
-        """Run the three, and then one that hits what D leaves."""
+        """Run the three requests, then one that hits D's remaining blocks."""
         self.opening(lab)
         for act in self.follow_up_acts():
             act(lab)
 
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
-        """Return the acts that run a request alone, behind D's prompt."""
+        """Return the acts that run a request alone that continues D's prompt."""
         steps = (Lab.step,) * 6
         return (lambda lab: lab.add(token_ids=[*self.prompt, 20], max_tokens=6, ignore_eos=True), *steps)

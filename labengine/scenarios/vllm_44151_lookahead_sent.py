@@ -1,10 +1,10 @@
-"""vLLM pull request 44151: a prompt is sent to another engine with the block that is kept for guesses.
+"""vLLM pull request 44151: a prompt is sent to another engine together with the block kept for guesses.
 
 A prefill engine computes a prompt and names its blocks; a decode engine reads them. With EAGLE or MTP the prefill
-engine keeps slots behind the prompt, in which the drafter writes. If the prompt ends at a block's end they are a block
-of their own: one more than the decode engine has. It takes the last ones, as if it had the first cached already. So
-each block is read into the place of the one before. (Here both are one lab: a tier between them, and a cache that is
-forgotten.)
+engine keeps slots after the prompt, to which the drafter writes. If the prompt ends at a block's end, they are a
+separate block: one more than the decode engine has. The decode engine takes the last ones, as if it already had the
+first one cached, so each block is read into the previous block's place. Here one lab stands for both engines, with a
+tier between them and a cache that is cleared.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from labengine.scenarios.scenario import Column, Experiment, Scenario, Table
 
 
 class KeepsASlot(KVCacheManager):
-    """Keeps one slot behind a request's tokens, for the KV of a drafter that guesses one token."""
+    """Keeps one slot after a request's tokens for the KV of a drafter that guesses one token."""
 
     def num_slots(self, request: Request, num_tokens: int) -> int:
-        """Return one more than the tokens."""
+        """Return the number of tokens plus one."""
         return num_tokens + 1
 
 
@@ -35,7 +35,7 @@ class SendsTheLastBlocks(TokenBudgetScheduler):
     """Sends as many blocks as the prompt fills, counted from the end of the table."""
 
     def choose_saves(self, batch: Sequence[ScheduledRequest]) -> tuple[BlockTransfer, ...]:
-        """Return the blocks that are sent, each in place of the one that is as far from the prompt's end."""
+        """Return the blocks to send, each instead of the block equally far from the prompt's end."""
         ends = {part.request_id: part.end for part in batch}
         return tuple(self._from_the_end(save, ends[save.request_id]) for save in super().choose_saves(batch))
 
@@ -46,7 +46,7 @@ class SendsTheLastBlocks(TokenBudgetScheduler):
 
 
 class HandedOver(Experiment):
-    """Prompts that are computed, forgotten by the cache, and read back from the tier with the token behind them."""
+    """Prompts that are computed, forgotten by the cache, and read back from the tier with the token after them."""
 
     columns = (
         Column("labengine", Parts(kv_cache_manager=KeepsASlot, scheduler=SendsTheLastBlocks), tier=HostStore),
@@ -56,7 +56,7 @@ class HandedOver(Experiment):
     lengths: tuple[int, ...] = (8,)
 
     def play(self, lab: Lab) -> None:
-        """Run each prompt to its first token; forget what the pool has cached; go on behind that token."""
+        """Run each prompt to its first token; clear the pool's cache; continue after that token."""
         for length in self.lengths:
             prompt = range(100 * length, 101 * length)
             [output] = lab.generate([prompt], max_tokens=1)
@@ -64,13 +64,13 @@ class HandedOver(Experiment):
             lab.generate([[*prompt, *output.token_ids]], max_tokens=2)
 
     def misread(self, lab: Lab) -> dict[int, int]:
-        """Return per prompt length how many blocks are misread behind it."""
+        """Return the number of misread blocks per prompt length."""
         found = [request_id for one in lab.violations if one.rule == "read" for request_id in one.request_ids]
         return {length: found.count(2 * number + 1) for number, length in enumerate(self.lengths)}
 
 
 class OtherLengths(HandedOver):
-    """Prompts that end before, at and behind a block's end."""
+    """Prompts that end before, at and after a block's end."""
 
     lengths = (6, 7, 8, 9)
 
@@ -79,7 +79,7 @@ class OtherLengths(HandedOver):
         return {f"{length} tokens": number for length, number in self.misread(lab).items()}
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return {"wrong": ", ".join(row for row, number in table["whole table"].items() if number)}
 
 

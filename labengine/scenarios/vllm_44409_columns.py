@@ -18,12 +18,12 @@ from labengine.scenarios.experiment import Column, Experiment
 
 
 class InterleavedKVCacheManager(VllmKVCacheManager):
-    """The order of vLLM 0.23: each group takes its hits and its fresh blocks before the next group."""
+    """vLLM 0.23's order: each group takes its hits and its fresh blocks before the next group."""
 
     def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
         """Add hits and fresh blocks group by group.
 
-        Later groups' hits may be taken as an earlier group's fresh blocks.
+        An earlier group may take a later group's hits as its fresh blocks.
         """
         num_computed = hit.num_tokens + num_external
         for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
@@ -35,7 +35,7 @@ class InterleavedKVCacheManager(VllmKVCacheManager):
 class BulkTouchKVCacheManager(VllmKVCacheManager):
     """Pull request 33775, as 44409 describes it (33775's own code was not read): touch all hits of all groups in bulk.
 
-    The tables then begin with those hits that are inside the window, as ever.
+    As before, the tables then begin with the hits inside the window.
     """
 
     def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
@@ -48,26 +48,26 @@ class BulkTouchKVCacheManager(VllmKVCacheManager):
 
 
 class UnguardedStore(HostStore):
-    """A tier that fills any block it is given without a check: errors stay silent."""
+    """A tier that fills any block without a check, so errors stay silent."""
 
     def update_state_after_alloc(
         self, request: Request, transfers: Sequence[BlockTransfer], hits: Sequence[LocalHit] = ()
     ) -> Sequence[BlockTransfer]:
-        """Return the loads without checking a block."""
+        """Return the loads without checking any block."""
         return transfers
 
 
 class ClampedStore(HostStore):
     """Pull request 44329, by its description: trust fewer local hits instead of failing issue 43884's assert.
 
-    From the first hit block that lost its content on, in any group, nothing counts as local, and all of it is
-    loaded: the shortest of the groups decides for all. (The groups here have blocks of one size.)
+    From the first hit block in any group that lost its content, nothing counts as local, and everything is loaded: the
+    group with the shortest hit decides for all. The groups here have blocks of equal size.
     """
 
     def update_state_after_alloc(
         self, request: Request, transfers: Sequence[BlockTransfer], hits: Sequence[LocalHit] = ()
     ) -> Sequence[BlockTransfer]:
-        """Return more loads, but leave the block tables as they are: two groups' content is loaded into one block."""
+        """Return more loads without changing the block tables, so two groups' content is loaded into one block."""
         first_lost = min((hit.transfer.index for hit in hits if not hit.is_intact), default=None)
         if first_lost is None:
             return transfers
@@ -80,24 +80,24 @@ COLUMNS = (
         "vllm",
         InterleavedKVCacheManager,
         name="interleaved",
-        says="Group by group, hits and then fresh blocks, as vLLM 0.23: one block ends up in two groups.",
+        says="Group by group, hits and then fresh blocks, as in vLLM 0.23: one block ends up in two groups.",
     ),
     Column(
         "vllm",
         name="two-phase",
-        says="44409, as vLLM since 0.24.0: the hits of all groups first, then fresh blocks for all.",
+        says="44409, as in vLLM since 0.24.0: the hits of all groups first, then fresh blocks for all.",
     ),
     Column(
         "vllm",
         BulkTouchKVCacheManager,
         name="bulk touch",
-        says="33775, as 44409 tells of it: touches all hits first, also those that no table will hold. They leak.",
+        says="33775, as 44409 describes it: touches all hits first, even those that no table will hold. They leak.",
     ),
     Column(
         "vllm",
         InterleavedKVCacheManager,
         name="clamp",
-        says="44329, by its description: the old order, and a tier that believes less. More to load, and still wrong.",
+        says="44329, by its description: the old order, and a tier that trusts less. More to load, and still wrong.",
     ),
 )
 
@@ -114,12 +114,12 @@ class HybridExperiment(Experiment):
 
 
 def prompt(first: int, num_shared: int, num_tokens: int) -> list[int]:
-    """Return token ids for the simulated model: two prompts share their first num_shared tokens."""
+    """Return token ids for the simulated model; two such prompts share their first num_shared tokens."""
     return [*range(100, 100 + num_shared), *range(first, first + num_tokens - num_shared)]
 
 
 def second_entries(lab: Lab) -> Iterator[tuple[int, BlockTouched]]:
-    """Yield the number and event of each touch that gave a request a block which another of its groups held already."""
+    """Yield the number and event of each touch that gave a request a block already held by another of its groups."""
     fold = Fold()
     for number, event in numbered_events(lab):
         if isinstance(event, BlockTouched):

@@ -1,9 +1,9 @@
-"""vLLM pull request 44409: two groups, one pool, and a block that was given out twice.
+"""vLLM pull request 44409: two groups, one pool, and a block given out twice.
 
 Each KV-cache group has its own block table, and all take their blocks from one pool. A cache hit is only a list of ids
-until it is touched: the blocks are still in the free queue. When a request is admitted group by group, the first one's
-fresh blocks, which the external tier is to fill, can be the second one's hits. So it was in vLLM 0.23; pull request
-33775 had gone for it before.
+until it is touched: the blocks are still in the free queue. If a request is admitted group by group, the first group's
+fresh blocks, which the external tier will fill, can be the second group's hits. This was so in vLLM 0.23; pull request
+33775 had addressed it before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from labengine.scenarios.vllm_44409_columns import second_entries
 
 
 class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
-    """The order before the fix, the fixed order, and the two other pull requests for the same crash."""
+    """The order before the fix, the fixed order, and two other pull requests for the same crash."""
 
     experiments = {
         "three groups": ThreeGroups(),
@@ -47,7 +47,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the touch that put a block into a second table.
 
-        (The eviction before it took no block from a request yet.)
+        The eviction before it took no block from a request.
         """
         for moment, event in second_entries(lab):
             return wrong_at(
@@ -59,7 +59,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         return None
 
     def symptom(self, *, is_late: bool = False) -> str:
-        """Return the error of a tier that checks the hits, with the old order: the assert of issue 43884.
+        """Return the error of a tier that checks the hits, in the old order: issue 43884's assert.
 
         is_late: the tier delivers a step later, as vLLM's does.
         """
@@ -68,11 +68,11 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
             return symptom(lambda: self.play(lab))
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return {"error": self.symptom()}
 
     def _texts(self, column: str, model: str) -> tuple[str, ...]:
-        """Return the long prompt's text alone: the others are one word each."""
+        """Return only the long prompt's text: the other texts have one word each."""
         with self.played(column, model) as lab:
             *_, long, _ = sorted(lab.snapshot().requests)
             return (lab.output(long).text,)

@@ -1,7 +1,7 @@
-"""vLLM issue 44701: an adapter's name and a cache salt are the same string, and make the same hash.
+"""vLLM issue 44701: an adapter's name and a cache salt that are the same string make the same hash.
 
-In vLLM 0.11.1 to 0.30.0 both are strings of one tuple of extra keys that does not say which is which. The name is in
-the tuple of every block, the salt in that of the first one only.
+In vLLM 0.11.1 to 0.30.0 both are strings in one tuple of extra keys that does not tell them apart. The name is in every
+block's tuple, the salt only in the first block's.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class UntaggedKeys(VllmKVCacheManager):
-    """Block hashes as vLLM 0.30 makes them."""
+    """Block hashes as in vLLM 0.30."""
 
     def extend_hashes(self, request: Request, num_tokens: int) -> None:
-        """Hash the keys' values with each block's tokens, without their domains: a salt in the first block only."""
+        """Hash the keys' values with each block's tokens, without their domains; a salt only in the first block."""
         hashes, size = request.block_hashes, self._config.hash_block_size
         for start in range(len(hashes) * size, num_tokens - size + 1, size):
             token_ids = tuple(request.token_ids[start : start + size])
@@ -40,7 +40,7 @@ class UntaggedExtraKeys(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run the three requests in turn."""
+        """Run the three requests one after the other."""
         lab.add(token_ids=range(1, 10), extra_keys={"lora": "tenant-7"}, max_tokens=1)
         lab.step()
         for _ in range(2):

@@ -1,9 +1,9 @@
-"""vLLM issue 45238: a hybrid model keeps the state at a prompt's last boundary, and siblings ask for an earlier one.
+"""vLLM issue 45238: a hybrid model keeps the state at a prompt's last boundary, but siblings need an earlier one.
 
-A state is left only where a chunk ends. If that is behind the tokens that prompts share, the state group has nothing
-for the next prompt, and the hit of all groups is 0, although attention has the shared blocks. A scheduler that notes
-where the groups disagreed ends a chunk there: the second prompt misses, and those after it hit. (The hits of column
-"junction" are those that vLLM 0.32.0's own scheduler finds.)
+A state is left only where a chunk ends. If that is after the tokens that prompts share, the state group has nothing for
+the next prompt, and the hit of all groups is 0, although attention has the shared blocks. A scheduler that notes where
+the groups disagreed ends a chunk there: the second prompt misses, and later ones hit. The hits of column "junction" are
+the same as those of vLLM 0.32.0's own scheduler.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FIRST_OWN = 1_000_000
 
 
 class NotesNoJunction(VllmKVCacheManager):
-    """Chunks end at a prompt's last boundary alone, wherever prompts part."""
+    """Chunks end only at a prompt's last boundary, regardless of where prompts diverge."""
 
     def note_shared_prefix(self, request: Request, hit: Hit) -> None:
-        """Note nothing: where the groups disagreed, the next prompt finds as little as this one."""
+        """Note nothing: the next prompt finds as little as this one where the groups disagreed."""
 
 
 class Siblings(Experiment):
@@ -47,7 +47,7 @@ class Siblings(Experiment):
             lab.generate([self.prompt(number)], max_tokens=1)
 
     def prompt(self, number: int) -> list[int]:
-        """Return the shared tokens, and then tokens of its own."""
+        """Return the shared tokens, then unshared ones."""
         own = FIRST_OWN * (number + 1)
         return [*range(self.num_shared), *range(own, own + self.num_tokens - self.num_shared)]
 
@@ -57,13 +57,13 @@ class Siblings(Experiment):
         return {f"hit of prompt {number}": hit for number, hit in enumerate(hits, 1)}
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         hits = (_listed(list(column.values())) for column in table.columns.values())
         return dict(zip(("alone", "junction"), hits, strict=True))
 
 
 class SharedPastTheBoundary(Siblings):
-    """Three more shared tokens: the last boundary is among them."""
+    """Three more shared tokens, which include the last boundary."""
 
     num_shared = 13
 
@@ -76,12 +76,12 @@ class AsMeasured(Siblings):
 
 
 class LastStateAlone(Siblings, Scenario):
-    """The last boundary alone is the broken column, vLLM 0.32.0's junction the fixed one."""
+    """The broken column has the last boundary alone, the fixed one vLLM 0.32.0's junction."""
 
     experiments = {"13 shared": SharedPastTheBoundary(), "as measured": AsMeasured()}
 
     def opening(self, lab: Lab) -> None:
-        """Run three prompts, three steps each: in the fixed column the second one needs a step more."""
+        """Run three prompts, three steps each; in the fixed column the second one needs one more step."""
         for number in range(3):
             lab.add(token_ids=self.prompt(number), max_tokens=2)
             lab.step(3)

@@ -1,9 +1,9 @@
 """vLLM pull request 45357: a request's blocks are freed while the step in flight still writes to one of them.
 
 With asynchronous scheduling, step N+1 is launched before the output of step N is processed. If step N ended a request,
-vLLM up to 0.23.0 gave its blocks back to the pool at once. A waiting request could get them for KV that arrives by
-RDMA, which is not ordered with the device's stream. The write of step N+1 then lands on top of the received KV. In vLLM
-such an end is a stop token, an abort or a preemption: since pull request 27922 it launches no step past `max_tokens`.
+vLLM up to 0.23.0 returned its blocks to the pool at once. A waiting request could get them for KV that arrives by RDMA,
+which is not ordered with the device's stream. The write of step N+1 then lands on top of the received KV. In vLLM such
+an end is a stop token, an abort or a preemption: since pull request 27922 it launches no step past `max_tokens`.
 Here `max_tokens` stands for the stop token, and labengine's host tier for a connector that consumes KV.
 """
 
@@ -21,13 +21,13 @@ class FreesInFlight(OneStepAheadScheduler):
     """Asynchronous scheduling without the fence."""
 
     def end_in_flight(self, request: Request) -> None:
-        """End the request, and free its blocks, as soon as its last token is seen."""
+        """End the request and free its blocks as soon as its last token is seen."""
         self._remove_running(request)
         self.finish(request, "length")
 
 
 class FreedInFlight(Scenario):
-    """A ends; the step in flight writes its next token; B's KV is loaded into the block in between."""
+    """A ends; the step in flight writes A's next token; in between, B's KV is loaded into the block."""
 
     columns = (Column("vllm", FreesInFlight), Column("vllm", OneStepAheadScheduler), Column("labengine"))
 
@@ -41,7 +41,7 @@ class FreedInFlight(Scenario):
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the blocks in which B found foreign KV. (A's last step reads foreign KV, too: its token is dropped.)"""
+        """Count the blocks where B found foreign KV. A's last step also reads foreign KV, but its token is dropped."""
         misread = sum(v.rule == "read" and v.request_ids == (1,) for v in lab.violations)
         late = [event for event in events_of(lab, RequestScheduled) if event.request_id == 0 and event.start == 6]
         return {"blocks misread by B": misread, "steps computed for A after its end": len(late)}

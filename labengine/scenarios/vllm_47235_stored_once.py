@@ -1,10 +1,10 @@
 """vLLM pull request 47235, and its counterpart 47234: blocks that the tier evicts are not stored again.
 
-vLLM's SimpleCPUOffloadConnector, in eager mode, stores a request's blocks as they are filled, and a cursor notes how
-far. If the tier evicts one of them while the request goes on, the cursor has passed it. A chain without its head cannot
-be hit, so the blocks that are stored behind it are useless. 47235 looks again in a step after an eviction. 47234
+vLLM's SimpleCPUOffloadConnector, in eager mode, stores a request's blocks as they are filled, and a cursor marks the
+progress. If the tier evicts one of them while the request continues, the cursor has already passed it. A chain without
+its head cannot be hit, so the blocks stored after it are useless. 47235 looks again in a step after an eviction. 47234
 changes nothing: it argues that only speed is lost, and that looking at all blocks in every step would cost time.
-labengine stores a block once as well.
+labengine also stores a block only once.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from labengine.scenarios.scenario import (
 
 
 class LooksAgain(TokenBudgetScheduler):
-    """Stores also the blocks of a running request that the tier has evicted meanwhile.
+    """Stores also a running request's blocks that the tier has evicted meanwhile.
 
-    It looks in every step, the case that 47234 argues against; 47235 looks after an eviction. Here both store the same.
+    It looks in every step, which 47234 argues against; 47235 looks after an eviction. Here both store the same blocks.
     """
 
     def choose_saves(self, batch: Sequence[ScheduledRequest]) -> tuple[BlockTransfer, ...]:
-        """Return the blocks before this step's that the tier lacks, then those that this step fills."""
+        """Return earlier blocks that the tier lacks, then the blocks that this step fills."""
         saves, connector = super().choose_saves(batch), self.external.connector
         if connector is None:
             return saves
@@ -53,7 +53,7 @@ def four_blocks() -> HostStore:
 
 
 class StoredOnce(Scenario):
-    """A conversation A, whose first blocks the tier evicts for B's; then the pool forgets, and A's next turn comes."""
+    """The tier evicts the first blocks of conversation A for B's; then the pool forgets, and A's next turn arrives."""
 
     columns = (Column("vllm", tier=four_blocks), Column("vllm", LooksAgain, tier=four_blocks))
     figures = {
@@ -64,7 +64,7 @@ class StoredOnce(Scenario):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A with B in between; forget the pool's content; run A's next turn."""
+        """Run A with B in between; clear the pool's cache; run A's next turn."""
         first = lab.add(token_ids=range(1, 10), max_tokens=5)
         lab.step()
         lab.add(token_ids=range(101, 118), max_tokens=1)

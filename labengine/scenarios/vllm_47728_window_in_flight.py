@@ -1,11 +1,11 @@
 """vLLM pull request 47728: the window's blocks are freed while the step that reads them is in flight.
 
 vLLM counts a step's tokens as computed when the step is scheduled. Up to 0.25.1, with asynchronous scheduling or
-pipeline parallelism, what has left the window was freed by that count, although the step was only launched: it still
-reads those blocks. A connector that consumes KV then gets them as the destination of a load, on another stream. The fix
-frees by the tokens whose step has been processed. (By the same count too much is freed when drafts are rejected: then a
-request reads null entries of its own table. That is not played here.) Here the step itself is planned, then the blocks
-are freed, then the load lands, then the step runs: one step of a synchronous scheduler stands for two in flight.
+pipeline parallelism, blocks that left the window were freed by that count, although the step was only launched and
+still reads them. A connector that consumes KV then gets them as the destination of a load, on another stream. The fix
+frees by the tokens whose step has been processed. By the same count too much is freed when drafts are rejected: then a
+request reads null entries of its own table. That is not played here. Here the step itself is planned, the blocks are
+freed, the load lands, and the step runs: one step of a synchronous scheduler stands for two in flight.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FreesByScheduledTokens(TokenBudgetScheduler):
     """Counts tokens as computed once they are scheduled."""
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
-        """Plan the tokens; then free what the window skips once they are computed, though this step reads it."""
+        """Plan the tokens, then free the blocks the window skips after them, though this step still reads these."""
         planned = super().plan(request, num_tokens, status)
         for group in self.manager.groups:
             group.drop_skipped(request, planned.end)
@@ -31,7 +31,7 @@ class FreesByScheduledTokens(TokenBudgetScheduler):
 
 
 NUM_STEPS = 4
-"""A's steps before B is added: the prompt's, and decodes up to position 6."""
+"""A's steps before B is added: the prompt's step, and decodes up to position 6."""
 
 
 class WindowInFlight(Scenario):
@@ -49,6 +49,6 @@ class WindowInFlight(Scenario):
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the misread blocks, and the blocks that A's window has given back."""
+        """Count the misread blocks, and the blocks freed by A's window."""
         freed = [event for event in events_of(lab, BlockFreed) if event.reason == "window"]
         return {"blocks misread": num_misread_blocks(lab), "blocks freed by the window": len(freed)}

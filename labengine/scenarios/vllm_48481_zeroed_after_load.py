@@ -1,10 +1,10 @@
 """vLLM pull request 48481 (see also 50696): fresh blocks are zeroed after a load has filled them.
 
-For models with Mamba layers vLLM clears fresh blocks of full attention (states are written whole): bits of another
+For models with Mamba layers, vLLM clears fresh blocks of full attention (states are written whole): bits of another
 group's dtype may be NaN, and masking by a product with 0 keeps NaN. With asynchronous scheduling the clearing is queued
-behind the step before. KV that comes by RDMA bypasses that queue, so it can be in the block before it is cleared. The
-request then attends over zeros. (Here the model attends fully in all layers, labengine's host tier stands for the
-transfer, and the blocks are cleared when the step begins, after the load.)
+behind the previous step. KV that arrives by RDMA bypasses that queue, so it can be in the block before it is cleared.
+The request then attends over zeros. Here the model attends fully in all layers, labengine's host tier stands for the
+transfer, and the blocks are cleared when the step begins, after the load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""vLLM issue 49097: a running request is passed over for a step, because the list that is gone through got shorter.
+"""vLLM issue 49097: a running request is skipped for a step because the list being traversed gets shorter.
 
-vLLM goes through its running requests by an index. A victim of a preemption leaves the list; if it stood before the
-index and was not scheduled in this step, the index is not lowered, and the next request is skipped.
+vLLM goes through its running requests by an index. A preemption victim leaves the list; if it was before the index and
+was not scheduled in this step, the index is not lowered, and the next request is skipped.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class DefersPrefills(TokenBudgetScheduler):
-    """Goes on with a long prompt only when it runs alone, and takes blocks from the least important request: the first.
+    """Continues a long prompt only when it runs alone, and takes blocks from the least important request: the first.
 
-    It stands for what the report needs: DP prefill balancing, which leaves a prompt out for a step, and priorities.
+    It stands for the report's conditions: DP prefill balancing, which leaves a prompt out for a step, and priorities.
     """
 
     def num_plannable(self, request: Request) -> int:
-        """Return 0 for a prompt of which chunks are missing, while others run."""
+        """Return 0 for a prompt with missing chunks while other requests run."""
         is_deferred = 0 < request.num_computed_tokens < request.num_prompt_tokens and len(self.running) > 1
         return 0 if is_deferred else super().num_plannable(request)
 
     def choose_victim(self, request: Request) -> Request:
-        """Return the first running request, the one of the lowest priority here."""
+        """Return the first running request, which has the lowest priority here."""
         return self.running[0]
 
 
 class IndexNotLowered(DefersPrefills):
-    """Goes through the running requests by an index that a removed request does not lower."""
+    """Goes through the running requests by an index, which a removed request does not lower."""
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
         budget, index = self.config.max_num_batched_tokens, 0
@@ -58,7 +58,7 @@ def scheduled_in(lab: Lab, step: int) -> list[int]:
 
 
 class SkippedRequest(Scenario):
-    """A long prompt A is deferred; B needs a block and preempts A; C, which has all that it needs, stands behind B."""
+    """A long prompt A is deferred; B needs a block and preempts A; C, which needs nothing, is behind B."""
 
     columns = (Column("labengine", IndexNotLowered), Column("labengine", DefersPrefills))
 

@@ -1,9 +1,9 @@
-"""vLLM issue 50438: the KV of a drafter depends on a token that the block's key does not cover.
+"""vLLM issue 50438: a drafter's KV depends on a token that the block's key does not cover.
 
-A head as EAGLE's reads at each position the model's hidden state there and the token behind. So its KV at the last
-position of a block is of the block's tokens and of one more. A block that is found by its own tokens may have been
-computed with another token behind it. vLLM drops the last block of each hit; SGLang has keys that cover the token.
-(A proposer in labengine has no KV in the pool: here the blocks are counted whose next token differs.)
+At each position, a head such as EAGLE's reads the model's hidden state there and the next token. So its KV at a block's
+last position depends on the block's tokens and one more. A block found by its own tokens may have been computed with a
+different next token. vLLM drops the last block of each hit; SGLang has keys that cover the token. A proposer in
+labengine has no KV in the pool, so here the figures count blocks whose next token differs.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class DropsNothing(PromptTailGroup):
 
 
 class KeyedByTheNextToken(DropsNothing):
-    """Knows a block by its tokens and the one behind them."""
+    """Identifies a block by its tokens and the next one."""
 
     def block_hashes(self, request: Request, first: int, end: int) -> Sequence[bytes]:
-        """Return the hashes of those blocks whose next token is known."""
+        """Return the hashes of the blocks whose next token is known."""
         tokens, known = request.token_ids, (request.num_tokens - 1) // self.block_size
         return [
             sha256(block_hash + tokens[index * self.block_size].to_bytes(8, "little", signed=True)).digest()
@@ -51,15 +51,15 @@ class KeyedByTheNextToken(DropsNothing):
 
 
 class RegistersWithTheNextToken(VllmKVCacheManager):
-    """Registers a block when the token behind it is known."""
+    """Registers a block when the token after it is known."""
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return one token less than is known."""
+        """Return one token fewer than are known."""
         return min(super().num_registrable_tokens(request, num_tokens, moment), request.num_tokens - 1)
 
 
 def other_next_tokens(lab: Lab) -> list[int]:
-    """Return the numbers of look-ups whose last block was computed with another token behind it than the request's."""
+    """Return the numbers of look-ups whose last block was computed with a next token other than the request's."""
     assert lab.timeline is not None
     tokens = {id: request.token_ids for id, request in lab.snapshot().requests.items()}
     writers, found = dict[int, int](), []
@@ -74,7 +74,7 @@ def other_next_tokens(lab: Lab) -> list[int]:
 
 
 class NextToken(Scenario):
-    """A, B and C share four tokens. C shares the fifth with A, B does not."""
+    """A, B and C share four tokens. C also shares the fifth with A; B does not."""
 
     columns = (
         Column("vllm", DropsNothing),
@@ -97,7 +97,5 @@ class NextToken(Scenario):
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the look-up of a block with another next token."""
         numbers = other_next_tokens(lab)
-        sentence = (
-            "The block that is hit was computed with another token behind it: a drafter's KV there is not its own."
-        )
+        sentence = "The hit block was computed with another next token, so a drafter's KV there is for that token."
         return wrong_at(lab, numbers[0], sentence) if numbers else None

@@ -1,11 +1,11 @@
-"""vLLM issue 55600: where a request goes on after a hit, its state's column is counted in another group's blocks.
+"""vLLM issue 55600: when a request continues after a hit, its state's column is counted in another group's blocks.
 
-vLLM 0.31.0's worker finds the state that a prefix hit goes on from by its column in the block table of the state
-group: (computed tokens - 1) // cache_config.block_size. By then that is the smallest block size of the groups that take
-part in prefix caching, and a column of the table is as long as the state group's blocks. With blocks of 4 and 16 a hit
-of 32 tokens asks for column 7 and not for 1. A row of the worker's table begins with zeros, so the null block stands
-there, or what an earlier request has left in the row; beyond the row's end the copy reads other memory. 0.32.0 counts
-in mamba_block_size.
+vLLM 0.31.0's worker finds the state from which a prefix hit continues by its column in the state group's block table:
+(computed tokens - 1) // cache_config.block_size. By then that is the smallest block size of the groups that take part
+in prefix caching, but a column of the table is as long as the state group's blocks. With blocks of 4 and 16 a hit of 32
+tokens asks for column 7 instead of 1. A row of the worker's table begins with zeros, so column 7 holds the null block,
+or an id that an earlier request left in the row; beyond the row's end the copy reads other memory. 0.32.0 counts in
+mamba_block_size.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from labengine.scenarios.scenario import Column, Scenario
 
 
 class CountsInSmallestBlocks(VllmStateGroup):
-    """Finds the state of a hit by a column that is counted in blocks of the smallest group."""
+    """Finds a hit's state by a column counted in blocks of the smallest group."""
 
     def state_entry(self, request: Request) -> int:
-        """Return that column; where the table has none, a null entry."""
+        """Return that column, or a null entry if the table lacks it."""
         if request.status is RequestStatus.RUNNING:
             return super().state_entry(request)
         table, num_tokens = request.block_tables[self.index], request.num_computed_tokens

@@ -1,10 +1,11 @@
-"""vLLM pull request 57104: loads fill the pool, and each of them needs one block more to begin.
+"""vLLM pull request 57104: loads fill the pool, and each needs one more block to begin.
 
-A request gets blocks for what the tier loads. The lookahead slots of a drafter (MTP) are asked for when the load has
-landed. Two loads can take all blocks: then neither request can begin, neither gives anything back, and each step finds
-the same. vLLM 0.30.0 admits a load only if its whole prompt fits beside what the loads before it still need (44560):
-it counted everything but the lookahead. labengine has no lookahead, so here the block of the prompt's last token stands
-for it, and the broken column leaves it out of the count. vLLM 0.30.0 would not deadlock on these prompts.
+A request gets blocks for the tokens that the tier loads. A drafter's lookahead slots (MTP) are requested only when the
+load has landed. Two loads can take all blocks: then neither request can begin, neither gives anything back, and every
+step finds the same state. vLLM 0.30.0 admits a load only if its whole prompt fits beside the remaining needs of earlier
+loads (44560), but it counted everything except the lookahead. labengine has no lookahead, so here the block of the
+prompt's last token stands for it, and the broken column leaves that block out of the count. vLLM 0.30.0 would not
+deadlock on these prompts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from labengine.scenarios.tiers import late_host
 class KeepsLandedLoads(TokenBudgetScheduler):
     """A request whose load has landed keeps its blocks while it waits, as in vLLM.
 
-    labengine's scheduler, edition vllm included, takes them back when nothing else can move.
+    labengine's scheduler, including edition vllm's, takes them back when nothing else can move.
     """
 
     def _take_back_last(self, preempted: list[int]) -> bool:
@@ -35,10 +36,10 @@ class KeepsLandedLoads(TokenBudgetScheduler):
 
 
 class CountsLoadsAlone(VllmKVCacheManager):
-    """Admission before the pull request, with the block behind the load for the lookahead. (44560 is left out.)"""
+    """Admission before the pull request, with the block after the load for the lookahead. 44560 is left out."""
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
-        """Return True when the blocks to be loaded fit; the block for the tokens behind them is not counted."""
+        """Return True if the blocks to load fit; the block for the tokens after them is not counted."""
         if not num_external:
             return super().can_admit(request, hit, num_external, num_spare)
         num_computed = hit.num_tokens + num_external
@@ -50,7 +51,7 @@ class CountsLoadsAlone(VllmKVCacheManager):
 
 
 class CountedNotReserved(Experiment):
-    """A was counted with 3 blocks, and holds 1; B takes 2 of the blocks that A was counted with."""
+    """A was counted with 3 blocks and holds 1; B takes 2 of those counted for A."""
 
     columns = (Column("vllm", KeepsLandedLoads, tier=late_host), Column("vllm", tier=late_host))
     num_steps = 20
@@ -60,7 +61,7 @@ class CountedNotReserved(Experiment):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A, of whose prompt the tier has one block, and B, of which it has two; both need three."""
+        """Run A, with one block of its prompt in the tier, and B, with two; both need three."""
         for prompt, num_stored in ((range(1, 10), 5), (range(101, 110), 9)):
             lab.fill_external(token_ids=prompt[:num_stored])
             lab.add(token_ids=prompt, max_tokens=1)
@@ -69,7 +70,7 @@ class CountedNotReserved(Experiment):
 
 
 class LoadsFillThePool(Scenario):
-    """The sizes of the pull request's example: A needs 4 blocks and one, B 3 and one, and the pool has 7."""
+    """The sizes of the pull request's example: A needs 4 blocks and one more, B 3 and one more; the pool has 7."""
 
     columns = (
         Column("vllm", Parts(scheduler=KeepsLandedLoads, kv_cache_manager=CountsLoadsAlone), tier=late_host),
@@ -89,7 +90,7 @@ class LoadsFillThePool(Scenario):
         self._take(lab, self.num_steps)
 
     def opening(self, lab: Lab) -> None:
-        """Play as many steps as every column takes."""
+        """Play the steps that all columns take."""
         self._take(lab, 3)
 
     def _take(self, lab: Lab, num_steps: int) -> None:

@@ -1,9 +1,9 @@
 """vLLM issue 57610: a window that keeps the run of one boundary, and a prompt that diverges just before it.
 
 With retention_interval 0, vLLM's default since 0.29.0, a sliding-window group keeps the blocks that a hit at the
-prompt's last boundary needs. A prompt that diverges inside the last alignment unit asks for the boundary before: its
-run was never kept, so that the hit of all groups is 0. Pull request 57613 keeps one unit more. (The hits of columns
-"interval 0" and "dense", and those of a second edit, are what vLLM 0.32's own scheduler finds.)
+prompt's last boundary needs. A prompt that diverges inside the last alignment unit needs the previous boundary, whose
+run was never kept, so the hit of all groups is 0. Pull request 57613 keeps one more unit. The hits of columns
+"interval 0" and "dense", and those of a second edit, are the same as those of vLLM 0.32's own scheduler.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from labengine.scenarios.scenario import (
 
 
 class OneUnitMore(SlidingWindowGroup):
-    """Pull request 57613: the run below a boundary is longer by one alignment unit."""
+    """Pull request 57613: the run before a boundary is longer by one alignment unit."""
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
-        """Return True also for a block that is one alignment unit before one that is worth caching."""
+        """Return True also for a block one alignment unit before one worth caching."""
         unit = self._config.scheduler_block_size // self.block_size
         return super().is_worth_caching(request, index) or super().is_worth_caching(request, index + unit)
 
@@ -42,12 +42,12 @@ class EveryBlock(SlidingWindowGroup):
 
 
 class Divergences(Experiment):
-    """A prompt, and prompts that share 15, 16 ... 22 of its tokens; each pair has tokens of its own."""
+    """A prompt, and prompts that share 15, 16 ... 22 of its tokens; each pair uses different tokens."""
 
     columns = (Column("vllm"), Column("vllm", OneUnitMore), Column("vllm", EveryBlock))
     num_tokens = 22
     shared = tuple(range(15, 23))
-    """Tokens that the second prompt shares with the first one."""
+    """Numbers of tokens that the second prompt shares with the first."""
 
     def play(self, lab: Lab) -> None:
         """Run each pair."""
@@ -57,7 +57,7 @@ class Divergences(Experiment):
             lab.generate([extended(tokens, shared)], max_tokens=1)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Return each second prompt's hit in tokens, and the window blocks that the first prompt leaves in the map."""
+        """Return each second prompt's hit in tokens, and the window blocks that first prompts leave in the map."""
         hits = [hit.num_tokens for hit in events_of(lab, PrefixHit)][1::2]
         kept = [event for event in events_of(lab, BlockCached) if event.request_id == 0 and event.group == 1]
         return {
@@ -72,7 +72,7 @@ class AsMeasured(Divergences):
     lengths = (4100, 4110)
 
     def play(self, lab: Lab) -> None:
-        """Run both prompts, each with its edit after it."""
+        """Run both prompts, each followed by its edit."""
         for length in self.lengths:
             tokens = range(10_000 * length, 10_000 * length + length)
             lab.generate([tokens], max_tokens=1)
@@ -90,7 +90,7 @@ class Again(Divergences):
     num_edits = 3
 
     def play(self, lab: Lab) -> None:
-        """Run a prompt, and three edits of it that diverge at the same token."""
+        """Run a prompt, then three edits of it that diverge at the same token."""
         tokens = range(self.num_tokens)
         lab.generate([tokens], max_tokens=1)
         for number in range(self.num_edits):
@@ -103,12 +103,12 @@ class Again(Divergences):
 
 
 class SparseRetention(Divergences, Scenario):
-    """The sparse rule is the broken column, the proposed fix the fixed one, dense retention the reference."""
+    """The broken column has the sparse rule, the fixed one the proposed fix; dense retention is the reference."""
 
     experiments = {"as measured": AsMeasured(), "again": Again()}
 
     def opening(self, lab: Lab) -> None:
-        """Run the prompt, and an edit that shares 17 tokens."""
+        """Run the prompt, then an edit that shares 17 tokens."""
         lab.generate([range(self.num_tokens)], max_tokens=1)
         lab.generate([extended(range(self.num_tokens), 17)], max_tokens=1)
 
@@ -117,7 +117,7 @@ class SparseRetention(Divergences, Scenario):
         return (lambda lab: lab.add(token_ids=extended(range(self.num_tokens), 17, 1), max_tokens=1), Lab.step)
 
     def more(self, table: Table) -> Mapping[str, object]:
-        """Return what the finding names besides the figures of the table."""
+        """Return further values that the finding names."""
         return dict(zip(("sparse", "fixed", "all"), map(_hits, table.columns.values()), strict=True))
 
 
@@ -126,6 +126,6 @@ def _hits(measured: Mapping[str, int]) -> str:
 
 
 def extended(tokens: range, num_shared: int, number: int = 0) -> list[int]:
-    """Return a prompt with the first num_shared tokens, then eight of its own."""
+    """Return a prompt with the first num_shared tokens, then eight others."""
     own = 50_000_000 + 100 * (tokens.start + number)
     return [*tokens[:num_shared], *range(own, own + 8)]

@@ -1,11 +1,11 @@
-"""vLLM pull request 57841, after issue 45388: loads that have landed, behind a request that waits for blocks.
+"""vLLM pull request 57841, after issue 45388: landed loads behind a request that waits for blocks.
 
-A request whose KV is being loaded holds blocks and does not run. From 0.18.0 to 0.30.0 vLLM kept it in a queue of
+A request whose KV is being loaded holds blocks but does not run. From 0.18.0 to 0.30.0 vLLM kept it in a queue of
 skipped requests, and its load counted as landed only when the scan reached it. The scan ends at the first request that
-does not fit: if nothing runs, and the blocks that this request needs are held by loads behind it, nothing moves for
-ever. Pull request 44560 (0.23.0) keeps loads from taking what earlier ones need; the case of issue 45388 is gone with
-it. 45406, closed, would have scanned on; 57841 begins no load behind a request without blocks. Since 0.31.0 requests
-that hold blocks have a queue of their own, which is scanned first: an alternative that 57841's review proposed.
+does not fit. If nothing runs, and loads behind this request hold the blocks that it needs, nothing ever moves. Pull
+request 44560 (0.23.0) keeps loads from taking blocks that earlier ones need, which fixes the case of issue 45388.
+45406, closed, would have continued the scan; 57841 begins no load behind a request without blocks. Since 0.31.0
+requests that hold blocks have a separate queue, which is scanned first: an alternative that 57841's review proposed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from labengine.scenarios.scenario import (
 )
 
 URGENT = ("priority", "high")
-"""The extra key of a request that is scanned before all others: it stands for priority scheduling."""
+"""Extra key of a request that is scanned before all others; it stands for priority scheduling."""
 
 
 BIG, LOADED, SMALL = range(1000, 1040), range(2000, 2102), range(3000, 3003)
@@ -34,18 +34,18 @@ BIG, LOADED, SMALL = range(1000, 1040), range(2000, 2102), range(3000, 3003)
 
 
 class BusyTier(Delayed):
-    """A tier whose loads arrive a step late. It answers "ask again" once about A's prompt, which it is storing."""
+    """A tier whose loads arrive a step late. It once answers "ask again" for A's prompt, which it is storing."""
 
     was_asked = False
 
     def is_storing(self, request: Request) -> bool:
-        """Return True at the first question about A's prompt."""
+        """Return True for the first question about A's prompt."""
         was_asked, self.was_asked = self.was_asked, self.was_asked or request.token_ids[0] == BIG.start
         return self.was_asked and not was_asked
 
 
 class AsksAgain(TokenBudgetScheduler):
-    """vLLM's scan: a request for which the tier answers "ask again" is skipped, and holds no blocks."""
+    """vLLM's scan: a request for which the tier answers "ask again" is skipped and holds no blocks."""
 
     def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
         """Skip a request whose KV is being stored."""
@@ -54,10 +54,10 @@ class AsksAgain(TokenBudgetScheduler):
 
 
 class ReachedByTheScan(AsksAgain):
-    """One queue of skipped requests, as in 0.30.0: a load is taken up where the scan reaches it, and not before."""
+    """One queue of skipped requests, as in 0.30.0: a load is taken up only when the scan reaches it."""
 
     def take_arrived(self) -> None:
-        """Take up landed loads, unless a request that was skipped before them does not fit."""
+        """Take up landed loads, unless a request skipped before them does not fit."""
         if not self._is_stuck():
             super().take_arrived()
 
@@ -70,10 +70,10 @@ class ReachedByTheScan(AsksAgain):
 
 
 class ScansOn(ReachedByTheScan):
-    """Pull request 45406: while nothing runs, the scan goes on behind a request that does not fit."""
+    """Pull request 45406: while nothing runs, the scan continues after a request that does not fit."""
 
     def take_arrived(self) -> None:
-        """Take up landed loads if nothing runs, wherever they are."""
+        """Take up all landed loads if nothing runs."""
         if self.running:
             super().take_arrived()
         else:
@@ -81,7 +81,7 @@ class ScansOn(ReachedByTheScan):
 
 
 class NoLoadBehind(ReachedByTheScan):
-    """Pull request 57841: no load is begun behind a request that was skipped and holds no blocks."""
+    """Pull request 57841: no load begins behind a skipped request that holds no blocks."""
 
     def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
         """Skip also a request that would begin a load behind one that holds nothing."""
@@ -92,7 +92,7 @@ class NoLoadBehind(ReachedByTheScan):
 
 
 class Stranded(Experiment):
-    """A is skipped once, B loads 100 tokens behind it; then A needs more blocks than are free."""
+    """A is skipped once, and B loads 100 tokens behind it; then A needs more blocks than are free."""
 
     columns = (
         Column("vllm", ReachedByTheScan),
@@ -103,7 +103,7 @@ class Stranded(Experiment):
     num_steps = 30
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
-        """Return an empty lab of one column, whose tier holds B's prompt and is storing A's."""
+        """Return an empty lab of one column whose tier holds B's prompt and is storing A's."""
         lab = self.column(column).lab(model, {**self.settings, "external": BusyTier(HostStore())})
         lab.fill_external(token_ids=LOADED)
         return lab
@@ -115,7 +115,7 @@ class Stranded(Experiment):
             lab.step()
 
     def begin(self, lab: Lab) -> None:
-        """Take the step in which A is skipped and B's load begins; then add C."""
+        """Take the step in which A is skipped and B's load begins, then add C."""
         for prompt in (BIG, LOADED):
             lab.add(token_ids=prompt, max_tokens=2)
         lab.step()
@@ -133,10 +133,10 @@ class Stranded(Experiment):
 
 
 class HeadAfterLoad(Stranded):
-    """45406's own case: the large request comes when the load has begun, and is scanned first by its priority."""
+    """45406's own case: the large request arrives after the load has begun, and its priority puts it first."""
 
     def begin(self, lab: Lab) -> None:
-        """Begin the load; then add the large request, and the small one behind it."""
+        """Begin the load, then add the large request and, behind it, the small one."""
         lab.add(token_ids=LOADED, max_tokens=2)
         lab.step()
         lab.add(token_ids=BIG, max_tokens=2, extra_keys=dict([URGENT]))
@@ -144,11 +144,11 @@ class HeadAfterLoad(Stranded):
 
 
 class StrandedLoads(Stranded, Scenario):
-    """The queue of skipped requests is the broken column; the edition's own rule, loads apart, the fixed one."""
+    """The broken column has one queue of skipped requests; the fixed one keeps loads apart, as the edition does."""
 
     experiments = {"later head": HeadAfterLoad()}
 
     def opening(self, lab: Lab) -> None:
-        """Play until B has landed, or would have."""
+        """Play until B has landed, or should have."""
         self.begin(lab)
         lab.step()

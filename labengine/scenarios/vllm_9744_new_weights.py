@@ -1,7 +1,7 @@
-"""vLLM issue 9744: the weights are replaced, and the prefix cache serves KV of the old ones.
+"""vLLM issue 9744: the weights are replaced, but the prefix cache serves KV of the old ones.
 
-A block's hash says nothing about the weights, and vLLM leaves it to the caller to reset the cache. Here a request names
-its weights as an extra key: labengine's own way, which vLLM 0.32 does not have.
+A block's hash does not cover the weights, and vLLM leaves it to the caller to reset the cache. Here a request names its
+weights in an extra key, which is labengine's own solution; vLLM 0.32 does not have it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from labengine.scenarios.scenario import Column, Experiment, Scenario
 
 
 class IgnoresWeights(HashChain):
-    """A hash over tokens, adapters and salts."""
+    """A hash over tokens, adapters and salts only."""
 
     def root(self, extra_keys: ExtraKeys) -> bytes:
-        """Return the hash of all extra keys but the version of the weights."""
+        """Return the hash of all extra keys except the version of the weights."""
         return super().root(tuple(pair for pair in extra_keys if pair[0] != "weights"))
 
 
 class WithReset(Experiment):
-    """The cache is reset between the two requests, as upstream asks of the caller; A has ended, or still runs."""
+    """The cache is reset between the two requests, as upstream asks of the caller; A has ended or still runs."""
 
     columns = (Column("vllm", IgnoresWeights), Column("vllm"))
     num_tokens_of_first = 1
@@ -35,7 +35,7 @@ class WithReset(Experiment):
     }
 
     def play(self, lab: Lab) -> None:
-        """Run A on the old weights, reset the cache if this experiment does, and run B on the new ones."""
+        """Run A on the old weights, reset the cache if the experiment does so, and run B on the new weights."""
         lab.add(token_ids=range(1, 10), extra_keys={"weights": "1"}, max_tokens=self.num_tokens_of_first)
         lab.step()
         if self.is_reset:
@@ -45,9 +45,9 @@ class WithReset(Experiment):
 
 
 class WhileRunning(WithReset):
-    """The update comes while A runs: a reset is refused while a block is in use.
+    """The update arrives while A runs: a reset is refused while a block is in use.
 
-    vLLM's reset_running_requests=True preempts what runs, and resets then; labengine has no such reset.
+    vLLM's reset_running_requests=True preempts the running requests and then resets; labengine has no such reset.
     """
 
     num_tokens_of_first = 8

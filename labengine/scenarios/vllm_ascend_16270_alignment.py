@@ -1,7 +1,7 @@
-"""vLLM-Ascend issue 16270: with blocks of 2 to 4096 tokens, no prompt below 4096 is found again.
+"""vLLM-Ascend issue 16270: with blocks of 2 to 4096 tokens, no prompt below 4096 tokens is found again.
 
 A hit can end only where each group has a complete block: at multiples of the least common multiple of all block sizes.
-The report names that, and in its title the smallest blocks, of 2 tokens, as the cause. What decides are the largest.
+The report names that rule, and in its title the smallest blocks, of 2 tokens, as the cause. The largest blocks decide.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from labengine.scenarios.scenario import (
 
 
 class RegistersPerGroup(VllmKVCacheManager):
-    """Registers the complete blocks of each group, wherever those of the others end."""
+    """Registers each group's complete blocks, regardless of where other groups' blocks end."""
 
     def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
-        """Return what this group's blocks hold."""
+        """Return the number of tokens in this group's complete blocks."""
         return num_tokens - num_tokens % group.block_size
 
 
 class EqualPrompts(Experiment):
-    """A prompt, and the same once more. The columns differ in the block sizes of two groups, and not in code."""
+    """The same prompt twice. Columns differ in the block sizes of two groups; the last one registers per group."""
 
     columns: ClassVar[tuple[Column, ...]] = (
         Column("vllm"),
@@ -41,7 +41,7 @@ class EqualPrompts(Experiment):
         Column("vllm", RegistersPerGroup),
     )
     sizes: ClassVar[Mapping[str, tuple[int, ...]]] = MappingProxyType({"2 and 16": (2, 16), "8 and 64": (8, 64)})
-    """Per column its block sizes, where they are not those of the settings."""
+    """Block sizes per column, if they differ from the settings."""
     num_tokens = 40
     figures = {
         "blocks registered": lambda lab: sum(event.request_id == 0 for event in events_of(lab, BlockCached)),
@@ -63,7 +63,7 @@ class EqualPrompts(Experiment):
 
 
 class AsReported(EqualPrompts):
-    """The block sizes of the report, and a prompt of some tokens more than its 2048."""
+    """The report's block sizes, and a prompt slightly longer than its 2048 tokens."""
 
     columns = (Column("vllm"), Column("vllm"), Column("vllm"))
     sizes = MappingProxyType({"without blocks of 2": (128, 4096, 32, 32, 8), "half of all but 2": (64, 2048, 16, 2, 4)})
@@ -75,6 +75,6 @@ class AsReported(EqualPrompts):
 
 
 class Alignment(EqualPrompts, Scenario):
-    """Prompts of 40 tokens, below the large block and above the small ones."""
+    """Prompts of 40 tokens, shorter than the large block and longer than the small ones."""
 
     experiments = {"as reported": AsReported()}

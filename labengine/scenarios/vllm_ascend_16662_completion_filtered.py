@@ -1,8 +1,8 @@
-"""vllm-ascend issue 16662: the end of an aborted request's load is filtered away, and its blocks are never freed.
+"""vllm-ascend issue 16662: the end of an aborted request's load is filtered out, and its blocks are never freed.
 
-Since 0.16.0 vLLM keeps the blocks of a request that was aborted during its load until the connector reports the
-transfer (pull request 32255). vllm-ascend's AscendStoreConnector reports only transfers of requests that it has on a
-list, and the end of a request takes it off that list. So the report that the scheduler waits for never comes.
+Since 0.16.0 vLLM keeps the blocks of a request aborted during its load until the connector reports the transfer (pull
+request 32255). vllm-ascend's AscendStoreConnector reports only transfers of requests on a list, and the end of a
+request removes it from that list. So the report that the scheduler waits for never arrives.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NUM_ABORTS = 4
 
 
 class CompletionFiltered(Scenario):
-    """Four requests are aborted during their loads; a fifth one needs blocks."""
+    """Four requests are aborted during their loads; a fifth needs blocks."""
 
     columns = (
         Column("vllm", FreesAfterLoadScheduler, tier=lambda: late_host(2)),
@@ -29,7 +29,7 @@ class CompletionFiltered(Scenario):
     )
 
     def play(self, lab: Lab) -> None:
-        """Start four loads, abort their requests, and add one that needs blocks."""
+        """Start four loads, abort their requests, and add a request that needs blocks."""
         for first in range(100, 100 * (NUM_ABORTS + 1), 100):
             lab.fill_external(token_ids=range(first, first + 9))
             lab.add(token_ids=range(first, first + 9), max_tokens=2)
@@ -40,7 +40,7 @@ class CompletionFiltered(Scenario):
         lab.step(6)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count aborted requests that have ended, blocks that they hold, and tokens of the last request."""
+        """Count aborted requests that have ended, the blocks they hold, and the last request's tokens."""
         snapshot = lab.snapshot()
         aborted = [snapshot.requests[request_id] for request_id in range(NUM_ABORTS)]
         return {

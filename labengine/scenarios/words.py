@@ -1,6 +1,6 @@
-"""What experiments say: sentences, dated facts and settings, in a TOML file beside the module that has their code.
+"""The texts of experiments: sentences, dated facts and settings, in a TOML file beside the module with their code.
 
-A table of the file holds class attributes of the class it is named after. docs/add-a-scenario.md has an example.
+Each table of the file holds attributes of the class with its name. docs/add-a-scenario.md has an example.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from labengine.words_file import WordsFile, words_file
 T = TypeVar("T")
 
 _FIGURE = re.compile(r"\{([^{}:]+): ([^{}]+)\}")
-"""A figure of a table in a sentence: "{the column's name: the figure's name}"."""
+"""A table's figure in a sentence: "{column name: figure name}"."""
 
 _OTHER = re.compile(r"\{(\w+)\}")
-"""What else a sentence says of a run: "{the name that `more` returns}"."""
+"""Another value in a sentence: "{name}", as returned by `more`."""
 
 _TEST = re.compile(r"(\w+)(>?=)(\S+)")
-"""What a stop asks of an event's field: "request_id=0", "num_tokens>=1"."""
+"""A stop's test of an event's field: "request_id=0", "num_tokens>=1"."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuideStop:
-    """A sentence, and the first event of a kind that passes the test, on either side of a comparison.
+    """A sentence, shown at the first event of a kind that passes the test, on either side of a comparison.
 
-    A story's stops are reached in order: each considers only events after the one before.
+    A story reaches its stops in order: each considers only events after the previous stop.
     """
 
     sentence: str
     kind: type[Event]
     test: Callable[[Any], bool] = lambda event: True
     question: str = ""
-    """A prediction to ask for here, on the number of used blocks at the step's end; continuing answers it."""
+    """A question about the number of used blocks at the step's end, to predict here; continuing answers it."""
     about_slots: bool = False
-    """The sentence is about slots: the story's block tables are shown slot by slot."""
+    """True if the sentence is about slots: the story's block tables then show each slot."""
 
     def matches(self, event: Event) -> bool:
-        """Return whether the sentence belongs to this event."""
+        """Return True if the sentence belongs to this event."""
         return isinstance(event, self.kind) and self.test(event)
 
 
 class Words(WordsFile):
-    """The words of a module's experiments: tables by class name."""
+    """The texts of a module's experiments: tables by class name."""
 
     def attributes(self, name: str, columns: Iterable[Any], known: Collection[str]) -> dict[str, Any]:
         """Return the attributes of class `name`.
 
-        columns: the Column objects that its code has, without their words. known: names of attributes that it may have.
+        columns: the Column objects in its code, without their texts. known: names of attributes that it may have.
         """
         table = dict(self.tables.get(name, {}))
         self.refuse_unknown(table, {*known, "story"}, "attribute")
@@ -86,7 +86,7 @@ class Words(WordsFile):
             self.refuse(kind.__name__.lower(), f"{error}")
 
     def _columns(self, rows: list[list[str]], columns: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the columns, those that have no name yet with these."""
+        """Return the columns, with these texts for those that have no name yet."""
         num_unnamed = sum(not column.name for column in columns)
         if len(rows) != num_unnamed:
             self.refuse("columns", f"the code has {num_unnamed} columns, and this file has {len(rows)}")
@@ -102,7 +102,7 @@ class Words(WordsFile):
         return CodePassage(version=version, file=file, line=line, text=text, says=says)
 
     def _stop(self, at: str, sentence: str, question: str = "") -> GuideStop:
-        """Return a stop. at: a kind of event, tests of its fields, and "slots": "BlockCached request_id=0 slots"."""
+        """Return a stop. at: an event's kind, tests of its fields, and "slots": "BlockCached request_id=0 slots"."""
         name, *words = at.split()
         tests = [self._test(word) for word in words if word != "slots"]
         kinds = {kind.__name__: kind for kind in vars(labengine.events).values() if _is_event(kind)}
@@ -114,15 +114,15 @@ class Words(WordsFile):
 
     def _test(self, word: str) -> tuple[str, str, str]:
         if (found := _TEST.fullmatch(word)) is None:
-            self.refuse(word, f"{word!r} is no test of a field: write field=value, field>=number or slots")
+            self.refuse(word, f"{word!r} is not a test of a field: write field=value, field>=number or slots")
         field, sign, value = found.groups()
         return field, sign, value
 
 
 def words_of(cls: type, known: Collection[str]) -> dict[str, Any]:
-    """Return the attributes of a class that the file beside its module has; none where there is no such file.
+    """Return a class's attributes from the file beside its module; none if there is no such file.
 
-    known: names of the attributes it may have. Raises ConfigError, with file and line, for other names.
+    known: names of attributes that it may have. Raises ConfigError, with file and line, for other names.
     """
     words = _words_beside(sys.modules.get(cls.__module__))
     if words is None:
@@ -135,15 +135,15 @@ def words_of(cls: type, known: Collection[str]) -> dict[str, Any]:
 
 
 def refuse_unused(module: ModuleType) -> None:
-    """Raise ConfigError for a table in the file beside a module that is named after none of its classes."""
+    """Raise ConfigError for a table in the file beside a module whose name is not one of the module's classes."""
     if words := _words_beside(module):
         words.refuse_unknown(words.tables, vars(module), "class")
 
 
 def filled(template: str, columns: Mapping[str, Mapping[str, int]], more: Mapping[str, object]) -> str:
-    """Return a sentence with figures of a table, "{column: figure}", and with more, "{name}".
+    """Fill a sentence with a table's figures, "{column: figure}", and other values, "{name}".
 
-    Raises ConfigError for an unknown one.
+    Raises ConfigError for unknown names.
     """
 
     def figure(found: re.Match[str]) -> str:
@@ -190,7 +190,7 @@ def _settings(table: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _with_thread(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a report: its thread, "vllm-project/vllm pull request 42289", becomes three of them."""
+    """Return a report's fields; its thread, "vllm-project/vllm pull request 42289", becomes three of them."""
     rest = {key: value for key, value in report.items() if key != "thread"}
     repository, _, thread = report.get("thread", "").partition(" ")
     kind, _, number = thread.rpartition(" ")

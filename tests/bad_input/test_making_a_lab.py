@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from labengine import ConfigError, GroupSpec, Parts
+from labengine.config import EngineConfig
+from labengine.core.editions import NANO_VLLM
+from labengine.core.journal import Journal
 from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.lab import Lab
+from labengine.record.hooks import Hooks
 
 
 def test_an_unknown_model_names_the_nearest_and_what_else_works() -> None:
@@ -61,6 +66,7 @@ def test_a_keyword_that_is_like_none_lists_all_keywords() -> None:
         ({"groups": [4]}, "groups must be GroupSpecs"),
         ({"groups": [GroupSpec(4), GroupSpec(6)]}, "block_size 6 must be a multiple of 4"),
         ({"edition": "nano-vllm", "watermark": 0.5}, "this edition has no watermark"),
+        ({"edition": "nano-vllm", "retention_interval": 0}, "this edition has no retention_interval"),
         ({"edition": "nano-vllm", "external": "host"}, "this edition has no external tier"),
         ({"edition": "nano-vllm", "groups": [GroupSpec(4, "sliding_window", 8)]}, "no sliding-window groups"),
     ],
@@ -68,6 +74,17 @@ def test_a_keyword_that_is_like_none_lists_all_keywords() -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Lab("simulated", **{"num_blocks": 12, "block_size": 4, **settings})
+
+
+@dataclass(frozen=True)
+class NewerConfig(EngineConfig):
+    newer: int = 0
+
+
+def test_a_setting_that_an_edition_does_not_list_is_refused() -> None:
+    NANO_VLLM.assemble(NewerConfig(), Hooks(), Journal(), None)
+    with pytest.raises(ConfigError, match="this edition has no newer"):
+        NANO_VLLM.assemble(NewerConfig(newer=1), Hooks(), Journal(), None)
 
 
 def test_a_real_model_brings_its_own_groups() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from kv_batches import payload, prefixes_of, removed, stored
+from labengine.vllm.cache_events.holdings import Holding
 from labengine.vllm.cache_events.stream import Message
 
 PREFIX = stored([1, 2], range(8))
@@ -11,6 +12,14 @@ PREFIX = stored([1, 2], range(8))
 def hits(*batches: bytes, first: int = 0) -> dict[Any, int | None]:
     chains = prefixes_of(*batches, first=first).chains()
     return {content.hash: chain.reuse.num_hits for chain in chains for content in chain.contents}
+
+
+def test_a_block_that_is_gone_does_not_go_again() -> None:
+    holding = Holding()
+    holding.store(1.0)
+    holding.vanish(2.0)
+    holding.vanish(3.0)
+    assert holding.last_removed == 2.0
 
 
 def tail(block_hash: int, **others: Any) -> dict[str, Any]:

@@ -188,7 +188,7 @@ class Episode:
         return "add"
 
     def _images(self, num_tokens: int) -> tuple[Image, ...]:
-        """Return pictures inside a prompt, one behind the other: each name has a length of its own."""
+        """Return pictures inside a prompt, one after the other; each name has its own length."""
         images: list[Image] = []
         start = self.rng.randint(0, num_tokens)
         for name in self.rng.choices("ab", k=2):

@@ -1,4 +1,4 @@
-"""A core whose state a part has broken: checks end, in bounded memory, and report what is broken and where."""
+"""A core whose state a part has broken: checks end, in bounded memory, and report each fault and its place."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ BREAKAGES: dict[Callable[[Engine], None], tuple[str, ...]] = {
     queue_torn: (f"leads to {NO_ID}",),
     queue_miscounted: (f"counts {NO_ID} blocks and holds 53",),
     table_of_no_ids: (f"it is block {NO_ID}", f"block {NO_ID} is not in the pool"),
-    table_without_end: ("entry 11 of request 0's table is not there; it is block 3", "block 3 is twice"),
+    table_without_end: ("entry 11 of request 0's table is not there; it is block 3", "block 3 appears twice"),
     map_to_no_ids: (f"blocks {NO_ID}, -7, None", f"to block {NO_ID}"),
 }
 

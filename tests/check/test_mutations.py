@@ -118,7 +118,7 @@ def equal_tokens_after_colliding_prefixes(parts: Parts) -> Watched:
 
 @dataclass(frozen=True)
 class Case:
-    """A story, the mutation that spoils it, and what is found then."""
+    """A story, the mutation that spoils it, and the expected findings."""
 
     story: Callable[[Parts], Watched]
     mutation: Parts

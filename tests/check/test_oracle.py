@@ -36,7 +36,7 @@ class Memory:
         self.oracle = Oracle(TWO_GROUPS, null_block, PrefixIdentities(self.requests))
 
     def step(self, request_id: int, start: int, end: int, *tables: tuple[int, ...], **changes: Any) -> list[str]:
-        """Compute positions [start, end) through these tables; what is misread, as group:entry@position."""
+        """Compute positions [start, end) through these tables; return the misreads, as group:entry@position."""
         plan = self.plan(request_id, start, end, *tables, **changes)
         self.oracle.before_forward(plan)
         return [f"{m.group}:{m.index}@{m.position}" for m in self.oracle.after_forward(plan)]

@@ -40,7 +40,7 @@ def test_a_table_that_is_too_short_follows_no_rule() -> None:
 
 @pytest.fixture
 def setup() -> Watched:
-    """Requests 0 and 1 share blocks 0 and 1, which are full; each has a block of its own behind them."""
+    """Requests 0 and 1 share the full blocks 0 and 1; each has one more block."""
     setup = watched(12, FULL)
     for _ in range(2):
         setup.add(*range(10), max_tokens=9)

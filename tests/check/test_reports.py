@@ -31,7 +31,7 @@ MAX_STEPS = 30
 
 
 def run(setup: Watched) -> None:
-    """Step to the end, or until a part raises; MAX_STEPS where there is no end."""
+    """Step to the end, or until a part raises; at most MAX_STEPS."""
     with suppress(RuntimeError):
         for _ in range(MAX_STEPS):
             if not setup.engine.step():

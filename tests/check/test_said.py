@@ -10,6 +10,8 @@ import pytest
 from check.watched import HYBRID, Watched, watched
 from driving import as_parts
 from labengine import events as ev
+from labengine.check.blame import NumberedEvent, last_about
+from labengine.check.contradictions import Contradiction
 from labengine.core.block_pool import BlockPool
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.parts import Parts
@@ -53,6 +55,13 @@ def test_an_event_that_says_what_its_method_did_not_do() -> None:
     assert first.message.startswith(f"event {number} (BlockTouched) says that block {block} left the free queue; it is")
     assert "still in it, at place" in first.message and first.message.endswith("(WrongTouch.touch)")
     assert setup.watch.violations[0] is first, "the cause is told before what follows from it"
+
+
+def test_a_map_entry_is_blamed_on_the_registration_of_its_key() -> None:
+    cached, other = (ev.BlockCached(3, 0, 0, 0, block_hash, (3,)) for block_hash in (b"a", b"b"))
+    one = Contradiction("map", "it is there", "it is not", block_id=3, key=(0, b"a"))
+    recent = [NumberedEvent(7, cached), NumberedEvent(8, other)]
+    assert last_about(one, recent) == NumberedEvent(7, cached)
 
 
 class WrongTouchAndMore(WrongTouch):

@@ -136,7 +136,7 @@ def test_a_running_request_that_is_passed_over_is_found_with_the_one_that_overta
 
 def test_the_message_says_which_blocks_are_needed() -> None:
     setup = three_decoding(with_scheduler(LeavesOneOut))
-    setup.engine.requests[1].token_ids.extend([7])  # two tokens without KV, the second in a block of its own
+    setup.engine.requests[1].token_ids.extend([7])  # two tokens without KV, the second in a new block
     setup.engine.requests[1].num_computed_tokens += 1
     setup.steps(1)
     found = next(violation for violation in setup.watch.violations if violation.rule == "idle")

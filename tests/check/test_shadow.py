@@ -195,7 +195,7 @@ class Endless(deque[Request]):
     """Waiting requests that never come to an end when they are asked for by place."""
 
     def __getitem__(self, index: Any) -> Any:
-        raise KeyboardInterrupt  # in place of the Ctrl-C that ends a loop
+        raise KeyboardInterrupt  # instead of the Ctrl-C that ends a loop
 
 
 class LoopsInProduction(OwnQueue):
@@ -337,8 +337,8 @@ def test_an_error_of_the_shadow_stops_the_watch_and_says_so(monkeypatch: pytest.
     assert violation.rule == "watch" and "ArithmeticError('lost')" in violation.message
 
 
-def test_a_new_engine_is_followed_anew() -> None:
-    """What was recorded once is recorded again in the recording that begins anew."""
+def test_a_new_engine_is_followed_from_scratch() -> None:
+    """Decisions that were reported once are reported again in the new recording."""
     setup = three_times(Declared)
     setup.watch.follow(setup.engine)
     setup.add(*range(1, 14))

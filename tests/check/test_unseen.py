@@ -1,4 +1,4 @@
-"""Nine wrong parts of tests/support/unseen.py: what is seen of each, and that the report names the guilty method."""
+"""Nine wrong parts of tests/support/unseen.py: each is detected, and the report names the guilty method."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNS = {one.name: one for one in UNSEEN}
 
 
 def report(lab: Lab) -> tuple[str, str]:
-    """Return what is seen first, and all words about it."""
+    """Return the rule and message of the first violation, else those of the crash."""
     assert lab.timeline is not None
     differed = [f"{one.method} {one.replaces}" for one in lab.timeline.of_kind(DecisionDiffered)]
     if lab.violations:

@@ -128,7 +128,7 @@ def test_a_prompt_far_longer_than_the_pool_runs_in_a_window(token_budget_edition
 def test_full_attention_beside_it_counts_completely(token_budget_edition: str) -> None:
     """15 blocks for sixty tokens, and the window's four."""
     engine = small_engine(18, 4, token_budget_edition, budget=4, groups=(full(4), window(4, 8)))
-    with pytest.raises(ConfigError, match="needs 19 blocks, .* has 18"):
+    with pytest.raises(ConfigError, match=r"needs 19 blocks, .* has 18"):
         engine.add(prompt(60), tokens(1))
     engine.add(prompt(56), tokens(1))
     assert engine.step()

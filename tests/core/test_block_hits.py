@@ -1,4 +1,4 @@
-"""Prefix hits: what is found, what it costs, and that the last token is always computed."""
+"""Prefix hits: their length and cost; the last token is always computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the external tier can supply behind a local hit: full blocks of all groups, of a window only what is read."""
+"""Tokens that the external tier can supply after a local hit: full blocks of all groups, only read ones in windows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_full_attention_takes_the_unbroken_run_behind_the_local_hit() -> None:
     assert matched([full(4)]) == 24
     assert matched([full(4)], (0, 3)) == 12
     assert matched([full(4)], (0, 0)) == 0
-    assert matched([full(4)], (0, 0), num_local=4) == 20, "what is in the pool is not asked for"
+    assert matched([full(4)], (0, 0), num_local=4) == 20, "blocks in the pool are not asked for"
 
 
 def test_where_nobody_would_load_a_block_there_is_no_match() -> None:

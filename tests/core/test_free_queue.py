@@ -84,7 +84,7 @@ def test_a_torn_link_is_seen_wherever_it_is(place: str) -> None:
 
 def test_taking_more_than_there_are_changes_nothing() -> None:
     queue = FreeQueue(3)
-    with pytest.raises(IndexError, match="4 blocks .* 3 are free"):
+    with pytest.raises(IndexError, match=r"4 blocks .* 3 are free"):
         queue.take(4)
     assert list(queue) == [0, 1, 2]
 

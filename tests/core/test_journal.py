@@ -80,7 +80,7 @@ def test_what_was_begun_ahead_becomes_the_step_under_way() -> None:
     journal.enter_next()
     journal.record((undone.append, "the rest"))
     journal.rollback_next()
-    assert undone == [], "there is no next step any more"
+    assert undone == [], "the next step has become the current one"
     journal.rollback()
     assert undone == ["the rest", "begun ahead"]
 

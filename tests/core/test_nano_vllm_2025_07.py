@@ -81,10 +81,10 @@ def test_every_step_is_equal_live() -> None:
 
 def _counting(met: set[str]) -> Parts:
     class CountingGroup(OwnTokensGroup):
-        def _name_anew(self, request: Request, index: int, block: Block) -> None:
+        def _register_again(self, request: Request, index: int, block: Block) -> None:
             if block.keys != ((self.index, request.block_hashes[index]),):
                 met.add("stale hit on a live block" if block.ref_count > 1 else "stale hit on a free block")
-            super()._name_anew(request, index, block)
+            super()._register_again(request, index, block)
 
     class CountingManager(EarlyHashManager):
         def extend_hashes(self, request: Request, num_tokens: int) -> None:
@@ -130,7 +130,7 @@ class ForgetsStaleEntries(StaleMapPool):
 
 
 class KeepsTheFirstName(OwnTokensGroup):
-    def _name_anew(self, request: Request, index: int, block: Block) -> None:
+    def _register_again(self, request: Request, index: int, block: Block) -> None:
         """Not done."""
 
 

@@ -140,7 +140,7 @@ def counted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class WithHelpers(BlockPool):
-    """Names of its own, near a seam's or not; and a seam with helpers beside it."""
+    """Its own names, near a seam's or not, and a seam with helpers beside it."""
 
     num_taken = 0
     touchd = 0

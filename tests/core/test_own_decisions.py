@@ -96,7 +96,7 @@ class FindsHalf(PrefixLookup):
 
 
 class ListQueue:
-    """A queue that is no FreeQueue by birth: one Python list."""
+    """A queue that does not derive from FreeQueue: one Python list."""
 
     def __init__(self, num_blocks: int) -> None:
         self.ids = list(range(num_blocks))

@@ -60,7 +60,7 @@ def test_a_complete_edition_with_a_queue_without_priorities_is_refused() -> None
         Parts(waiting_queue=OwnOrder),
         Parts(waiting_queue=VllmPriorityQueue).overriding(VLLM),
     ],
-    ids=["another part", "a queue with priorities of its own", "a complete edition with priorities"],
+    ids=["another part", "another queue with priorities", "a complete edition with priorities"],
 )
 def test_parts_that_leave_or_know_priorities_are_honoured_with_the_policy(parts: Parts) -> None:
     assert first_to_finish(parts) == 1

@@ -60,7 +60,7 @@ def test_after_a_refusal_a_request_has_its_own_links() -> None:
 
 
 def test_random_pairs_are_equal_exactly_when_their_tokens_are() -> None:
-    """Few tokens, so that many chains are equal for a while; every pair is asked in an order of its own."""
+    """Few tokens, so that many chains are equal for a while; every pair is asked in a different order."""
     num_equal = 0
 
     def are_equal_as_their_tokens(rng: Random) -> None:

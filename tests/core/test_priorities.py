@@ -241,7 +241,7 @@ def test_a_priority_that_is_no_number_is_refused_before_the_request_is_kept(wron
 
 
 def test_what_knows_no_priorities_refuses_the_policy() -> None:
-    with pytest.raises(ConfigError, match="edition 'nano-vllm' .* priorities: use edition 'labengine' or 'vllm'"):
+    with pytest.raises(ConfigError, match=r"edition 'nano-vllm' .* priorities: use edition 'labengine' or 'vllm'"):
         edition("nano-vllm", "priority")
     with pytest.raises(ConfigError, match=r"policy must be 'fcfs' .* or 'priority', got 'urgent'"):
         edition("vllm", "urgent")

@@ -220,7 +220,7 @@ def test_a_block_for_the_longest_request_is_held_for_life_and_nothing_is_hit(edi
 def test_a_request_needs_two_states_at_most() -> None:
     setup = engine("labengine", GroupSpec(4), state(4), num_blocks=12)
     setup.add(*range(37), max_tokens=1)
-    with pytest.raises(ConfigError, match="needs 13 blocks, .* has 12"):
+    with pytest.raises(ConfigError, match=r"needs 13 blocks, .* has 12"):
         setup.add(*range(41), max_tokens=1)
     setup.run()
     setup.assert_clean()

@@ -1,4 +1,4 @@
-"""Whatever a reader's code does to its process, the check comes to a verdict, and the kernel stays as it was."""
+"""Whatever a reader's code does to its process, the check reaches a verdict, and the kernel does not change."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def doubles_what_is_kept() -> None:
 
 
 def fills_what_is_kept() -> None:
-    """To the last byte: what judges it has no memory of its own."""
+    """Fill memory to the last byte, so that the judge has none left."""
     size = 1 << 26
     while size >= 512:
         try:

@@ -25,16 +25,15 @@ def test_the_code_of_every_exercise_has_its_words() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('hint = ["Look."]', "mine.toml, line 3: there is no text of an exercise 'hint'. Did you mean 'hints'?"),
-        ('mistakes = ["One.", "Two."]', "mine.toml, line 1: 'half' has 1 mistakes in its code, and 2 here"),
+        ('hint = ["Look."]', r"mine\.toml, line 3: .*'hints'"),
+        ('mistakes = ["One.", "Two."]', r"mine\.toml, line 1: 'half' .*1.*2"),
     ],
 )
 def test_words_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch, line: str, message: str) -> None:
     key, value = line.split(" = ")
     table = {"task": "Halve it.", key: json.loads(value)}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=message):
         _halving(monkeypatch, table, [lambda n: n], f'[half]\ntask = "Halve it."\n{line}\n')
-    assert str(refused.value) == message
 
 
 def test_mistakes_in_a_list_share_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A reader's wrong code: it loops, raises, returns another type, corrupts tables or is no answer, and is told so."""
+"""Wrong code of a reader: it loops, raises, returns another type, corrupts tables or does not answer the question."""
 
 from __future__ import annotations
 

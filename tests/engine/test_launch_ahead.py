@@ -123,14 +123,18 @@ class Pair:
 
 
 @pytest.mark.parametrize("edition", ["labengine", "nano-vllm"])
-def test_the_same_tokens_and_events(edition: str, tiny_llama: Path) -> None:
-    """Chunks, requests that come and go, greedy and drawn ones, a pool that preempts."""
+def test_the_same_tokens_and_events(edition: str, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks, requests that come and go, greedy and drawn ones, a pool that preempts; nothing is computed twice."""
     pair = Pair(tiny_llama, edition, eos_token_ids=frozenset())
+    computed: list[StepTensors] = []
+    forward: Any = type(pair.ahead.runner._forward)
+    call = forward.__call__
+    monkeypatch.setattr(forward, "__call__", lambda self, step: (computed.append(step), call(self, step))[1])
     for row, (length, max_tokens) in enumerate(((9, 12), (3, 20), (21, 9), (6, 15), (5, 30))):
         prompt = [(11 * row + i) % 101 for i in range(length)]
         pair.add(prompt, max_tokens=max_tokens, temperature=0.8 * (row % 2), ignore_eos=True)
     pair.run()
-    assert pair.launched[True] >= 15
+    assert pair.launched[True] >= 15 and len(computed) == 2 * pair.plain.step_number
     pair.look()
 
 

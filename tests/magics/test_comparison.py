@@ -33,9 +33,9 @@ def test_time_is_looked_at_on_both_sides(both: Notebook) -> None:
 
 
 def test_choice_and_why_are_of_both(both: Notebook) -> None:
-    assert both.printed("%lab select block 3") == "chosen: block 3\n"
+    assert "block 3" in both.printed("%lab select block 3")
     assert [side.selection for side in comparison(both).sides] == [comparison(both).selection] * 2
-    assert both.printed("%lab select nothing") == "nothing is chosen\n" and comparison(both).selection is None
+    assert "nothing" in both.printed("%lab select nothing") and comparison(both).selection is None
     why = both.value("%lab why")
     assert "nano-vllm and nano-vllm+243 differ" in why.question
     assert "comparison.left.why(block=3) or comparison.right.why(block=3)" in both.refused("%lab why block 3")
@@ -50,7 +50,7 @@ def test_break_stops_both_and_says_on_which_side(both: Notebook) -> None:
     said = both.printed("%lab break RequestFinished request_id=1")
     assert said == "breakpoint 1, on both sides: RequestFinished request_id=1, met 0 + 0 times\n"
     both.value("alone = comparison.right.break_on('BlockEvicted')")
-    assert "on the right side alone: breakpoint 2: BlockEvicted" in both.printed("%lab break")
+    assert "right side: breakpoint 2: BlockEvicted" in both.printed("%lab break")
     both.value("alone.close()")
     ran = both.run("%lab step 9")
     assert "nano-vllm: stopped after step" in ran.printed and "nano-vllm+243: stopped after step" in ran.printed

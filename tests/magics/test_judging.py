@@ -34,6 +34,6 @@ def test_the_first_differing_request_of_two_engines_side_by_side(notebook: Noteb
 
 
 def test_what_cannot_be_judged_is_refused_in_a_sentence(started: Notebook) -> None:
-    assert "which two requests" in started.refused("%lab judge A")
+    assert "%lab judge A B" in started.refused("%lab judge A")
     assert "there is no request Z" in started.refused("%lab judge A Z")
     assert "has not sampled a token yet" in started.refused("%lab judge A B")

@@ -120,7 +120,7 @@ def test_fork_makes_a_second_lab(started: Notebook) -> None:
     ran = started.run("%lab fork 1 --edition nano-vllm --blocks 20")
     fork = started.shell.user_ns["fork"]
     assert ran.value is fork and fork is not started.lab and fork.parts.name == "nano-vllm"
-    assert "`fork` stands after step 1: fork.add(...) and fork.step() lead it another way" in ran.printed
+    assert "step 1" in ran.printed and "labengine.compare(lab.fork(1), fork)" in ran.printed
     assert fork.config.num_blocks == 20 and started.lab.snapshot().step == 2
     other = started.value("%lab fork --name other")
     assert other.snapshot() == started.lab.snapshot() and fork.status()["state"] == "paused"
@@ -132,7 +132,7 @@ def test_fork_makes_a_second_lab(started: Notebook) -> None:
 def test_the_comparison_that_a_fork_advises_can_be_made(started: Notebook, cell: str, advice: str) -> None:
     started.value("%lab step 2")
     printed = started.printed(f"%lab fork {cell}")
-    assert f"labengine.compare({advice}) shows two such labs side by side" in printed
+    assert f"labengine.compare({advice}) shows" in printed
     started.value(f"import labengine\nlabengine.compare({advice})").close()
 
 

@@ -31,7 +31,7 @@ ROUNDS = 3
 _KINDS = ("full", "sliding_window")
 _TIER_EDITIONS = ("labengine", "vllm")
 _ALWAYS_SILENT = ("bind", "close", "describe", "wait", "num_bytes")
-"""Of a store: nothing of what they do is a decision about KV."""
+"""Methods of a store that decide nothing about KV."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Override:
 
     @property
     def words(self) -> str:
-        """What is wrong, in a line."""
+        """The wrong change, in one line."""
         return f"{self.seam}: {self.change.kind}: {self.change.words}"
 
     @property
@@ -56,7 +56,7 @@ class Override:
         return issubclass(self.seam.owner, Connector)
 
     def parts(self, edition: str) -> Parts:
-        """Return the edition's parts with the override, or as they are where it is one of the tier."""
+        """Return the edition's parts with the override; unchanged if it overrides the tier."""
         parts = EDITIONS[edition]
         if self.is_of_the_tier or edition not in self.editions:
             return parts
@@ -76,7 +76,7 @@ class Override:
 
 
 def overrides(seed: int = SEED, rounds: int = ROUNDS) -> list[Override]:
-    """Return the overrides, in each round one of each seam that has another one left."""
+    """Return the overrides in rounds, one of each seam that has some left."""
     seams = all_seams()
     draws = {_key(seam): _drawn(seed, seam) for seam, _, _ in seams}
     Random(seed).shuffle(seams)

@@ -1,4 +1,4 @@
-"""What may be wrong in an expression of a method: numbers, conditions, orders, arguments, and what is returned."""
+"""Possible mistakes in an expression of a method: numbers, conditions, orders, arguments and results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mutants.places import New, Place, becomes, int_node, shown
 
 
 def expression_changes(place: Place, function: ast.FunctionDef) -> Iterator[New]:
-    """Yield what may stand in the place of an expression, or of what the function returns there."""
+    """Yield replacements for an expression, or for the value that the function returns there."""
     node, parent = place.node, place.parent
     if isinstance(node, ast.Return) and node.value is not None:
         for value in _neighbours(node.value, function):
@@ -182,7 +182,7 @@ def _moved(node: ast.expr, by: int) -> ast.expr:
 
 
 def _is_number(node: ast.expr) -> bool:
-    """Return True for what is surely an integer that is read."""
+    """Return True for an expression that is certainly an integer and is read."""
     match node:
         case ast.Constant(value=value):
             return type(value) is int

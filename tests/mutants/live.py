@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests:tests/support python -m mutants.live [--labs N] [NAME ...]
 
-Every mutant has a process of its own, forked from one that has imported all but labengine.
+Every mutant has its own process, forked from one that has imported all but labengine.
 """
 
 from __future__ import annotations

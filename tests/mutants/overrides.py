@@ -4,7 +4,7 @@
 
 FILE: JSON of every override, written after each; what it has is not done again. --seconds: of the finder, for each
 override that changed something and was seen by nothing; 0 leaves these as "changed", to be searched in a later call.
-Every override has a process of its own, with limits of time and memory.
+Every override has its own process, with limits of time and memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CLASSES = {
 }
 
 DECIDED = frozenset(("tokens", "hits", "tables", "work"))
-"""Facets of what is observed in which a decision shows; in the others hashes and orders do."""
+"""Observed facets that show decisions; the others show hashes and orders."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _run(workload: Workload, override: Override, known: frozenset[str]) -> Run:
 def _seen(
     lab: Lab, act: Callable[[], object], observed: Observed, known: frozenset[str], override: Override
 ) -> Sight | None:
-    """Do an act; return what is seen of it. What a rule reports comes before the exception that follows it."""
+    """Perform an act; return its first observation. A rule's report precedes the exception that follows it."""
     raised = None
     try:
         act()

@@ -1,4 +1,4 @@
-"""labengine with one line of its source changed, in a process of its own."""
+"""labengine with one line of its source changed, in a separate process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def in_a_fork(mutant: Mutant | None, work: Callable[[], str]) -> str | None:
 
 
 class _PatchedLoader(SourceFileLoader):
-    """Compiles the changed text; nothing of it is cached."""
+    """Compiles the changed text without caching it."""
 
     def __init__(self, fullname: str, path: str, mutant: Mutant) -> None:
         super().__init__(fullname, path)
@@ -63,7 +63,7 @@ class _PatchingFinder(MetaPathFinder):
 
 
 def install(mutant: Mutant) -> None:
-    """Have the mutant imported in place of the original. AssertionError when that was imported already."""
+    """Have the mutant imported instead of the original. Raises AssertionError if that is already imported."""
     finder = _PatchingFinder(mutant)
     assert finder._name not in sys.modules, f"{finder._name} was imported before it could be changed"
     sys.meta_path.insert(0, finder)

@@ -1,4 +1,4 @@
-"""Places in a method's tree where something can be changed, and what can take their place."""
+"""Places in a method's tree that can be changed, and their replacements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Place:
     parent: ast.AST | None = None
 
     def with_(self, new: Any, tree: ast.AST) -> str:
-        """Return the text of the tree with another node (or statements) in this place; the tree stays as it is."""
+        """Return the text of the tree with another node (or statements) in this place; the tree stays unchanged."""
         if not isinstance(self.holder, list):
             setattr(self.holder, self.key, new)
             text = ast.unparse(tree)
@@ -37,7 +37,7 @@ class Place:
 
 
 _LEFT_ALONE = (ast.Raise, ast.Assert, ast.JoinedStr, ast.arguments)
-"""Errors and their texts are no decisions."""
+"""Errors and their texts, which are not decisions."""
 
 
 def places(node: ast.AST) -> Iterator[Place]:
@@ -65,12 +65,12 @@ class New(NamedTuple):
 
 
 def becomes(kind: str, old: ast.AST, new: ast.AST) -> New:
-    """Return a node in place of another one; the words say both."""
+    """Return the replacement of one node by another, and its description."""
     return New(kind, f"{shown(old)} becomes {shown(new)}", new)
 
 
 def shown(node: ast.AST) -> str:
-    """Return a node's text in one line, without what is inside its blocks."""
+    """Return a node's text in one line, without the contents of its blocks."""
     first, *more = ast.unparse(node).splitlines()
     return f"{first} ..." if more else first
 

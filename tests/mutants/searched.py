@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests:tests/support python -m mutants.searched [--seconds 60] [NAME ...]
 
-Every mutant has a process of its own in which production's classes are changed; the editions are searched in turn.
+Every mutant has its own process, in which production's classes are changed; the editions are searched in turn.
 """
 
 from __future__ import annotations

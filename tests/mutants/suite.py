@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests:tests/support python -m mutants.suite [NAME ...]
 
-Every mutant has processes of its own, forked from one that has imported all but labengine; a name that the table lacks
+Every mutant has its own processes, forked from one that has imported all but labengine; a name that the table lacks
 stands for the code as it is. The files that take the fewest seconds come first; none that needs a model or a browser.
 """
 

@@ -58,7 +58,7 @@ def test_a_sample_is_seen_and_reported_and_an_unchanged_lab_is_not_accused() -> 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 def test_what_breaks_state_or_stream_is_seen() -> None:
-    """At least 95 of 100; what is not seen is listed in the table with the reason."""
+    """At least 95 of 100; the table gives the reason for each undetected mutant."""
     by_name = {mutant.name: mutant for mutant in MUTANTS}
     found = seen(*by_name)
     breaking = [one for one in found if by_name[one["name"]].kind != "policy"]

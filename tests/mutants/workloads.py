@@ -26,14 +26,14 @@ Act = Callable[[Any, Random], object]
 
 
 def add_two_alike(lab: Any, rng: Random) -> None:
-    """Two equal requests, which also go on alike."""
+    """Two equal requests with equal continuations."""
     prompt, max_tokens = list(range(rng.choice((4, 8, 9, 13)))), rng.choice((1, 5, 9))
     for _ in range(2):
         _add(lab, prompt, max_tokens, seed=0)
 
 
 def add_long(lab: Any, rng: Random) -> None:
-    """A request that goes on for long: several of them fill the pool."""
+    """A long request, several of which fill the pool."""
     _add(lab, [rng.randrange(3) for _ in range(rng.choice((3, 8, 11)))], rng.choice((14, 19)))
 
 
@@ -125,7 +125,7 @@ _HAVE_WINDOWS = ("labengine", "vllm")
 
 
 def workloads() -> list[Workload]:
-    """Return the workloads; each has a seed of its own."""
+    """Return the workloads, each with its own seed."""
     pairs = [(theme, edition) for theme in _EVERYWHERE for edition in EDITIONS]
     pairs += [(theme, edition) for theme in _WITH_WINDOWS for edition in _HAVE_WINDOWS]
     return [_workload(theme, edition, seed) for seed, (theme, edition) in enumerate(pairs)]

@@ -60,11 +60,11 @@ def test_words_name_an_engine_a_kind_or_both() -> None:
 
 
 def test_what_is_unknown_is_refused_and_the_known_ones_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"no engine 'vlm'; there are .*'nano-vllm'.*Did you mean 'vllm'"):
+    with pytest.raises(ConfigError, match=r"'vlm'.*'nano-vllm'.*mean 'vllm'"):
         labengine.bugs(engine="vlm")
-    with pytest.raises(ConfigError, match=r"no kind 'dup'; there are .*'duplicate'"):
+    with pytest.raises(ConfigError, match=r"'dup'.*'duplicate'"):
         labengine.bugs(kind="dup")
-    with pytest.raises(ConfigError, match=r"'vlm' is no engine \(.*vllm.*\) and no kind of bug \(.*duplicate"):
+    with pytest.raises(ConfigError, match=r"'vlm'.*\(.*vllm.*\).*\(.*duplicate"):
         bugs_named(["vlm"])
 
 

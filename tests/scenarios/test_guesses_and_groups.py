@@ -1,4 +1,4 @@
-"""Guesses, what is kept for them, and by what blocks are known; groups of unlike blocks: figures derived by hand."""
+"""Figures derived by hand: guesses, the blocks kept for them, block keys, and groups with different block sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIGURES = {
         {"blocks misread": 2, "tokens from the tier": 8, "tokens computed": 14},
         {"blocks misread": 0, "tokens from the tier": 8, "tokens computed": 14},
     ),
-    # Both blocks: the second one in the place of the first, and the one that was kept in that of the second.
+    # Both blocks: the second one in the first one's place, and the kept one in the second one's place.
     "vllm-44151": ({"blocks misread": 2}, {"blocks misread": 0}),
     # 40 tokens: twice, or 8 of them twice. 32 tokens are 16 blocks of 2 and 2 of 16.
     "vllm-ascend-16270": (

@@ -100,7 +100,7 @@ def test_on_the_real_model_the_first_wrong_word_leads_back_to_the_slot() -> None
     assert found.tokens[0] != found.tokens[1] and found.texts.num_differing == 1
     assert found.cause.rule == "read" and found.cause.block_ids == (0,)
     assert found.cause.first_event is not None and found.cause.first_event < found.moment
-    assert "The first wrong word is" in str(found) and "position 3" in found.sentence
+    assert found.sentence in str(found) and "position 3" in found.sentence
     assert SCENARIO.corruption("simulated") is None
     outputs = found.texts
     first_difference = outputs.first_difference(0)

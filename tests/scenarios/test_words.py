@@ -90,15 +90,15 @@ def test_a_stop_asks_for_fields(make: Make) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "line", "message"),
     [
-        ("seen_by", "seen_bye", 3, "no attribute 'seen_bye'. Did you mean 'seen_by'?"),
-        ("BlockCached", "BlockCachd", 7, "no event 'BlockCachd'. Did you mean 'BlockCached'?"),
-        ("index>=2", "indx>=2", 7, "no field of BlockCached 'indx'. Did you mean 'index'?"),
-        ("slots", "slot", 7, "'slot' is no test of a field"),
-        ('["good", "Is right."]', "", 6, "the code has 2 columns, and this file has 1"),
-        ("as_of", "asof", 13, "no field of Report 'asof'. Did you mean 'as_of'?"),
-        ('title = "T"\n', "", 9, "missing 1 required keyword-only argument: 'title'"),
-        ("[Mine.conclusion]", "[Mine2.conclusion]", 15, "no class 'Mine2'. Did you mean 'Mine'?"),
-        ('id = "mine-1"', 'id = "mine-1"\nplay = "x"', 3, "no attribute 'play'"),
+        ("seen_by", "seen_bye", 3, "mean 'seen_by'?"),
+        ("BlockCached", "BlockCachd", 7, "mean 'BlockCached'?"),
+        ("index>=2", "indx>=2", 7, "mean 'index'?"),
+        ("slots", "slot", 7, "'slot'"),
+        ('["good", "Is right."]', "", 6, "2 columns"),
+        ("as_of", "asof", 13, "mean 'as_of'?"),
+        ('title = "T"\n', "", 9, "'title'"),
+        ("[Mine.conclusion]", "[Mine2.conclusion]", 15, "mean 'Mine'?"),
+        ('id = "mine-1"', 'id = "mine-1"\nplay = "x"', 3, "'play'"),
         ("seen_by", "seen_by =", 3, "line 3"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_wrong_name_is_refused_with_its_line(make: Make, right: str, wrong: st
 
 def test_a_figure_that_the_table_lacks_is_refused(make: Make) -> None:
     mine = make(WORDS.replace("{bad: wrong}", "{bad: right}"))()
-    with pytest.raises(ConfigError, match=r"no figure \{bad: right\} in the table; there are \{bad: wrong\}"):
+    with pytest.raises(ConfigError, match=r"\{bad: right\}.*\{bad: wrong\}"):
         mine.answer(Table("", {"bad": {"wrong": 3}}))
 
 
@@ -128,5 +128,5 @@ def test_figures_show_the_defect_where_a_condition_holds(make: Make, condition: 
 
 def test_a_name_in_a_finding_that_the_code_does_not_give_is_refused() -> None:
     assert filled("{a: x} {more}", {"a": {"x": 1}}, {"more": 2}) == "1 2"
-    with pytest.raises(ConfigError, match=r"there is no \{moer\}"):
+    with pytest.raises(ConfigError, match=r"\{moer\}"):
         filled("{moer}", {}, {"more": 2})

@@ -175,7 +175,7 @@ def test_a_permalink_refuses_a_branch() -> None:
         lab.add(token_ids=PROMPT, max_tokens=3)
         lab.step()
         lab.branch("A")
-        with pytest.raises(ConfigError, match="BranchInput"):
+        with pytest.raises(ConfigError, match="Branch"):
             list(acts_of(lab, lab.inputs, 0, 1))
 
 

@@ -15,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grounds import Ground
+from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.record.files.file import SavedRun, open_file, save
 from labengine.record.files.parsing import TraceError
+from labengine.record.files.sequence import SequenceCheck
+from labengine.record.fold import Fold
 from labengine.record.wording import visible
 from random_cases import UNHURRIED
 from recordings import FACTS, recording, saved
@@ -177,6 +180,11 @@ def test_events_that_contradict_one_another_are_refused(folder: Path) -> None:
     lines[5] = json.dumps([*rows[:4], *reversed(rows[4:])]).encode()
     with pytest.raises(TraceError, match=r"events 0 to \d+ \(there is no request 5\)"):
         opened(folder, gzip.compress(b"\n".join(lines)))
+
+
+def test_a_step_before_its_engine_is_refused() -> None:
+    with pytest.raises(ValueError, match="step 1 begins"):
+        SequenceCheck(Fold()).follow([(ev.EVENT_KINDS.index(ev.StepStarted), 1)])
 
 
 def test_missing_and_unreadable_files(folder: Path) -> None:

@@ -19,7 +19,7 @@ class NanoBlockPool(BlockPool):
 
 
 class StaleMapPool(NanoBlockPool):
-    """A map whose entries outlive the content: `stale` holds those whose block has other content by now."""
+    """A pool whose map entries outlive the content: `stale` holds those whose block now has other content."""
 
     def __init__(self, num_blocks: int, free_queue: FreeQueue, hooks: Hooks, journal: Journal) -> None:
         super().__init__(num_blocks, free_queue, hooks, journal)
@@ -28,7 +28,7 @@ class StaleMapPool(NanoBlockPool):
     def register(
         self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]
     ) -> None:
-        """Register the block; a new entry takes the place of a stale one."""
+        """Register the block; a new entry replaces a stale one."""
         if key in self.stale:
             self._journal.record((self.stale.__setitem__, key, self.stale.pop(key)))
         super().register(block, key, token_ids, prefix, mapped)

@@ -1,4 +1,4 @@
-"""Full attention of nano-vLLM in July 2025: a look-up compares a block's own tokens alone."""
+"""Full attention of nano-vLLM in July 2025: a look-up compares only a block's own tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labengine.events import BlockCached
 
 
 class OwnTokensGroup(FullAttentionGroup):
-    """A hit is a block that the map names and whose own tokens are equal, after any prefix."""
+    """Full attention that hits any block in the map whose own tokens are equal, whatever their prefix."""
 
     _pool: StaleMapPool
 
@@ -27,7 +27,7 @@ class OwnTokensGroup(FullAttentionGroup):
         return run
 
     def cached_block(self, request: Request, index: int) -> int | None:
-        """Return the block served, also by a stale entry, if the block's own tokens are equal."""
+        """Return the served block, even from a stale entry, if the block's own tokens are equal."""
         block_id = self._pool.stale.get((self.index, self.block_hashes(request, index, index + 1)[0]))
         if block_id is None:
             return super().cached_block(request, index)
@@ -38,9 +38,9 @@ class OwnTokensGroup(FullAttentionGroup):
         """Add the hit, and register each block under the request's hash."""
         super().add_hit(request, hit, num_computed_tokens)
         for index, block_id in enumerate(hit):
-            self._name_anew(request, index, self._pool.blocks[block_id])
+            self._register_again(request, index, self._pool.blocks[block_id])
 
-    def _name_anew(self, request: Request, index: int, block: Block) -> None:
+    def _register_again(self, request: Request, index: int, block: Block) -> None:
         link, table_entry = self._link(index), (block.block_id, request.request_id, self.index, index)
         key = (self.index, self.block_hashes(request, index, index + 1)[0])
         token_ids, mapped = block.token_ids, (block.block_id,)

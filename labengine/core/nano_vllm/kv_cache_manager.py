@@ -1,4 +1,4 @@
-"""The managers of nano-vLLM: where a decoded token goes, and when a block's hash is registered."""
+"""The managers of nano-vLLM: the place of a decoded token, and the moment at which a block's hash is registered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EarlyHashManager(NanoKVCacheManager):
     needs_tokens_to_allocate = True
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return all allocated tokens: the forward pass writes their KV before any request reads it."""
+        """Return all allocated tokens, whose KV the forward pass writes before any request reads it."""
         return num_tokens
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
@@ -46,7 +46,7 @@ class EarlyHashManager(NanoKVCacheManager):
         return self.longest_hit(request, request.num_tokens)
 
     def extend_hashes(self, request: Request, num_tokens: int) -> None:
-        """Continue the chain; at decode from the hash under which the block before is registered now."""
+        """Continue the chain; at decode, from the hash under which the block before is now registered."""
         hashes, size = request.block_hashes, self._config.hash_block_size
         if hashes and request.has_blocks and num_tokens >= (len(hashes) + 1) * size:
             index = len(hashes) * size // self.groups[0].block_size - 1

@@ -1,8 +1,9 @@
-"""nano-vLLM's scheduling: a step is prefill or decode, never both."""
+"""nano-vLLM's scheduling: a step is either prefill or decode."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
@@ -14,12 +15,17 @@ from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 
 _CHECKS = ("can_admit", "admit")
+_SETTINGS = (
+    *("num_blocks", "groups", "hash_block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),
+    *("seed", "eos_token_ids", "keep_finished"),
+)
+"""The settings that it takes; any other one is refused."""
 
 
 class PrefillFirstScheduler(Scheduler):
-    """A step is all prefill or all decode; prefill goes first, and only its first request may be cut into chunks.
+    """Schedules prefill before decode, never both in one step; only a step's first prompt may be split into chunks.
 
-    Source: nano-vLLM's scheduler (bb823b3). max_num_seqs limits a step, not the running requests.
+    max_num_seqs limits a step, not the running requests. Source: nano-vLLM's scheduler (bb823b3).
     """
 
     reserves_whole_prompts = True
@@ -30,16 +36,14 @@ class PrefillFirstScheduler(Scheduler):
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for windows, states, an external tier and settings that nano-vLLM does not have."""
-        for kind, words in (("sliding_window", "sliding-window"), ("state", "state")):
-            if any(group.kind == kind for group in config.groups):
-                raise ConfigError(f"this edition has no {words} groups; use edition 'labengine' or 'vllm'")
+        if kind := next((group.kind for group in config.groups if group.kind != "full"), None):
+            raise ConfigError(f"this edition has no {kind.replace('_', '-')} groups; use edition 'labengine' or 'vllm'")
         if connector is not None:
             raise ConfigError("this edition has no external tier; use edition 'labengine' or 'vllm', or external=None")
-        for setting in ("watermark", "long_prefill_token_threshold"):
-            if getattr(config, setting):
-                raise ConfigError(f"this edition has no {setting}; use edition 'labengine' or 'vllm', or leave it out")
-        if config.num_drafts:
-            raise ConfigError("this edition has no speculation; use edition 'labengine', or leave speculation out")
+        for setting in fields(config):
+            if setting.name not in _SETTINGS and getattr(config, setting.name) != setting.default:
+                name = "speculation" if setting.name == "num_drafts" else setting.name
+                raise ConfigError(f"this edition has no {name}; use edition 'labengine' or 'vllm', or leave it out")
 
     def schedule(self) -> StepPlan:
         """Plan a prefill step while a waiting request fits, else a decode step."""
@@ -58,17 +62,14 @@ class PrefillFirstScheduler(Scheduler):
         return StepPlan(tuple(batch)) if batch else None
 
     def _prefill(self, request: Request, num_tokens: int) -> ScheduledRequest:
-        """Plan a request's prefill.
-
-        It runs once its whole prompt is computed; until then it keeps its place in the queue.
-        """
+        """Plan a request's prefill. The request keeps its place in the queue until its whole prompt is computed."""
         if request.num_computed_tokens + num_tokens < request.num_tokens:
             return self.plan(request, num_tokens, RequestStatus.WAITING)
         self._start_running(request)
         return self.plan(request, num_tokens, RequestStatus.RUNNING)
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
-        """Admit a prompt only if the budget holds all of it; the step's first may be cut, or it would wait for ever."""
+        """Admit a prompt only if it fits the budget; the step's first may be split, or it would wait for ever."""
         hit = None if request.has_blocks else self.manager.find_prefix(request)
         if hit is not None and not self.manager.can_admit(request, hit):
             return NOT_ADMITTED
@@ -80,7 +81,7 @@ class PrefillFirstScheduler(Scheduler):
         return min(missing, limit)
 
     def _give_blocks(self, request: Request, hit: Hit) -> None:
-        """Give a request that can_admit lets in its blocks. Raises NotGrantedError if admit finds too few free."""
+        """Give an admissible request its blocks. Raises NotGrantedError if `admit` finds too few free blocks."""
         if not self.manager.admit(request, hit, request.num_tokens):
             can_admit, admit = (f"{class_name(definers(type(self.manager), name)[0])}.{name}" for name in _CHECKS)
             raise NotGrantedError(
@@ -99,18 +100,18 @@ class PrefillFirstScheduler(Scheduler):
 
 
 class UnchunkedScheduler(PrefillFirstScheduler):
-    """No prompt is cut into chunks: a step admits a request only if its whole length fits the budget."""
+    """Never splits a prompt into chunks: a step admits a request only if its whole length fits the budget."""
 
     cuts_prompts = False
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """Raise ConfigError unless there is one group whose block size is the hash_block_size."""
+        """Raise ConfigError unless there is one group, with hash_block_size as its block size."""
         super().refuse_what_it_lacks(config, connector)
         if len(config.groups) > 1 or config.hash_block_size != config.groups[0].block_size:
             raise ConfigError("this edition has one KV-cache group, and its hash_block_size is the block size")
 
     def refuse_what_never_fits(self, request: Request) -> None:
-        """Raise ConfigError also for a request longer than a step: it would wait for ever and block those behind it."""
+        """Raise ConfigError also for a request longer than a step: it would wait for ever and block all behind it."""
         super().refuse_what_never_fits(request)
         limit = self.config.max_num_batched_tokens
         if request.max_kv_tokens > limit:
@@ -121,7 +122,7 @@ class UnchunkedScheduler(PrefillFirstScheduler):
             )
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
-        """Admit the request if all its tokens fit the budget; charge only those that the cache does not have."""
+        """Admit the request if all its tokens fit the budget; charge only those missing from the cache."""
         if request.num_tokens > limit:
             return NOT_ADMITTED
         hit = self.manager.find_prefix(request)

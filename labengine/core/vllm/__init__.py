@@ -1,1 +1,1 @@
-"""What edition vllm decides differently from labengine, one file per part. Source: vLLM 0.32, v1."""
+"""Decisions of edition vllm that differ from labengine's, one file per part. Source: vLLM 0.32, v1."""

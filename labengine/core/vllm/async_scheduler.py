@@ -14,24 +14,24 @@ from labengine.events import UNKNOWN_TOKEN, DraftsJudged, RequestScheduled
 
 
 class Unbooked(NamedTuple):
-    """What is planned of one request, and not booked yet."""
+    """The planned but unbooked tokens of one request."""
 
     num_tokens: int = 0
     num_outputs: int = 0
-    """Tokens that these steps will sample, if all their drafts are accepted."""
+    """Tokens that the planned steps will sample, if all their drafts are accepted."""
     num_stale: int = 0
-    """Of num_tokens, those planned before the request was preempted: their KV is gone, and only their outputs count."""
+    """Of num_tokens, those planned before a preemption: their KV is gone, and only their outputs count."""
 
 
 class AsyncTokenBudgetScheduler(VllmScheduler):
-    """Plans step k + 1 before step k is booked, one step ahead at most.
+    """Plans step k + 1 before step k is booked, at most one step ahead.
 
         schedule 1 | schedule 2, book 1 | schedule 3, book 2 | book 3
 
-    A request's num_computed_tokens counts booked tokens; `next_position` is where its next step begins, if all drafts
-    under way are accepted. The drafts themselves are placeholders: the worker guesses, between two steps, and fills
-    them in. A request that is preempted while a step of it runs still receives that step's tokens, and is admitted
-    again only after it. Source: vLLM v1's AsyncScheduler (0.32), with two steps in flight.
+    A request's num_computed_tokens counts booked tokens; its next step begins at `next_position`, if all drafts in
+    flight are accepted. The drafts are placeholders, which the worker fills in between two steps. A request that is
+    preempted while one of its steps runs still receives that step's tokens, and is admitted again only afterwards.
+    Source: vLLM v1's AsyncScheduler (0.32), with two steps in flight.
     """
 
     plans_ahead = True
@@ -39,32 +39,32 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.unbooked: tuple[StepPlan, Sequence[int]] | None = None
-        """The step that ran last, and what it sampled, where `update` books; None when all steps are booked."""
+        """The step that ran last and its sampled tokens, if `update` books; None when all steps are booked."""
         self._ahead: dict[int, Unbooked] = {}
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing waits, nothing runs, and every step is booked."""
+        """True if no request waits or runs, and every step is booked."""
         return self.unbooked is None and super().is_idle
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """Raise ConfigError for an external tier, whose loads and saves follow booked steps, and for a look-up."""
+        """Raise ConfigError for an external tier, whose loads and saves follow booked steps."""
         super().refuse_what_it_lacks(config, connector)
         if connector is not None:
             raise ConfigError("edition vllm-async has no external tier: use edition vllm")
 
     def restore_unbooked(self, request: Request, unbooked: Any) -> None:
-        """Take over what is planned of a request and not booked, an Unbooked: the lab begins amid a recording."""
+        """Restore a request's Unbooked, when the lab begins in the middle of a recording."""
         self._set_ahead(request.request_id, unbooked)
 
     def ahead_of(self, request: Request) -> Unbooked:
-        """Return what is planned of a request and not booked."""
+        """Return a request's planned but unbooked tokens."""
         return self._ahead.get(request.request_id, Unbooked())
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def schedule(self) -> StepPlan:
-        """Plan a step as the synchronous scheduler does, counting the tokens that are on their way."""
+        """Plan a step as the synchronous scheduler does, counting the tokens in flight."""
         plan = super().schedule()
         for part in plan.scheduled:
             ahead = self._ahead.get(part.request_id, Unbooked())
@@ -78,11 +78,11 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return plan
 
     def num_known(self, request: Request) -> int:
-        """Return the tokens of a request, those that are under way included: all drafts count as accepted."""
+        """Return how many tokens a request has, including those in flight; all drafts count as accepted."""
         return request.num_tokens + self.ahead_of(request).num_outputs
 
     def num_plannable(self, request: Request) -> int:
-        """Return how many tokens a step could compute: none once the tokens under way are sure to reach max_tokens."""
+        """Return how many tokens a step could compute: none once the tokens in flight are sure to reach max_tokens."""
         num_outputs, start = self.ahead_of(request).num_outputs, request.next_position
         last = request.num_prompt_tokens + request.sampling.max_tokens
         if num_outputs and start + 2 - num_outputs >= last:
@@ -90,15 +90,15 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return super().num_plannable(request)
 
     def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
-        """Return True while a preempted request's last token is on its way: it must not be sampled twice.
+        """Return True while a preempted request's last token is in flight: it must not be sampled twice.
 
-        With two steps in flight the token is booked before the next step is planned. It is not after a step that was
-        rolled back (see `forget_written`).
+        With two steps in flight the token is booked before the next step is planned, except after a rollback (see
+        `forget_written`).
         """
         return self.ahead_of(request).num_stale > 0
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
-        """Add a request that has its blocks to the step. Its last tokens may not be booked yet."""
+        """Add a request with its blocks to the step. Its last tokens may not be booked yet."""
         start, num_known = request.next_position, self.num_known(request)
         end = start + num_tokens
         num_drafts, samples = max(0, end - num_known), end >= num_known
@@ -127,7 +127,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return self._with_checkpoint(request, part)
 
     def _token_ids(self, request: Request, start: int, end: int) -> tuple[int, ...]:
-        """Return the tokens of positions [start, end), UNKNOWN_TOKEN for those that the worker alone knows."""
+        """Return the tokens of positions [start, end), UNKNOWN_TOKEN for those known only to the worker."""
         known = request.token_ids[start:end]
         return (*known, *[self._unbooked_token(request)] * (end - start - len(known)))
 
@@ -137,7 +137,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return next((token for part, token in tokens if part.request_id == request.request_id), UNKNOWN_TOKEN)
 
     def take_blocks(self, victim: Request) -> None:
-        """Free a request's blocks. The steps that are under way still deliver their tokens, and nothing else."""
+        """Free a request's blocks. Steps in flight still deliver their tokens, but no KV."""
         super().take_blocks(victim)
         num_tokens = self.ahead_of(victim).num_tokens
         self._set_ahead(victim.request_id, Unbooked(num_tokens, 0, num_tokens))
@@ -145,9 +145,9 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
     # -- booking -------------------------------------------------------------------------------------------------------
 
     def update(self, plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
-        """Keep this step's tokens, and book the step before: for a model that runs a step at once, without drafts.
+        """Keep this step's tokens and book the step before, for a model that runs steps at once, without drafts.
 
-        Raises ConfigError with drafts: where a step's tokens stand is known when the one before is booked.
+        Raises ConfigError with drafts: the positions of a step's tokens are known only when the step before is booked.
         """
         if self.config.num_drafts:
             raise ConfigError("edition vllm-async cannot run a model with speculation: use edition 'vllm'")
@@ -157,11 +157,10 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return self.book(before[0], [(token_id,) for token_id in before[1]]) if before else ()
 
     def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Book a computed step, request by request; a request that has ended meanwhile is passed over. Returns the ids
-        of finished requests.
+        """Book a computed step, request by request, passing over requests that have ended meanwhile.
 
-        sampled: per request of plan.sampling its accepted drafts and one token behind them; empty where the model gave
-        none. What comes after a request's end is left out.
+        sampled: per request of plan.sampling, its accepted drafts and one token after them; empty if the model gave
+        none. Tokens after a request's end are left out. Returns the ids of finished requests.
         """
         outputs, finished = iter(sampled), []
         for part in plan.scheduled:
@@ -178,11 +177,11 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return tuple(finished)
 
     def book_computed(self, request: Request, num_tokens: int) -> None:
-        """Note that the first num_tokens tokens have KV. Their full blocks are registered with the next token."""
+        """Note that the first num_tokens tokens have KV. The next token registers their full blocks."""
         self.count_computed(request, num_tokens)
 
     def _note_judged(self, request: Request, num_drafts: int, num_rejected: int) -> None:
-        """Say how a step's drafts were judged; those that the request has now are for the next step."""
+        """Emit the verdict on a step's drafts; the request's present drafts are for the next step."""
         waiting = request.drafts
         self.drafts.keep(request, (UNKNOWN_TOKEN,) * num_drafts)
         self._set(request, "drafts", ())
@@ -203,7 +202,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         self.book_computed(request, request.num_computed_tokens + num_tokens - num_rejected)
 
     def _book_outputs(self, request: Request, token_ids: Sequence[int]) -> FinishReason | None:
-        """Append tokens up to the request's end, and register the full blocks of the tokens before the last one."""
+        """Append tokens up to the request's end, and register full blocks of the tokens before the last one."""
         before, reason = request.num_tokens, None
         for token_id in token_ids:
             self.append_token(request, token_id)
@@ -225,7 +224,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         return request.request_id
 
     def finish(self, request: Request, reason: FinishReason) -> None:
-        """End a request and free its blocks; what is under way of it is passed over."""
+        """End a request and free its blocks; its tokens in flight are passed over."""
         super().finish(request, reason)
         self._journal.record((self._ahead.__setitem__, request.request_id, self.ahead_of(request)))
         self._ahead.pop(request.request_id, None)

@@ -6,6 +6,6 @@ from labengine.core.block_pool import BlockPool
 
 
 class VllmBlockPool(BlockPool):
-    """vLLM pads tables with block 0."""
+    """A pool that pads tables with block 0."""
 
     null_block = 0

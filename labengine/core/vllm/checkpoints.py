@@ -1,4 +1,4 @@
-"""vLLM's checkpoints: a chunk that ends a prefill also leaves the state at a place inside it, where it can be hit."""
+"""vLLM's checkpoints: a chunk that ends a prefill also leaves a state at a position inside it, where it can be hit."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from labengine.events import BlockCached, FreeReason
 
 
 class Checkpoint(NamedTuple):
-    """A state that a request's newest chunk leaves inside it."""
+    """A state that a request's newest chunk leaves at a position inside it."""
 
     num_tokens: int
-    """It is the state after so many tokens."""
+    """Tokens that the state has seen."""
     entry: int
-    """The table entry of its block, the one before that of the state at the chunk's end. Null: it is not kept."""
+    """The table entry of its block, just before that of the state at the chunk's end. If null, it is not kept."""
 
 
 class CheckpointGroup(StateGroup):
-    """A group whose layers may leave a state inside a chunk. Without it a prefill's last chunk would be cut in two.
+    """A group whose layers may leave a state inside a chunk. Otherwise a prefill's last chunk would be split in two.
 
     With blocks of 8 and hits at multiples of 4, a prompt of 21 tokens is computed in one step:
 
         21   [null, 7, 8]      block 8 holds the state after 21 tokens, block 7 that after 20, under the key of 20
 
-    The entry of block 7 would be that of tokens 8 to 15: the state after 20 belongs to the next one, which is taken.
-    A hit of 20 tokens puts block 7 there. Source: MambaManager and Scheduler._mamba_block_aligned_split (vLLM 0.32).
+    The entry of block 7 is normally for tokens 8 to 15: the state after 20 belongs to the next entry, which is taken. A
+    hit of 20 tokens puts block 7 there. Source: MambaManager and Scheduler._mamba_block_aligned_split (vLLM 0.32).
     """
 
     has_checkpoints = True
@@ -35,20 +35,20 @@ class CheckpointGroup(StateGroup):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._checkpoints: dict[int, Checkpoint] = {}
-        """Per request that has one in its newest chunk."""
+        """Per request with a checkpoint in its newest chunk."""
         self._counted: Checkpoint | None = None
-        """That of the chunk whose blocks are counted now."""
+        """The checkpoint of the chunk whose blocks are being counted."""
 
     # -- chunks --------------------------------------------------------------------------------------------------------
 
     def stops(self, request: Request, start: int, end: int) -> list[int]:
-        """Return no position for a chunk that leaves the last state that can be hit inside it."""
+        """Return no positions for a chunk that leaves its last hittable state inside it."""
         return [] if self.leaves_checkpoint(request, start, end) else super().stops(request, start, end)
 
     def leaves_checkpoint(self, request: Request, start: int, end: int) -> bool:
-        """Return True if a chunk ends a prefill, and can leave the last state that an equal text can hit inside it.
+        """Return True if a chunk ends a prefill and can leave, inside it, the last state that an equal text can hit.
 
-        All state groups of the model have to, and the first one's alignment counts.
+        All state groups of the model must be able to; the first one's alignment counts.
         """
         alignments = [group.checkpoint_alignment for group in self._config.groups if group.kind == "state"]
         if None in alignments or end < prefill_end(request):
@@ -61,9 +61,9 @@ class CheckpointGroup(StateGroup):
         return is_reachable(start, end, position, alignment, self._config.hash_block_size, self.block_size)
 
     def count_chunk(self, request: Request, start: int, end: int) -> Checkpoint | None:
-        """Return the checkpoint of a chunk of tokens [start, end), for which blocks are counted next; None for none.
+        """Return the checkpoint of a chunk of tokens [start, end) whose blocks are counted next; None for none.
 
-        With a retention interval of 0 only the chunk that ends the prefill has one.
+        With a retention interval of 0, only the chunk that ends the prefill has one.
         """
         position, entry = self.last_hit_end(end, self.hit_unit), self._num_blocks(end) - 2
         table, alignment = request.block_tables[self.index], self.spec.checkpoint_alignment
@@ -79,7 +79,7 @@ class CheckpointGroup(StateGroup):
         return request.request_id in self._planned and entry >= len(table) - self.num_scratch
 
     def begin_chunk(self, request: Request, start: int, end: int) -> None:
-        """Note the checkpoint of a request's next chunk, if it has one."""
+        """Note the checkpoint of a request's next chunk, if any."""
         self._set_checkpoint(request, self.count_chunk(request, start, end))
 
     def _set_checkpoint(self, request: Request, checkpoint: Checkpoint | None) -> None:
@@ -93,22 +93,22 @@ class CheckpointGroup(StateGroup):
     # -- counting ------------------------------------------------------------------------------------------------------
 
     def max_blocks_held(self, num_tokens: int) -> int:
-        """Return one block more where chunks leave checkpoints."""
+        """Return one more block if chunks leave checkpoints."""
         held = super().max_blocks_held(num_tokens)
         most = self._num_blocks(num_tokens) + self.num_scratch
         return held if self.spec.checkpoint_alignment is None else min(held + 1, most)
 
     def num_own_blocks(self, num_hit: int, num_blocks: int) -> int:
-        """Return also the checkpoint's block."""
+        """Return one more state if the chunk has a checkpoint."""
         return min(1 + (self._counted is not None), num_blocks - num_hit)
 
     def first_written(self, request: Request, num_tokens: int) -> int:
-        """Return the checkpoint's entry, where the chunk has one."""
+        """Return the checkpoint's entry, if the chunk has one."""
         checkpoint = self.checkpoint(request)
         return super().first_written(request, num_tokens) if checkpoint is None else checkpoint.entry
 
     def slots(self, request: Request, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the block of the running state; in front of it that of the checkpoint, if it has one."""
+        """Return the block of the running state, preceded by that of the checkpoint, if there is one."""
         runs, table = super().slots(request, start, end), request.block_tables[self.index]
         checkpoint = self.checkpoint(request)
         if checkpoint is None or table[checkpoint.entry] == self._pool.null_block:
@@ -123,17 +123,15 @@ class CheckpointGroup(StateGroup):
     # -- cached content ------------------------------------------------------------------------------------------------
 
     def register(self, request: Request, num_tokens: int) -> None:
-        """Register states, the checkpoint's block like any other; then replace its key by that of the tokens that its
-        state has seen.
-        """
+        """Register states, then replace the key of the checkpoint's block with that of the tokens its state saw."""
         super().register(request, num_tokens)
         if (checkpoint := self.checkpoint(request)) is not None:
             self.register_checkpoint(request, checkpoint)
 
     def register_checkpoint(self, request: Request, checkpoint: Checkpoint) -> Key | None:
-        """Register a checkpoint that some request can hit: at a prompt's last hit, the interval, or a junction.
+        """Register a checkpoint that a request can hit: at a prompt's last hit, the interval, or a junction.
 
-        Returns its key; None where it is registered already, or is not to be.
+        Returns its key; None if it is already registered or should not be.
         """
         position, block_id = checkpoint.num_tokens, request.block_tables[self.index][checkpoint.entry]
         link = position // self._config.hash_block_size - 1
@@ -163,15 +161,15 @@ class CheckpointGroup(StateGroup):
 
 
 def prefill_end(request: Request) -> int:
-    """Return where the prefill of a request ends: with its prompt, or after a preemption before its newest token."""
+    """Return where a request's prefill ends: with its prompt or, after a preemption, before its newest token."""
     return max(request.num_prompt_tokens, request.num_tokens - 1)
 
 
 def is_reachable(start: int, end: int, position: int, alignment: int | None, link: int, block_size: int) -> bool:
-    """Return True if a chunk of tokens [start, end) can leave the state after `position` tokens in a block of its own.
+    """Return True if a chunk of tokens [start, end) can leave the state after `position` tokens in a separate block.
 
-    It has to begin at the end of a link (of so many tokens), and to be longer than one; the state that it begins with
-    is in an entry before the one that is taken. alignment: see GroupSpec.checkpoint_alignment. Source: vLLM's
+    The chunk has to begin at the end of a link (of `link` tokens) and to be longer than one; the state that it begins
+    with is in an entry before the one taken. alignment: see GroupSpec.checkpoint_alignment. Source: vLLM's
     is_mamba_prefill_checkpoint_valid (0.32).
     """
     return (

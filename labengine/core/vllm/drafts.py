@@ -1,4 +1,4 @@
-"""How many drafts vLLM's scheduler (0.32) gives a request, and what it refuses of them."""
+"""The number of drafts that vLLM's scheduler (0.32) gives a request, and the settings that it cannot handle."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from labengine.core.request import Request, RequestStatus
 
 
 class VllmDrafts(Drafts):
-    """Drafts take blocks as any token does, and preempt for them. A block that they fill is registered when the next
-    step allocates: never, if the request ends before.
+    """Drafts that take blocks like any token, and preempt for them.
+
+    A block that they fill is registered when the next step allocates, so never if the request ends before.
     """
 
     @property
     def num_inputs(self) -> int:  # type: ignore[override]
-        """Tokens of the budget that a draft model takes per request beside the request's own."""
+        """Tokens of the budget that a draft model takes per request besides the request's own."""
         return 1 if self.config.drafter == "draft_model" else 0
 
     def num_wanted(self, request: Request) -> int:
-        """Return how many drafts a decoding request gets: all, though max_tokens may cut what they yield."""
+        """Return how many drafts a decoding request gets: all, even if max_tokens cuts their yield."""
         is_decoding = request.status is RequestStatus.RUNNING and not request.is_prefilling
         return self.config.num_drafts if is_decoding else 0
 
@@ -27,17 +28,17 @@ class VllmDrafts(Drafts):
         return len(request.drafts)
 
     def book_accepted(self, request: Request, num_tokens: int) -> None:
-        """Note that the first num_tokens tokens have KV. Their blocks are registered when the next step allocates."""
+        """Note that the first num_tokens tokens have KV. The next step's allocation registers their blocks."""
         self.scheduler.count_computed(request, num_tokens)
 
 
 def num_read_ahead(config: EngineConfig) -> int:
-    """Return how many tokens behind a chunk its drafter reads: each module of MTP one more than the one before it."""
+    """Return how many tokens after a chunk its drafter reads: each module of MTP one more than the one before it."""
     return config.num_drafts if config.drafter == "mtp" else 0
 
 
 def refuse_failing(config: EngineConfig) -> None:
-    """Raise ConfigError for settings of drafts with which vLLM fails, or whose effects are not modelled."""
+    """Raise ConfigError for draft settings with which vLLM fails, or whose effects are not modelled."""
     if 0 < config.long_prefill_token_threshold <= config.num_drafts:
         raise ConfigError(
             f"long_prefill_token_threshold={config.long_prefill_token_threshold} is less than the "

@@ -11,16 +11,16 @@ from labengine.core.vllm.partial_hits import PartialHits
 
 
 class PromptTailGroup(PartialHits, FullAttentionGroup):
-    """Also registers where a prompt ends inside a block larger than a link of the hash chain, as vLLM does.
+    """Also registers the end of a prompt inside a block larger than a link of the hash chain, as vLLM does.
 
-    Where no hit ends inside a block, no look-up finds that key. It still marks the block as cached, and so decides
-    where the block goes when it is freed.
+    If hits never end inside a block, no look-up finds that key. It still marks the block as cached, and so decides the
+    block's place in the queue when it is freed.
     """
 
     def find_partial_hit(
         self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup], *, drops: bool
     ) -> tuple[int, GroupHit]:
-        """Return the run of full blocks, and the block behind it up to the last link that is registered inside it."""
+        """Return the run of full blocks, and the next block up to the last link registered inside it."""
         runs = [group.cached_run(request, max_tokens // self.block_size) for group in siblings]
         length, ratio, link_size = min(map(len, runs)), self._hash_ratio, self.hit_unit
         for run in runs:
@@ -43,7 +43,7 @@ class PromptTailGroup(PartialHits, FullAttentionGroup):
         """Register full blocks, then the prompt's tail."""
         super().register(request, num_tokens)
         link_size = self._config.hash_block_size
-        # A hit leaves the last token to compute; one that drops what it found last looks at all of them.
+        # A hit leaves the last token to compute; one that drops its last block considers all tokens.
         end = (request.num_prompt_tokens - (not self.drops_last_block)) // link_size * link_size
         index = end // self.block_size
         if 0 < end <= num_tokens and end % self.block_size and index < len(request.block_tables[self.index]):

@@ -7,7 +7,7 @@ from labengine.core.request import ExtraKeys
 
 
 class VllmHashChain(HashChain):
-    """vLLM hashes an adapter's name ("lora") and path ("lora_path"): the number that an engine gives it is local."""
+    """Hashes an adapter's name ("lora") and path ("lora_path"), but not its number, which is local to an engine."""
 
     def root(self, extra_keys: ExtraKeys) -> bytes:
         """Return the hash of all extra keys but "lora_int_id"."""

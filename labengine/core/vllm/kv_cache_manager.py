@@ -1,4 +1,4 @@
-"""vLLM's manager: slots for the drafter's KV, checkpoints, and hashes that are registered early."""
+"""vLLM's manager: slots for the drafter's KV, checkpoints, and early registration of hashes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class VllmKVCacheManager(KVCacheManager):
     """vLLM's manager.
 
     It registers hashes early: the step that allocates a block computes it before any other request reads it. It keeps
-    slots behind a step's tokens, in which the drafter writes KV while it guesses, and tells the groups with checkpoints
-    which tokens a chunk has: its blocks depend on where it begins.
+    slots after a step's tokens, in which the drafter writes KV while guessing, and tells the groups with checkpoints
+    each chunk's tokens, because a chunk's blocks depend on where it begins.
     """
 
     needs_tokens_to_allocate = True
@@ -37,14 +37,14 @@ class VllmKVCacheManager(KVCacheManager):
         ]
 
     def num_slots(self, request: Request, num_tokens: int) -> int:
-        """Return num_tokens and the drafter's slots, up to the longest request; none while its KV is still loaded."""
+        """Return num_tokens plus the drafter's slots, up to max_model_len; without these while KV is being loaded."""
         config, num_lookahead = self._config, self.num_lookahead
         if num_lookahead is None:
             num_lookahead = 0 if config.drafter == "lookup" or request.is_loading else config.num_drafts
         return min(num_tokens + num_lookahead, config.max_model_len or num_tokens + num_lookahead)
 
     def take_copies(self) -> tuple[BlockCopy, ...]:
-        """Return the copies of this step, and drop the references that kept their blocks until now, group by group."""
+        """Return the copies of this step, and drop the references that have kept their blocks, group by group."""
         copies = super().take_copies()
         pinned = sorted((copy for copy in copies if copy.is_pinned), key=lambda copy: copy.group)
         if pinned:
@@ -52,7 +52,7 @@ class VllmKVCacheManager(KVCacheManager):
         return copies
 
     def unpin(self, block_ids: Sequence[int]) -> None:
-        """Drop one reference of each, which is of no table."""
+        """Drop, for each block, one reference that no table holds."""
         head, tail = self.pool.release(block_ids)
         if BlockUnpinned not in self._hooks:
             return
@@ -63,16 +63,16 @@ class VllmKVCacheManager(KVCacheManager):
             left[block_id] -= 1
             if left[block_id] or block_id not in ends:
                 self._emit_unpinned(block_id, self.pool.blocks[block_id].ref_count + left[block_id], None)
-        for block_id in (*tail, *reversed(head)):  # in this order the head of the queue ends right
+        for block_id in (*tail, *reversed(head)):  # this order leaves the head of the queue right
             self._emit_unpinned(block_id, 0, ends[block_id])
 
     def _emit_unpinned(self, block_id: int, ref_count: int, end: QueueEnd | None) -> None:
         self._hooks.emit(BlockUnpinned(block_id, ref_count, end))
 
     def num_cacheable_tokens(self, group: KVCacheGroup, num_tokens: int) -> int:
-        """Return one block more where a hit drops its last block: it has to be found first.
+        """Return one more block if hits drop their last block, which has to be found first.
 
-        What several modules of MTP read ahead may be computed again, so it is not final.
+        Tokens that several modules of MTP read ahead may be computed again, so they are not final.
         """
         num_final = max(0, num_tokens - max(0, num_read_ahead(self._config) - 1))
         if len(self.groups) == 1:
@@ -83,7 +83,7 @@ class VllmKVCacheManager(KVCacheManager):
         return min(num_final, super().num_cacheable_tokens(group, num_final) + group.block_size)
 
     def num_blocks_needed(self, num_tokens: int) -> int:
-        """Return one block more per group whose hits may end inside a block: the request holds it and its copy.
+        """Return one more block per group whose hits may end inside a block: the request holds it and its copy.
 
         vLLM 0.32 never admits a request that fits only without such a hit, nor any request behind it.
         """
@@ -92,7 +92,7 @@ class VllmKVCacheManager(KVCacheManager):
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
-        """Count a checkpoint of the whole request, as if it were one chunk."""
+        """Count a checkpoint of the whole request as if it were one chunk."""
         for group in self._checkpointed:
             group.count_chunk(request, hit.num_tokens + num_external, request.num_tokens)
         return super().can_admit(request, hit, num_external, num_spare)
@@ -117,8 +117,5 @@ class VllmKVCacheManager(KVCacheManager):
         return 0
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return all allocated tokens at allocation.
-
-        Tokens that the external tier loads late count once they are there.
-        """
+        """Return all allocated tokens. Tokens that the external tier loads late count once they have arrived."""
         return min(num_tokens, request.num_tokens)

@@ -1,4 +1,4 @@
-"""vLLM's hits that end inside a block: the block is copied before the request writes behind its hit."""
+"""vLLM's hits that end inside a block: the block is copied before the request writes after its hit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from labengine.events import BlockCached, BlockCopied, FreeReason
 
 
 def hit_unit(config: EngineConfig) -> int:
-    """Return the number of tokens at whose multiples hits end: links of the hash chain, where only full attention and
-    states have larger blocks; else blocks of all groups.
+    """Return the number of tokens at whose multiples hits end.
 
-    Source: vLLM's partial_hash_hits_enabled (0.32). One group alone has no hits inside a block.
+    It is a link of the hash chain if only full attention and states have larger blocks, else the block of all groups.
+    A single group has no hits inside a block. Source: vLLM's partial_hash_hits_enabled (0.32).
     """
     link, groups, longest = config.hash_block_size, config.groups, config.max_model_len or math.inf
     sizes = [group.block_size for group in groups if group.kind == "state"]
@@ -28,30 +28,30 @@ def hit_unit(config: EngineConfig) -> int:
 
 
 class PartialHits(KVCacheGroup):
-    """A group with hits inside a block. Another table, or the cache, counts on that block: the request gets a copy.
+    """A group with hits inside a block. Another table or the cache relies on that block, so the request gets a copy.
 
-    Until the step is planned, both blocks keep a reference each, which is of no table.
+    Until the step is planned, both blocks have an extra reference that no table holds.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.partial_entries: dict[int, int] = {}
-        """Per request: the table entry of a block that is registered up to a place inside it, and is to be copied."""
+        """Per request: the table entry of a block that is registered up to a position inside it and is to be copied."""
         self._copies: list[BlockCopy] = []
         """Copies that `carry_over` has not returned yet."""
 
     @cached_property
     def hit_unit(self) -> int:
-        """Tokens at whose multiples hits end."""
+        """Hits end at multiples of this many tokens."""
         return hit_unit(self._config)
 
     @property
     def has_partial_hits(self) -> bool:
-        """True where a hit may end inside a block of this group."""
+        """True if a hit may end inside a block of this group."""
         return self.hit_unit < self.block_size
 
     def beside_table(self, request: Request) -> Hashable:
-        """Return also the table entry that the next step copies."""
+        """Return the table entry that the next step copies, and the base's facts."""
         return self.partial_entries.get(request.request_id), super().beside_table(request)
 
     # -- looking up ----------------------------------------------------------------------------------------------------
@@ -61,12 +61,12 @@ class PartialHits(KVCacheGroup):
     ) -> tuple[int, GroupHit]:
         """Return the length of a hit that may end inside a block, and its blocks, as find_hit does.
 
-        drops: whether the last link that was found is computed again.
+        drops: True if the last link found is to be computed again.
         """
         raise NotImplementedError
 
     def cached_up_to(self, request: Request, link: int, siblings: Sequence[KVCacheGroup]) -> list[int] | None:
-        """Return the siblings' blocks that are registered up to the end of this link; None if one has none."""
+        """Return the siblings' blocks registered up to the end of this link; None if a sibling has none."""
         found = []
         for group in siblings:
             mapped = self._pool.prefix_map.get((group.index, request.block_hashes[link]))
@@ -78,26 +78,26 @@ class PartialHits(KVCacheGroup):
     def ends_inside(self, hit: Sequence[int], num_computed_tokens: int) -> bool:
         """Return True if the hit itself ends inside its last block.
 
-        num_computed_tokens: those of the hit, and those behind it that come from elsewhere, into blocks of their own.
+        num_computed_tokens: those of the hit, and those after it that come from elsewhere into other blocks.
         """
         return num_computed_tokens % self.block_size > 0 and num_computed_tokens // self.block_size < len(hit)
 
     # -- counting ------------------------------------------------------------------------------------------------------
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
-        """Return one block more where a block has to be copied."""
+        """Return one more block if a block has to be copied."""
         missing = super().num_missing_blocks(request, num_tokens)
         return max(missing, 0) + 1 if request.request_id in self.partial_entries else missing
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
-        """Return one block more for the copy of a block that the hit ends in."""
+        """Return one more block for the copy of a block that the hit ends in."""
         is_partial = self.ends_inside(hit, num_computed_tokens)
         return super().num_blocks_to_admit(hit, num_computed_tokens, num_blocks) + is_partial
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
-        """Start the request's table with a hit; note where it ends inside a block."""
+        """Start the request's table with a hit; note the entry if it ends inside a block."""
         super().add_hit(request, hit, num_computed_tokens)
         if self.ends_inside(hit, num_computed_tokens):
             index = num_computed_tokens // self.block_size
@@ -112,7 +112,7 @@ class PartialHits(KVCacheGroup):
         super().extend(request, num_tokens)
 
     def copy_partial(self, request: Request, index: int) -> None:
-        """Put a copy in the place of the block that a hit ends in."""
+        """Replace the block that a hit ends in with a copy."""
         table = request.block_tables[self.index]
         block_id, (into_block_id,) = table[index], self._take(request, 1)
         self._journal.record((table.__setitem__, index, block_id))
@@ -123,7 +123,7 @@ class PartialHits(KVCacheGroup):
         self._add_copy(BlockCopy(self.index, block_id, into_block_id, request.request_id, index, is_pinned=True))
 
     def carry_over(self, request: Request, num_tokens: int) -> Sequence[BlockCopy]:
-        """Return the copies of blocks that hits end in, and then what other groups copy."""
+        """Return the copies of blocks that hits end in, then the base's copies."""
         copies = self._copies
         if copies:
             self._journal.record((setattr, self, "_copies", copies))
@@ -131,7 +131,7 @@ class PartialHits(KVCacheGroup):
         return [*copies, *super().carry_over(request, num_tokens)]
 
     def free(self, request: Request, reason: FreeReason) -> None:
-        """Free the table. What was to be copied from it needs no copy any more, but for copies that are planned."""
+        """Free the table. Its blocks need no copies any more, except planned ones."""
         super().free(request, reason)
         if request.request_id in self.partial_entries:
             self._set_partial(request, None)
@@ -141,7 +141,7 @@ class PartialHits(KVCacheGroup):
     def register_tail(self, request: Request, index: int, link: int) -> None:
         """Register a block that a prompt fills up to this link: it counts as cached, and is freed to the tail."""
         block = self._pool.blocks[request.block_tables[self.index][index]]
-        key = (self.index, request.block_hashes[link])  # of a link inside the block, which ends no block
+        key = (self.index, request.block_hashes[link])  # of a link that ends inside the block
         if key in block.keys:
             return
         if block.prefix is not None and block.prefix.num_links <= link:

@@ -1,4 +1,4 @@
-"""vLLM's look-up: a drafter that reads hidden states drops the last block that is found."""
+"""vLLM's look-up: with a drafter that reads hidden states, hits drop the last block found."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from labengine.core.vllm.partial_hits import PartialHits
 
 
 class VllmPrefixLookup(PrefixLookup):
-    """With EAGLE a group drops the last block that it finds: the head needs hidden states of the tokens before.
+    """A look-up in which, with EAGLE, groups drop the last block found: the head needs hidden states of its tokens.
 
-    Of several groups each that drops one looks one block past the length that the others accept, and drops that block;
-    where hits may end inside a block, one link of the hash chain. Source: vLLM's
+    Of several groups, each that drops a block looks one block past the length that the others accept, and drops that
+    block; if hits may end inside a block, one link of the hash chain. Source: vLLM's
     HybridKVCacheCoordinator.find_longest_cache_hit (0.32).
     """
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
-        """Return the longest hit on at most max_tokens leading tokens, without what is dropped."""
+        """Return the longest hit on at most max_tokens leading tokens, without dropped blocks."""
         if not any(group.drops_last_block or may_end_inside(group) for group in self._groups):
             return super().longest_hit(request, max_tokens)
         if len(self._groups) == 1:
@@ -64,7 +64,7 @@ def may_end_inside(group: KVCacheGroup) -> TypeGuard[PartialHits]:
 
 
 def _margin(group: KVCacheGroup) -> int:
-    """Return how many tokens a group may find behind the others' length, to drop them: none of states."""
+    """Return how many tokens past the others' length a group may find, to drop them; none for states."""
     if group.keeps_states:
         return 0
     return group.hit_unit if may_end_inside(group) else group.block_size

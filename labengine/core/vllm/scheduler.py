@@ -1,4 +1,4 @@
-"""vLLM's synchronous scheduler (0.32): what it decides otherwise than labengine's."""
+"""vLLM's synchronous scheduler (0.32): its differences from labengine's."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from labengine.events import UNKNOWN_TOKEN
 
 
 class VllmScheduler(TokenBudgetScheduler):
-    """vLLM v1 knows no forks: its n answers to a prompt are n requests, which share what the prefix cache has."""
+    """A scheduler without forks: vLLM v1's n answers to a prompt are n requests that share cached blocks."""
 
     capabilities: ClassVar[tuple[str, ...]] = ("hand_over",)
 
     _has_run = _has_prefilled = False
-    """Of the step that is planned: whether it schedules requests that ran before, and one of them in its prompt."""
+    """In the step being planned: whether it schedules requests that ran before, and one of these in its prompt."""
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for settings with which vLLM fails, or whose effects are not modelled."""
@@ -30,19 +30,19 @@ class VllmScheduler(TokenBudgetScheduler):
         refuse_failing(config)
 
     def refuse_forks(self, num_answers: int = 1) -> None:
-        """Refuse none: they need not run together."""
+        """Accept any number, because answers need not run together."""
 
     def refuse_beams(self, num_beams: int) -> None:
-        """Raise ConfigError: vLLM's scheduler knows no beams."""
+        """Raise ConfigError: vLLM's scheduler has no beams."""
         raise ConfigError(
             "edition 'vllm' has no beam search: vLLM's is a front end that asks its scheduler for one token of each "
             "beam at a time, as separate requests. Use edition 'labengine'"
         )
 
     def refuse_what_never_fits(self, request: Request) -> None:
-        """Raise ConfigError for a request that the pool could not hold with all its drafts and the drafter's KV.
+        """Raise ConfigError for a request too large for the pool with all its drafts and the drafter's KV.
 
-        vLLM 0.32 lets such a request wait for ever, and all behind it: its own bound of what a window holds, to which
+        vLLM 0.32 lets such a request wait for ever, and all behind it: its own bound on what a window holds, by which
         it sizes the pool, leaves out the drafter's slots.
         """
         super().refuse_what_never_fits(request)
@@ -55,9 +55,9 @@ class VllmScheduler(TokenBudgetScheduler):
             )
 
     def _most_blocks(self, request: Request) -> int:
-        """Return the most blocks that a request holds in any one step, a chunk of its text or a decode with drafts.
+        """Return the most blocks that a request holds in a step, be it a chunk of its text or a decode with drafts.
 
-        What a window holds depends on where in a block the step starts: the last steps start at each such place.
+        A window's blocks depend on where in a block the step starts, so the last steps are tried at each such place.
         """
         config, end, groups = self.config, request.max_kv_tokens, self.manager.groups
         num_places = lcm(*(g.block_size for g in groups if not g.keeps_states and g.num_skipped_tokens(end)))
@@ -80,7 +80,7 @@ class VllmScheduler(TokenBudgetScheduler):
         )
 
     def num_plannable(self, request: Request) -> int:
-        """Return how many tokens a step could compute, and still have a position for the token that it samples."""
+        """Return how many tokens a step could compute while leaving a position for the sampled token."""
         num_tokens = self.num_known(request) + self.drafts.num_affordable(request) - request.next_position
         if self.config.max_model_len:
             num_tokens = min(num_tokens, self.config.max_model_len - request.next_position - 1)
@@ -91,10 +91,10 @@ class VllmScheduler(TokenBudgetScheduler):
         return len(request.token_ids)
 
     def clipped(self, request: Request, start: int, num_tokens: int) -> int:
-        """Return how many tokens a chunk has: with MTP it ends before the tokens that the last module reads ahead, or
+        """Return how many tokens a chunk has. With MTP it ends before the tokens that the last module reads ahead, or
         with the prompt.
 
-        0 where it would be none: the request waits for more of a step's budget.
+        0 if none are left: the request waits for more of a step's budget.
         """
         num_tokens = super().clipped(request, start, num_tokens)
         num_ahead = num_read_ahead(self.config)
@@ -103,8 +103,9 @@ class VllmScheduler(TokenBudgetScheduler):
         return max(num_tokens, 0)
 
     def waits_for_modules(self, request: Request, budget: int) -> bool:
-        """Return True while a chunk could only end among the last tokens of a prompt, which the modules of MTP read
-        ahead: it waits for a budget with which it ends the prompt, or ends before them.
+        """Return True while a chunk could only end among a prompt's last tokens, which the modules of MTP read ahead.
+
+        The request waits for a budget with which the chunk ends the prompt, or ends before those tokens.
         """
         num_left = request.num_tokens - request.num_computed_tokens
         num_behind = num_left - min(budget, self.longest_chunk(), num_left)
@@ -120,8 +121,8 @@ class VllmScheduler(TokenBudgetScheduler):
     def num_admitted(self, request: Request, num_computed: int, limit: int) -> Admission:
         """Return how many tokens an admitted request computes.
 
-        One with a single token left is padded with placeholders for drafts, so that all decodes of the step are equally
-        long; if they do not fit, it waits.
+        A request with a single token left is padded with placeholders for drafts, so that all decodes of the step have
+        the same length; if they do not fit, it waits.
         """
         num_tokens = super().num_admitted(request, num_computed, limit)
         num_padded = 1 + self.config.num_drafts
@@ -138,7 +139,7 @@ class VllmScheduler(TokenBudgetScheduler):
         return self.config.num_drafts > 0 and is_decode and has_room and (self._has_run or num_computed > 0)
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
-        """Add a request that has its blocks to the step, with placeholders where it was padded."""
+        """Add a request with its blocks to the step, with placeholders if it was padded."""
         num_padding = request.num_computed_tokens + num_tokens - request.num_tokens - len(request.drafts)
         if num_padding > 0:
             self.drafts.keep(request, (UNKNOWN_TOKEN,) * num_padding)
@@ -148,7 +149,7 @@ class VllmScheduler(TokenBudgetScheduler):
         return part
 
     def _with_checkpoint(self, request: Request, part: ScheduledRequest) -> ScheduledRequest:
-        """Return a request's share of a step with its checkpoint, where it has one."""
+        """Return a request's share of a step with its checkpoint, if any."""
         position = self.manager.checkpoint(request)
         return replace(part, checkpoint=position) if position else part
 

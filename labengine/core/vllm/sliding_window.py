@@ -1,4 +1,4 @@
-"""vLLM's windows: hits end where those of states can, and the asynchronous scheduler drops blocks a step later."""
+"""vLLM's windows: hits end where hits on states can, and the asynchronous scheduler drops blocks a step later."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from labengine.core.vllm.partial_hits import hit_unit
 
 
 class VllmSlidingWindowGroup(SlidingWindowGroup):
-    """A window whose hits end where those of states can."""
+    """A window whose hits end where hits on states can."""
 
     @cached_property
     def hit_unit(self) -> int:
-        """Tokens at whose multiples hits end."""
+        """Hits end at multiples of this many tokens."""
         return hit_unit(self._config)
 
 

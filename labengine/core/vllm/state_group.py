@@ -1,4 +1,4 @@
-"""vLLM's state groups: a state is registered when the step that computes it is scheduled, and can be hit after it."""
+"""vLLM's state groups: a state is registered when its step is scheduled, and can be hit after that step."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from labengine.events import BlockPinned, HashesMoved, StateCopied
 
 
 class VllmStateGroup(PartialHits, CheckpointGroup):
-    """A request that hits a state of this very step has to wait, and all behind it: the copy would come too early.
+    """A state group in which hits on a state of the same step make a request, and all behind it, wait.
 
-    The last state of a prompt that an equal one can hit may be inside a block. It is registered there, and copied into
-    a block of its own before the next chunk overwrites it. Source: MambaManager (vLLM 0.32).
+    Otherwise the copy would come too early. A prompt's last state that an equal prompt can hit may be inside a block;
+    it is registered there, and copied into a separate block before the next chunk overwrites it. Source: MambaManager
+    (vLLM 0.32).
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.registered_in_step: set[Key] = set()
-        """Keys of this step's states. A step that is rolled back leaves its own, until the next one is scheduled."""
+        """Keys of this step's states. A rolled-back step leaves its keys until the next one is scheduled."""
 
     @property
     def chunk_unit(self) -> int:
-        """The block size of the states, whatever that of the other groups."""
+        """The block size of the states, whatever the other groups' is."""
         return self.block_size
 
     def stops(self, request: Request, start: int, end: int) -> list[int]:
-        """Return also the end of the prompt's last link, where hits may end inside a block."""
+        """Add the end of the prompt's last link, if hits may end inside a block."""
         stops = super().stops(request, start, end)
         if stops and self.has_partial_hits:
             tail = self.last_hit_end(request.num_prompt_tokens, self.hit_unit)
@@ -45,7 +46,7 @@ class VllmStateGroup(PartialHits, CheckpointGroup):
     def find_partial_hit(
         self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup], *, drops: bool
     ) -> tuple[int, GroupHit]:
-        """Return the last state that is registered at the end of a link. None is dropped: a drafter has no states."""
+        """Return the last state registered at the end of a link. None is dropped, because a drafter has no states."""
         for link in range(min(max_tokens // self.hit_unit, len(request.block_hashes)) - 1, -1, -1):
             if (found := self.cached_up_to(request, link, siblings)) is not None:
                 skipped = [self._pool.null_block] * (link // self._hash_ratio)
@@ -59,9 +60,9 @@ class VllmStateGroup(PartialHits, CheckpointGroup):
         return super().num_blocks_to_admit(hit, num_computed_tokens, num_blocks)
 
     def copy_partial(self, request: Request, index: int) -> None:
-        """Copy the state that a hit ends at for the request; its own, which others can hit, for the cache.
+        """Copy the state that a hit ends at for the request, but a running request's own hittable state for the cache.
 
-        The table of a request that runs keeps the block, and the copy gets its hashes.
+        A running request's table keeps the block, and the copy gets its hashes.
         """
         if request.request_id not in self._planned:
             super().copy_partial(request, index)
@@ -84,8 +85,8 @@ class VllmStateGroup(PartialHits, CheckpointGroup):
     def register(self, request: Request, num_tokens: int) -> None:
         """Register states, and note their keys.
 
-        The last state of a prompt that an equal one can hit counts as registered again by each chunk behind it, until
-        its entry is dropped: so a request that hits it waits for two steps, if its owner's prompt ends in the second.
+        A prompt's last state that an equal prompt can hit counts as registered again with each later chunk, until its
+        entry is dropped: so a request that hits it waits for two steps if its owner's prompt ends in the second.
         """
         first = request.num_registered_blocks[self.index]
         super().register(request, num_tokens)
@@ -107,7 +108,7 @@ class VllmStateGroup(PartialHits, CheckpointGroup):
         return key
 
     def register_boundary(self, request: Request, index: int, num_tokens: int) -> None:
-        """Register the last state of a prompt that can be hit, also where sparse retention would leave it out."""
+        """Register the last state of a prompt that can be hit, even if sparse retention would leave it out."""
         table = request.block_tables[self.index]
         if index >= len(table) or table[index] == self._pool.null_block:
             return

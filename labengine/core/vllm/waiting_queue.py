@@ -9,10 +9,10 @@ from labengine.core.waiting_queue import PriorityQueue
 
 
 class VllmPriorityQueue(PriorityQueue):
-    """vLLM compares ids as texts, and looks for the victim without them."""
+    """A priority queue that compares ids as text, and chooses the victim without them."""
 
     def order(self, request: Request) -> tuple[int, int, int | str]:
-        """Return priority, arrival, and the id as a text: request 10 comes before request 9."""
+        """Return priority, arrival, and the id as text: request 10 comes before request 9."""
         return request.priority, request.arrival, str(request.request_id)
 
     def least_urgent(self, running: Sequence[Request]) -> Request:

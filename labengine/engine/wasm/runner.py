@@ -69,13 +69,7 @@ class PageLogits:
 class PageRunner:
     """Computes steps with the page's weights, on a KV pool of its own. Independent of schedulers, as ModelRunner."""
 
-    def __init__(
-        self,
-        weights: PageWeights,
-        num_blocks: int,
-        block_size: int,
-        limits: StepLimits,
-    ) -> None:
+    def __init__(self, weights: PageWeights, num_blocks: int, block_size: int, limits: StepLimits) -> None:
         """Raises ConfigError where the page has no memory left for the pool."""
         self._weights, self._block_size = weights, block_size
         self._program = PageProgram(weights, num_blocks, block_size, limits.max_num_batched_tokens, limits.max_decodes)

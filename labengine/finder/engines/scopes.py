@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from labengine.config import EngineConfig, GroupSpec
+from labengine.config import TUNING, EngineConfig, GroupSpec
 from labengine.engine.simulated import default_next_token
 from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
 from labengine.finder.scopes import Scope, large_scopes
@@ -54,15 +54,10 @@ class EngineScope(Scope):
     def settings(self) -> dict[str, Any]:
         """The driven engine's settings, in JSON types."""
         config = self.config
+        same = "num_blocks", "max_num_seqs", "max_num_batched_tokens", *TUNING
         return {
-            "num_blocks": config.num_blocks,
+            **{name: getattr(config, name) for name in same},
             "groups": [[group.block_size, group.window] for group in config.groups],
-            "hash_block_size": config.hash_block_size,
-            "max_num_seqs": config.max_num_seqs,
-            "max_num_batched_tokens": config.max_num_batched_tokens,
-            "watermark": config.watermark,
-            "long_prefill_token_threshold": config.long_prefill_token_threshold,
-            "retention_interval": config.retention_interval,
             "is_async": self.is_async,
             "transfers": None if self.transfers is None else list(self.transfers),
             "caches_all": self.engine == "nano-vllm",

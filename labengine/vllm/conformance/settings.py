@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from labengine.config import ConfigError, Drafter, EngineConfig, GroupKind, GroupSpec
+from labengine.config import TUNING, ConfigError, Drafter, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import VLLM, VLLM_ASYNC
 from labengine.core.parts import Parts
 from labengine.core.vllm.waiting_queue import VllmPriorityQueue
@@ -16,7 +16,8 @@ from labengine.vllm.stream.pieces import Piece
 JUDGED_VERSIONS = ("0.32",)
 """Releases of vLLM that the editions decide like."""
 
-LIMITS = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "watermark", "hash_block_size")
+LIMITS = ("max_num_seqs", "max_num_batched_tokens", *TUNING)
+"""Settings that bear on a lab's or an engine's scheduling, besides pool and groups."""
 
 
 class CannotJudgeError(Exception):
@@ -142,7 +143,7 @@ def config_of(header: StreamHeader, piece: Piece) -> EngineConfig:
         )
         for group in piece.fold.groups
     )
-    limits: dict[str, Any] = {name: settings.get(name) for name in (*LIMITS, "retention_interval")}
+    limits: dict[str, Any] = {name: settings.get(name) for name in LIMITS}
     try:
         return EngineConfig(num_blocks=len(piece.fold.ref_counts), groups=groups, **limits, **_drafts_of(header))
     except (ConfigError, TypeError) as error:

@@ -14,6 +14,7 @@ from labengine.engine.request_options import salted
 from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (
+    LIMITS,
     CannotJudgeError,
     config_of,
     edition_for,
@@ -25,16 +26,6 @@ from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeata
 HAS_STATES = "the file does not say whether the model's layers leave states inside chunks"
 
 HAS_TIER = "the engine has an external tier, whose content is not recorded"
-
-LIMITS = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "watermark",
-    "long_prefill_token_threshold",
-    "retention_interval",
-    "hash_block_size",
-)
-"""Settings of a lab that affect its scheduling, besides pool and groups."""
 
 
 def salts_in(facts: Mapping[str, Any]) -> dict[int, ExtraKeys] | None:

@@ -1,4 +1,4 @@
-"""Changes to drafts and to what is accepted of them."""
+"""Changes to drafts and their acceptance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to what a rollback undoes."""
+"""Changes to rollbacks."""
 
 from __future__ import annotations
 

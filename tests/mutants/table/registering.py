@@ -1,4 +1,4 @@
-"""Changes to what is registered, and merged."""
+"""Changes to registering and merging."""
 
 from __future__ import annotations
 

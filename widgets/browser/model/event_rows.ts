@@ -134,6 +134,8 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
 
 // Kinds by which an entry of a table names another block.
 export const REPLACES_ENTRY: readonly string[] = ["BlockMerged", "BlockCopied"];
+// Reasons of a BlockFreed that follows one of them.
+export const ENTRY_REPLACED: readonly string[] = ["merged", "copied"];
 
 // The phase of a step that a kind begins; see labengine/record/phases.py.
 export const PHASES: Readonly<Record<string, string>> = {

@@ -2,6 +2,7 @@
 
 import { keepPromise, noteOtherToken, notePromise, noteSlots, noteState, noteToken, setHome, touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
+import { ENTRY_REPLACED } from "./event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "./events.ts";
 import type { RequestStatus } from "./payloads.ts";
 import { RequestRecord } from "./requests.ts";
@@ -236,7 +237,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   BlockFreed(scene, [, block, id, group, index, refCount, queueEnd, reason]) {
     count(scene, block, refCount);
     if (queueEnd !== null) enterQueue(scene, block, queueEnd);
-    if (reason !== "merged" && reason !== "copied") {
+    if (!ENTRY_REPLACED.includes(reason)) {
       const table = replace(scene, id, group, index, scene.nullBlock);
       leaveHome(scene, block, id, index);
       if (reason !== "window" && reason !== "state")

@@ -79,7 +79,7 @@ function misnamedWords({ scene, recording, moment }: Side, id: number) {
   if (!misnamed || scene.contentOf(misnamed.claimed) !== scene.contentOfBlock[id]) return "";
   const held = misnamed.held === null ? -1 : scene.contentOf(misnamed.held),
     claimed = contentName(scene.contentOf(misnamed.claimed));
-  const what = held < 0 ? "no known content" : `content ${contentName(held)}`;
+  const what = held < 0 ? "unknown content" : `content ${contentName(held)}`;
   return `\n≠ its hash stands for ${claimed}, but its KV is ${what} (found by the checks)`;
 }
 

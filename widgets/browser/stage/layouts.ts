@@ -26,7 +26,7 @@ const PANELS = ["pool", "tables", "map", "queue", "tier"];
 const DRAWN = ["timeline", "step", "log", "why", "charts"];
 
 // Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
-// views: of a dashboard for somebody who has not met the others yet; empty for all.
+// views: of a dashboard for a reader who has not met the others yet; empty for all.
 export function layDashboard(stage: Stage, root: HTMLElement, { views }: Shown) {
   const keys = new Keys(stage),
     layer = overlay(stage),

@@ -10,7 +10,7 @@ const NEEDED = "These sliders run the workload again, which needs the engine: ru
 
 const FACTS: [name: keyof Outcome["figures"], words: string, title: string][] = [
   ["peak", "peak", "the most blocks in use at once, over the whole run"],
-  ["used", "used at the end", "blocks held by a request at the end of the run"],
+  ["used", "used at the end", "blocks held by requests at the end of the run"],
   ["lost", "lost at the end", meaning("lost block")],
   ["computed", "tokens computed", "tokens whose keys and values were computed, including those computed again"],
   ["found", "tokens found", meaning("prefix hit")],

@@ -237,7 +237,7 @@ class Feed:
             self.tick()
         except Exception as error:  # a view must never stop the lab; it starts over instead
             self.report(error)
-            self._publisher.begin_anew()
+            self._publisher.start_over()
             seconds = IDLE
         if not self.view_source.is_live:
             self.settle()

@@ -134,7 +134,7 @@ class Publisher:
         self.end = timeline.end if timeline is not None else 0
         self._generation = timeline.generation if timeline is not None else -1
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Send everything again at the next tick, after an error."""
         self._generation = -1
         self.shared_captions.forget()

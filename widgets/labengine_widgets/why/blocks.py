@@ -5,14 +5,14 @@ from __future__ import annotations
 from labengine import events as ev
 from labengine.record.wording import block_name, block_names, counted, hash_name, listed, readable, request_name
 from labengine_widgets.why.answer import NO_ENGINE_YET, Link, Why, WhyError
-from labengine_widgets.why.map_entries import is_lost, why_lost
+from labengine_widgets.why.map_entries import why_lost
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.references import holders_of, why_ref_count
 
 
 def why_block(past: Past, block_id: int) -> Why:
     """Answer the likeliest question about a block: why it is lost, shared or free."""
-    if is_lost(past, block_id):
+    if past.state.is_lost(block_id):
         return why_lost(past, block_id)
     if past.state.ref_counts[block_id]:
         return why_ref_count(past, block_id)

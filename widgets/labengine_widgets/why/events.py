@@ -175,7 +175,7 @@ def _merged(past: Past, number: int, event: ev.BlockMerged) -> int | None:
 
 
 def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
-    if event.reason in ("merged", "copied"):
+    if event.reason in ev.ENTRY_REPLACED:
         return _last(past, number, ev.BlockMerged, ev.BlockCopied, block_id=event.block_id)
     if event.reason == "pruned":
         return _last(past, number, ev.TokensComputed)

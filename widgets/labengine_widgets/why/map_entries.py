@@ -137,18 +137,10 @@ MAX_STORY_LINKS = 12
 """Maximum number of links; of a longer history, the first and the last changes are kept."""
 
 
-def is_lost(past: Past, block_id: int) -> bool:
-    """Return True for a referenced, hashed block that no look-up finds."""
-    state = past.state
-    keys = state.block_keys[block_id]
-    is_mapped = any(block_id in state.prefix_map.get(key, ()) for key in keys)
-    return bool(state.ref_counts[block_id] and keys and not is_mapped)
-
-
 def why_lost(past: Past, block_id: int) -> Why:
     """Explain which block took over a lost block's entry of the map."""
     name = block_name(block_id)
-    if not is_lost(past, block_id):
+    if not past.state.is_lost(block_id):
         return Why(f"Why is {name} lost?", f"It is not lost: {_why_not_lost(past, block_id)}.")
     changes = changes_of(past, past.state.block_keys[block_id][0])
     own = registration_of(changes, block_id)

@@ -15,7 +15,7 @@ from labengine_widgets.why.blocks import why_block, why_free, why_in_queue, why_
 from labengine_widgets.why.drafts import why_drafts
 from labengine_widgets.why.events import why_event
 from labengine_widgets.why.hits import why_hit
-from labengine_widgets.why.map_entries import is_lost, key_of, why_hash, why_lost
+from labengine_widgets.why.map_entries import key_of, why_hash, why_lost
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.references import why_ref_count
 from labengine_widgets.why.requests import why_beam, why_finished, why_preempted, why_request
@@ -212,7 +212,7 @@ def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
             yield "block", block_id, "ref_count", why_ref_count(past, block_id)
         else:
             yield "block", block_id, "free", why_free(past, block_id)
-        if is_lost(past, block_id):
+        if past.state.is_lost(block_id):
             yield "block", block_id, "lost", why_lost(past, block_id)
     for group, hash_ in past.state.prefix_map:
         yield "hash", f"{group}:{hash_.hex()}", "", why_hash(past, (group, hash_))

@@ -51,8 +51,8 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
     match event:
         case ev.BlockCopied(is_pinned=True):
             return (id(event),)
-        case ev.BlockFreed(reason="merged" | "copied"):
-            return f"Block{event.reason.title()}", event.request_id, event.group
+        case ev.BlockFreed(reason=reason) if reason in ev.ENTRY_REPLACED:
+            return f"Block{reason.title()}", event.request_id, event.group
         case _ if isinstance(event, ev.EntryReplaced):
             return type(event).__name__, event.request_id, event.group
         case ev.BlockFreed():

@@ -40,7 +40,7 @@ class Scene:
         self.fold = state
         self.tier = KnownTier(tier)
         self.taken_from: dict[int, Literal["head", "behind", "outside"]] = {}
-        """Where in the free queue each block was when it was allocated: at its head, behind it, or not in it."""
+        """Where in the free queue each block was when it was allocated: at its head, after the head, or not in it."""
         self._token_text = token_text
         self._texts: dict[int, str] = {}
         self._take_stock(contents or ContentIndex())
@@ -60,7 +60,7 @@ class Scene:
         self.peak = self.num_used
         self.owners = Owners(self.fold)
         self.filling = Filling(self.fold, self.owners, contents)
-        self.lost = {block_id for block_id in range(self.num_blocks) if self._is_lost(block_id)}
+        self.lost = {block_id for block_id in range(self.num_blocks) if self.fold.is_lost(block_id)}
 
     @property
     def num_blocks(self) -> int:
@@ -127,13 +127,5 @@ class Scene:
             self._texts[token_id] = self._token_text(token_id)
         return self._texts[token_id]
 
-    def _is_lost(self, block_id: int) -> bool:
-        keys = self.fold.block_keys[block_id]
-        return bool(
-            self.fold.ref_counts[block_id]
-            and keys
-            and not any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
-        )
-
     def _update_lost(self, block_id: int) -> None:
-        (self.lost.add if self._is_lost(block_id) else self.lost.discard)(block_id)
+        (self.lost.add if self.fold.is_lost(block_id) else self.lost.discard)(block_id)

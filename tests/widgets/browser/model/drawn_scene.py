@@ -78,7 +78,7 @@ class DrawnScene(Scene):
         if not keys:
             return 0
         is_mapped = any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
-        return HASHED | (MAPPED if is_mapped else 0) | (LOST if self._is_lost(block_id) else 0)
+        return HASHED | (MAPPED if is_mapped else 0) | (LOST if self.fold.is_lost(block_id) else 0)
 
     def _block_texts(self, block_id: int) -> tuple[str, ...]:
         texts = self._texts_by_table(block_id)

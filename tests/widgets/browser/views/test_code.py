@@ -38,7 +38,7 @@ ARM = """
     window.asked.push({ type, ...fields });
     if (mode === "hanging") return new Promise((resolve) => (window.answerNow = (answer) => resolve({ answer })));
     if (mode === "failing") throw new Error("The kernel does not answer.");
-    if (mode === "none") throw new Error("This page has no Python");
+    if (mode === "none") throw new Error("This page has no Python.");
     return { id: "1", answer: await window.askPython(fields.subject, fields.moment) };
   };
 }

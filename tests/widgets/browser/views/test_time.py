@@ -230,7 +230,7 @@ def test_what_happened_before_can_be_fetched() -> None:
     """A recording of which the page has the end alone says so, and asks for the rest; without a kernel it does not."""
 
     def check(view: Viewed) -> None:
-        earlier = view.page.get_by_role("button", name="‹ earlier")
+        earlier = view.page.get_by_role("button", name="fetch earlier events")
         assert earlier.count() == 0, "all is here"
         view.js("() => { side.recording.header.first = -5; stage.repaint(); }")
         assert earlier.count() == 0, "nobody can be asked"

@@ -31,7 +31,7 @@ function hasFinished(request: RequestRecord, facts: StepFacts) {
 // The oldest waiting or running requests, and the last ones that ended.
 export function shownRequests(scene: Scene, facts: StepFacts) {
   const open: number[] = [],
-    ended: number[] = []; // those who ended before this step come last, a line each
+    ended: number[] = []; // requests that ended before this step come last, a line each
   for (const [id, request] of scene.requests) (hasFinished(request, facts) ? ended : open).push(id);
   const byId = (a: number, b: number) => a - b,
     shown = [...open.slice(0, MAX_OPEN).sort(byId), ...ended.slice(-MAX_ENDED).sort(byId)];

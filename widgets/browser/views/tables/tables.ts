@@ -144,7 +144,7 @@ class Tables extends MarkedView {
     this.broken = broken;
   }
 
-  // In a comparison the same requests in the same order on both sides: last those who ended before on either.
+  // In a comparison the same requests in the same order on both sides; last, those that ended before on either.
   shownRequests() {
     const { scene, facts, stage } = this,
       own = shownRequests(scene, facts);
