@@ -225,7 +225,7 @@ def test_what_cannot_be_searched_is_refused(arguments: tuple[Any, ...], message:
         ({"max_workloads": -1}, "max_workloads must be at least 0"),
         ({"scopes": 3}, "scopes must be a list"),
         ({"extra_keys": "lora"}, "extra_keys must be a list"),
-        ({"kinds": ("wrong",)}, "kinds are rule"),
+        ({"kinds": ("wrong",)}, "kinds must be among rule"),
         ({"margin": 0}, "margin must be at least 1"),
         ({"num_blocks": 3}, "no setting 'num_blocks'"),
         ({"workers": -1}, "workers must be at least 0"),

@@ -135,4 +135,4 @@ def test_why_knows_beams_that_do_not_go_on() -> None:
         assert "BeamSearches.places decided it" in lab.why(event=number).answer
         assert any("beam" in str(link.sentence) for link in lab.why(event=number - 1).links)
         forked = lab.why(event=number + 1)
-        assert any(link.event_number == number for link in forked.links)
+        assert any("beam" in str(link.sentence) for link in forked.links)

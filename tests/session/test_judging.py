@@ -163,7 +163,7 @@ def test_upstream_bugs_below_the_plan_are_wrong_content_of_the_broken_engine(bug
         states = left.snapshot().requests, right.snapshot().requests
         wrong = [i for i in states[0] if states[0][i].token_ids != states[1][i].token_ids]
         verdict = judge(left, right, request=wrong[0], names=comparison.names)
-    assert verdict.kind == "wrong content" and f"The KV of {comparison.names[0]} is not" in verdict.message
+    assert verdict.kind == "wrong content" and f"The KV of {comparison.names[0]} does not match" in verdict.message
     assert verdict.figures is not None and verdict.figures.distances is not None
     assert verdict.figures.distances[0] > 1 and verdict.figures.distances[1] < 1e-5
     assert_plain(verdict)

@@ -143,7 +143,7 @@ class TestTheSame:
 def test_without_a_recording_it_says_what_to_do(path: Path) -> None:
     with Lab("simulated", record=False) as lab:
         for ask in (lambda: lab.save(path), lab.events_frame):
-            with pytest.raises(ConfigError, match="make the lab with record=True"):
+            with pytest.raises(ConfigError, match="record=True"):
                 ask()
     assert not path.exists()
 
