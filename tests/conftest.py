@@ -11,6 +11,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import _thread
+import asyncio
 import gc
 import threading
 import time
@@ -69,6 +70,17 @@ def taps_write_to_the_end() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Outbox.close, "__defaults__", (PATIENCE,))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_loop_runs_where_no_page_is_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Playwright keeps an event loop on the main thread from its first test on; a test without a page is not to see it."""
+    loop = None if "browser" in request.fixturenames else asyncio._get_running_loop()
+    if loop is not None:
+        asyncio._set_running_loop(None)
+    yield
+    if loop is not None:
+        asyncio._set_running_loop(loop)
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +156,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The browser tests go last: playwright keeps an event loop on the main thread from the first of them on.
+    """Mark what drives a JupyterLab; it goes last, because it waits most.
 
     A test that is too expensive for every change is a sweep, unless it is a journey; all are when they are measured.
     """

@@ -21,7 +21,7 @@ def mode(path: Path) -> int:
 def test_a_pipe_stays_a_pipe_and_is_named(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(TraceError, match=r"pipe cannot be written: there is a pipe, and no file .*; give the name of"):
+    with pytest.raises(TraceError, match="pipe cannot be written: it is a pipe"):
         replace_file(pipe, b"x")
     assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
 
@@ -40,7 +40,7 @@ def test_a_link_to_a_pipe_is_refused_and_stays(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
-    with pytest.raises(TraceError, match="link cannot be written: there is a pipe"):
+    with pytest.raises(TraceError, match="link cannot be written: it is a pipe"):
         replace_file(link, b"x")
     assert link.is_symlink() and pipe.is_fifo()
 
@@ -78,6 +78,6 @@ def test_neither_save_nor_export_replaces_a_pipe(tmp_path: Path, write: str) -> 
     os.mkfifo(pipe)
     with Lab("simulated", num_blocks=12, block_size=4) as lab:
         lab.generate([[1, 2, 3]], max_tokens=2)
-        with pytest.raises(TraceError, match="there is a pipe"):
+        with pytest.raises(TraceError, match="it is a pipe"):
             getattr(lab, write)(pipe)
     assert pipe.is_fifo()

@@ -9,6 +9,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from logging import WARNING
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event as Flag
@@ -274,7 +275,7 @@ def test_an_error_at_any_wrapper_detaches_the_tap(
     if name == "shutdown":
         monkeypatch.setattr(Tap, "_finish_step" if side == "before" else "_send_keyframe", raising)
     scheduler.shutdown()
-    warnings = [record.getMessage() for record in caplog.records]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= WARNING]
     assert len(warnings) == 1 and "ZeroDivisionError: injected" in warnings[0], warnings
     assert "the engine continues" in warnings[0] and name in warnings[0] and not tap.is_attached
     for _, target in Engine.of(scheduler).objects():
@@ -305,7 +306,7 @@ def test_an_error_of_the_engine_is_the_engines(tmp_path: Path, caplog: pytest.Lo
     scheduler.update_from_output(scheduler.schedule(), None)
     with pytest.raises(KeyError, match="unknown"):
         scheduler._free_blocks(FakeRequest("unknown", [], 1))
-    assert tap.is_attached and not caplog.records
+    assert tap.is_attached and all(record.levelno < WARNING for record in caplog.records)
     for _ in range(3):
         scheduler.update_from_output(scheduler.schedule(), None)
     trace = opened(tmp_path, scheduler)
