@@ -79,7 +79,7 @@ def test_a_pipe_among_the_notebooks_is_another_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "00_why_blocks.ipynb")
     (tmp_path / "01_first_light.ipynb").symlink_to("nowhere")
     before = {path.name: path.lstat().st_ino for path in tmp_path.iterdir()}
-    with pytest.raises(ConfigError, match="00_why_blocks.ipynb"):
+    with pytest.raises(ConfigError, match="00_why_blocks"):
         copy_course(tmp_path)
     assert {path.name: path.lstat().st_ino for path in tmp_path.iterdir()} == before
 

@@ -30,9 +30,9 @@ def test_a_socket_and_a_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)  # a socket's name may not be long
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("s")
-        with pytest.raises(TraceError, match="there is a socket"):
+        with pytest.raises(TraceError, match="it is a socket"):
             replace_file("s", b"x")
-    with pytest.raises(TraceError, match="there is a folder"):
+    with pytest.raises(TraceError, match="it is a folder"):
         replace_file(tmp_path, b"x")
 
 
