@@ -74,7 +74,7 @@ def taps_write_to_the_end() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_loop_runs_where_no_page_is_open(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Hide the event loop that playwright keeps on the main thread, from its first test on, from tests without a page."""
+    """Hide the event loop that playwright keeps on the main thread from tests that open no page."""
     loop = None if "browser" in request.fixturenames else asyncio._get_running_loop()
     if loop is not None:
         asyncio._set_running_loop(None)
