@@ -89,11 +89,11 @@ def command(
 # -- arguments that several commands share -----------------------------------------------------------------------------
 
 JSON = argument("--json", action="store_true", help="print the result as JSON")
-HTML = argument("--html", metavar="OUT", help="write one HTML page with the run, to scrub offline")
+HTML = argument("--html", metavar="OUT", help="write one HTML page with the run, to scrub through offline")
 TOKENIZER = argument("--tokenizer", metavar="DIR", help="a model's directory or name, for the text of tokens")
 SEARCH_SECONDS = argument("--seconds", type=float, default=60.0, metavar="N", help="how long to search (60)")
 SEARCH_SEED = argument("--seed", type=int, default=0, metavar="N", help="seed of the random workloads (0)")
-RANK = argument("--rank", type=int, metavar="N", help="the engine, if several run")
+RANK = argument("--rank", type=int, metavar="N", help="the engine's number, if several run")
 PIECE = argument("--piece", type=int, metavar="N", help="the piece of a stream with gaps (the last one)")
 REPLAY = argument("--replay", metavar="ENDPOINT", help="for KV events: the endpoint to ask for missing batches")
 TOP = argument("--top", type=int, default=10, metavar="N", help="number of prefixes to list (10)")

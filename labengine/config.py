@@ -57,20 +57,20 @@ def checked_token_ids(token_ids: Iterable[object], vocab_size: int | None = None
 def checked_text(name: str, text: object) -> str:
     """Return the text itself. Raises ConfigError unless it is a str that can be written as UTF-8."""
     if not isinstance(text, str):
-        raise ConfigError(f"{name} must be a text, got {shown(text)}")
+        raise ConfigError(f"{name} must be a string, got {shown(text)}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"{name} holds half of a surrogate pair at {error.start}: it was decoded wrongly") from None
+        raise ConfigError(f"{name} has half a surrogate pair at {error.start}: decode it again as UTF-8") from None
     return text
 
 
 def _checked_token_id(position: int, value: object, vocab_size: int | None) -> int:
     token_id = as_int(value)
     if token_id is None or not 0 <= token_id < 2**63:
-        raise ConfigError(f"token_ids[{position}] is {value!r}; token ids are integers from 0")
+        raise ConfigError(f"token_ids[{position}] must be a non-negative integer, got {value!r}")
     if vocab_size is not None and token_id >= vocab_size:
-        raise ConfigError(f"token_ids[{position}] is {token_id}; the vocabulary ends at {vocab_size - 1}")
+        raise ConfigError(f"token_ids[{position}] must be below the vocabulary size, {vocab_size}, got {token_id}")
     return token_id
 
 
@@ -117,7 +117,7 @@ def checked_call(name: str, value: object, *arguments: str) -> None:
     try:
         signature(value).bind(*arguments)
     except TypeError as error:
-        raise ConfigError(f"{name} must be {takes}, and {shown(value)} is not: {error}") from None
+        raise ConfigError(f"{name} must be {takes}, got {shown(value)}: {error}") from None
     except ValueError:  # some functions in C have no signature
         pass
 
@@ -128,14 +128,14 @@ def checked_path(name: str, value: object) -> Path:
     Raises ConfigError for another type, and for an impossible path: too long, or with a NUL.
     """
     if not isinstance(value, (str, os.PathLike)) or isinstance(os.fspath(value), bytes):
-        raise ConfigError(f"{name} must be a path, as a text or a pathlib.Path, got {shown(value)}")
+        raise ConfigError(f"{name} must be a path (a string or a pathlib.Path), got {shown(value)}")
     try:
         os.lstat(value)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         pass
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{name} cannot be a path: {getattr(error, 'strerror', None) or error}: {shown(value)}"
+            f"{name} must be a usable path, got {shown(value)}: {getattr(error, 'strerror', None) or error}"
         ) from None
     return Path(value)
 
@@ -167,13 +167,13 @@ class GroupSpec:
         if self.kind not in ("full", "sliding_window", "state"):
             raise ConfigError(f"group kind must be 'full', 'sliding_window' or 'state', got {shown(self.kind)}")
         if (self.kind == "sliding_window") != (self.window is not None):
-            raise ConfigError("a sliding_window group needs a window; a full or state group must not have one")
+            raise ConfigError("a sliding_window group needs a window; omit window for a full or state group")
         if self.window is not None:
             _make_int(self, "window", 1)
         if self.checkpoint_alignment is not None:
             _make_int(self, "checkpoint_alignment", 1)
             if self.kind != "state":
-                raise ConfigError("checkpoint_alignment is for state groups only: others keep the KV of each token")
+                raise ConfigError("checkpoint_alignment is only for state groups: others keep the KV of every token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +224,9 @@ class EngineConfig:
         if not isinstance(self.groups, tuple):
             raise ConfigError(f"groups must be a list of GroupSpecs, got {shown(self.groups)}")
         if not self.groups:
-            raise ConfigError("groups must name at least one KV-cache group")
+            raise ConfigError("groups must contain at least one KV-cache group")
         if not all(isinstance(group, GroupSpec) for group in self.groups):
-            raise ConfigError(f"groups must be GroupSpecs, got {shown(self.groups)}")
+            raise ConfigError(f"groups must contain only GroupSpecs, got {shown(self.groups)}")
         _make_int(self, "long_prefill_token_threshold", 0)
         _make_int(self, "num_drafts", 0)
         _make_int(self, "max_model_len", 0)
@@ -241,7 +241,7 @@ class EngineConfig:
         if self.keep_finished is not None:
             _make_int(self, "keep_finished", 0)
         if not 0 <= _as_float(self.watermark) < 1:
-            raise ConfigError(f"watermark is a share of the pool, from 0 to below 1, got {shown(self.watermark)}")
+            raise ConfigError(f"watermark must be a fraction of the pool (0 <= x < 1), got {shown(self.watermark)}")
         self._check_block_sizes()
 
     @property
@@ -258,8 +258,8 @@ class EngineConfig:
         sizes = [group.block_size for group in self.groups]
         if len(state_sizes := {group.block_size for group in self.groups if group.kind == "state"}) > 1:
             raise ConfigError(
-                f"state groups must have one block_size, got {', '.join(map(str, sorted(state_sizes)))}: a chunk ends "
-                "where the states of all of them can be cached"
+                f"state groups must share one block_size, got {', '.join(map(str, sorted(state_sizes)))}: a chunk ends "
+                "where all their states can be cached"
             )
         _make_int(self, "hash_block_size", 0)
         object.__setattr__(self, "hash_block_size", self.hash_block_size or min(sizes))
@@ -267,7 +267,7 @@ class EngineConfig:
             if size % self.hash_block_size:
                 raise ConfigError(
                     f"group {group}: block_size {size} must be a multiple of {self.hash_block_size}, a link of the "
-                    f"hash chain (by default the smallest block): give hash_block_size={gcd(*sizes)}"
+                    f"hash chain (by default the smallest block): use hash_block_size={gcd(*sizes)}"
                 )
         if self.retention_interval is not None:
             _make_int(self, "retention_interval", 0)
@@ -325,7 +325,7 @@ class SamplingParams:
         if self.top_k is not None:
             _make_int(self, "top_k", 1)
         if self.top_p is not None and not 0 < _as_float(self.top_p) <= 1:
-            raise ConfigError(f"top_p must lie in (0, 1], got {shown(self.top_p)}")
+            raise ConfigError(f"top_p must be above 0 and at most 1, got {shown(self.top_p)}")
         if self.seed is not None:
             _make_int(self, "seed", 0)
         for name in ("ignore_eos", "skip_reading_prefix_cache"):
@@ -346,5 +346,5 @@ class SamplingParams:
         for name in (*CUTS, "seed"):
             if getattr(self, name) is not None and (name != "temperature" or not self.is_greedy):
                 raise ConfigError(
-                    f"beams={self.beams} searches for the likeliest text and samples nothing: leave {name} out"
+                    f"beams={self.beams} searches for the likeliest text and samples nothing: omit {name}"
                 )

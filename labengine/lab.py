@@ -205,7 +205,7 @@ class Lab(LiveSide):
         not run, and if the other lab has no room.
         """
         if not isinstance(other, Lab):
-            raise ConfigError(f"hand_over() needs the lab that the request goes to, got {shown(other)}")
+            raise ConfigError(f"hand_over() needs the lab that takes the request, got {shown(other)}")
         return hand_over_between(self.session, request_id, other.session)
 
     def fill_external(self, prompt: str | None = None, *, token_ids: Sequence[int] | None = None) -> int:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _GUIDE = """Step a real LLM engine in this notebook and watch every KV block move.
 
     %lab start --model smollm2 --blocks 32 --block-size 4    a real model and a pool of 32 blocks, shown below the cell
-    %lab add Once upon a time --copies 2 --max-tokens 8      two equal requests join the waiting queue
-    %lab step                                                both compute the same KV, and the copies are merged: watch
+    %lab add Once upon a time --copies 2 --max-tokens 8      two identical requests join the waiting queue
+    %lab step                                                watch both compute the same KV, and the copies merge
     %lab run                                                 continue in the background; %lab pause stops it
     %lab back 2                                              look at the state two steps ago; %lab forward returns
     %lab why block 0                                         ask the recording which events led to its state, and why
@@ -80,7 +80,7 @@ class LabMagics(Magics):
             print(explanation(name))
             return None
         if cell is not None and name not in OF_CELLS:
-            raise UsageError(f"the text below %%lab is for {' and '.join(OF_CELLS)}; %lab {name} is a separate line")
+            raise UsageError(f"text below %%lab is only for {' and '.join(OF_CELLS)}: put %lab {name} on its own line")
         below = {} if cell is None else {"cell": cell}
         with errors_in_plain_words(command.call):
             return command.run(self.current, **reader_of(name).read(others), **below)

@@ -51,7 +51,7 @@ def course(options: Namespace) -> None:
     from labengine.course.printed import write_solutions
 
     if options.folder is None and options.solutions is None:
-        raise ConfigError("name a folder for the notebooks, as in `course lessons`, or use --solutions FILE.html")
+        raise ConfigError("name a folder for the notebooks, as in `course lessons`, or add --solutions FILE.html")
     if options.folder is not None:
         print(copy_course(options.folder))
     if options.solutions is not None:
@@ -59,7 +59,7 @@ def course(options: Namespace) -> None:
 
 
 @terminal_command(
-    argument("words", nargs="*", metavar="ENGINE | KIND", help="list only these: vllm, window, or vllm window"),
+    argument("words", nargs="*", metavar="ENGINE | KIND", help="list only these, such as vllm, window, or vllm window"),
     argument("--pages", metavar="DIR", help="write a page for each, and index.html, into this folder"),
 )
 def bugs(options: Namespace) -> None:
@@ -76,7 +76,7 @@ def bugs(options: Namespace) -> None:
 
 @terminal_command(
     argument("id", nargs="?", help="such as nano-vllm-219; without it, list all"),
-    argument("--page", metavar="FILE", help="write one HTML page with the story, to scrub offline"),
+    argument("--page", metavar="FILE", help="write one HTML page with the story, to scrub through offline"),
 )
 def bug(options: Namespace) -> None:
     """Reproduce an upstream bug, and judge the claim and the fix."""
@@ -116,9 +116,9 @@ def find(options: Namespace) -> int:
     argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON)"),
     argument("--checkout", metavar="DIR", help="the folder of nano-vLLM ($LABENGINE_NANO_VLLM)"),
     argument("--hours", type=float, metavar="H", help="hours, instead of --seconds"),
-    argument("--patch", metavar="FILE.py", help="a change to the engine, executed first in its process"),
-    argument("--no-connector", action="store_true", help="leave out workloads with a KV connector"),
-    argument("--findings", type=int, default=1, metavar="N", help="end after N different findings (1)"),
+    argument("--patch", metavar="FILE.py", help="a change to the engine, run first in its process"),
+    argument("--no-connector", action="store_true", help="omit workloads with a KV connector"),
+    argument("--findings", type=int, default=1, metavar="N", help="stop after N different findings (1)"),
     argument("--scripts", metavar="DIR", help="write a script for each finding that needs only the engine"),
     name="find-engine",
 )
@@ -162,15 +162,13 @@ def open(options: Namespace) -> None:
     argument(
         "--page",
         action="store_true",
-        help="serve a page on 127.0.0.1 until Ctrl-C, with all views, live; its address, which contains a secret, is "
-        "printed; several ranks stand side by side",
+        help="serve a live page with all views on 127.0.0.1 until Ctrl-C; its address, which contains a secret, is "
+        "printed; several ranks are shown side by side",
     ),
     argument("--port", type=int, default=0, metavar="N", help="the port for --page (default: a free one)"),
     argument("--record", metavar="OUT.lab", help="save it for `open`; for a running vLLM, until Ctrl-C"),
-    argument(
-        "--max-events", type=int, metavar="N", help="the number of newest events that a recording keeps (100,000)"
-    ),
-    argument("--max-bytes", type=int, metavar="N", help="end a recording at this size"),
+    argument("--max-events", type=int, metavar="N", help="how many of the newest events a recording keeps (100,000)"),
+    argument("--max-bytes", type=int, metavar="N", help="stop recording at this size"),
     RANK,
     argument("--seconds", type=float, metavar="N", help="record, or serve the page, for N seconds"),
     HTML,
@@ -265,7 +263,7 @@ def _workload(named: str) -> dict[str, object]:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{named} is not a workload: {error}") from None
     if not isinstance(workload, dict):
-        raise ConfigError(f"{named} is not a workload: it must hold one JSON object")
+        raise ConfigError(f"{named} is not a workload: it must hold a single JSON object")
     return workload
 
 

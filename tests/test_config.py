@@ -41,7 +41,7 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("max_num_seqs must be at least 1", lambda: EngineConfig(max_num_seqs=0)),
     ("max_num_batched_tokens must be at least 1", lambda: EngineConfig(max_num_batched_tokens=-1)),
     ("at least one KV-cache group", lambda: EngineConfig(groups=())),
-    ("groups must be GroupSpecs, got (16, 16)", lambda: EngineConfig(groups=(16, 16))),  # type: ignore[arg-type]
+    ("groups must contain only GroupSpecs, got (16, 16)", lambda: EngineConfig(groups=(16, 16))),  # type: ignore[arg-type]
     ("max_tokens must be at least 1, got -3", lambda: SamplingParams(max_tokens=-3)),
     ("max_tokens must be at least 1, got 0", lambda: SamplingParams(max_tokens=0)),
     ("temperature must be a finite number >= 0", lambda: SamplingParams(temperature=math.nan)),
@@ -49,15 +49,15 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("temperature must be a finite number >= 0", lambda: SamplingParams(temperature=-0.1)),
     ("temperature must be a finite number >= 0", lambda: SamplingParams(temperature="hot")),  # type: ignore[arg-type]
     ("top_k must be at least 1", lambda: SamplingParams(top_k=0)),
-    ("top_p must lie in", lambda: SamplingParams(top_p=0.0)),
-    ("top_p must lie in", lambda: SamplingParams(top_p=1.01)),
-    ("top_p must lie in", lambda: SamplingParams(top_p=math.nan)),
+    ("top_p must be above 0 and at most 1", lambda: SamplingParams(top_p=0.0)),
+    ("top_p must be above 0 and at most 1", lambda: SamplingParams(top_p=1.01)),
+    ("top_p must be above 0 and at most 1", lambda: SamplingParams(top_p=math.nan)),
     ("seed must be at least 0", lambda: SamplingParams(seed=-1)),
     ("hash_block_size must be at least 0", lambda: EngineConfig(hash_block_size=-4)),
     ("hash_block_size must be an integer, got 2.0", lambda: EngineConfig(hash_block_size=2.0)),  # type: ignore[arg-type]
-    ("watermark is a share of the pool", lambda: EngineConfig(watermark=1)),
-    ("watermark is a share of the pool", lambda: EngineConfig(watermark=-0.01)),
-    ("watermark is a share of the pool", lambda: EngineConfig(watermark="much")),  # type: ignore[arg-type]
+    ("watermark must be a fraction of the pool", lambda: EngineConfig(watermark=1)),
+    ("watermark must be a fraction of the pool", lambda: EngineConfig(watermark=-0.01)),
+    ("watermark must be a fraction of the pool", lambda: EngineConfig(watermark="much")),  # type: ignore[arg-type]
     ("long_prefill_token_threshold must be at least 0", lambda: EngineConfig(long_prefill_token_threshold=-1)),
     ("retention_interval must be at least 0", lambda: EngineConfig(retention_interval=-16)),
     ("retention_interval must be a multiple of 16 tokens, or 0", lambda: EngineConfig(retention_interval=8)),
@@ -77,7 +77,7 @@ def test_the_edges_are_allowed() -> None:
 
 def test_an_unknown_edition_is_refused_with_the_nearest_match() -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown edition 'nano-vlm'; there are .*'labengine'.* Did you mean 'nano-vllm'\?"
+        ConfigError, match=r"edition must be one of .*'labengine'.*, got 'nano-vlm'\. Did you mean 'nano-vllm'\?"
     ):
         edition("nano-vlm")
     with pytest.raises(ConfigError, match="unknown edition 'zzz'"):
@@ -100,13 +100,13 @@ def assemble(name: str, *groups: GroupSpec, connector: Connector | None = None, 
 
 @pytest.mark.parametrize("name", sorted(set(EDITIONS) - set(TOKEN_BUDGET_EDITIONS)))
 def test_what_nano_vllm_lacks_is_refused_and_the_editions_with_it_are_named(name: str) -> None:
-    with pytest.raises(ConfigError, match="no sliding-window groups; use edition 'labengine' or 'vllm'"):
+    with pytest.raises(ConfigError, match="no sliding-window groups: use edition 'labengine' or 'vllm'"):
         assemble(name, GroupSpec(4), WINDOW)
-    with pytest.raises(ConfigError, match="no external tier; use edition 'labengine' or 'vllm'"):
+    with pytest.raises(ConfigError, match="no external tier: use edition 'labengine' or 'vllm'"):
         assemble(name, GroupSpec(4), connector=FakeTier())
-    with pytest.raises(ConfigError, match="no watermark; use edition 'labengine' or 'vllm'"):
+    with pytest.raises(ConfigError, match="no watermark: omit it"):
         assemble(name, GroupSpec(4), watermark=0.1)
-    with pytest.raises(ConfigError, match="no long_prefill_token_threshold; use edition"):
+    with pytest.raises(ConfigError, match="no long_prefill_token_threshold: omit it"):
         assemble(name, GroupSpec(4), long_prefill_token_threshold=4)
     assemble(name, GroupSpec(4))
 
@@ -114,7 +114,7 @@ def test_what_nano_vllm_lacks_is_refused_and_the_editions_with_it_are_named(name
 @pytest.mark.parametrize("name", EDITIONS)
 def test_several_groups_of_full_attention_work_where_chunks_do(name: str) -> None:
     if name in UNSOUND_EDITIONS:
-        with pytest.raises(ConfigError, match="this edition has one KV-cache group"):
+        with pytest.raises(ConfigError, match="this edition has a single KV-cache group"):
             assemble(name, GroupSpec(4), GroupSpec(8))
     else:
         assemble(name, GroupSpec(4), GroupSpec(8))

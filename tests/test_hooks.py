@@ -207,7 +207,7 @@ def test_a_listener_that_steers_raises_and_is_dropped(call: str) -> None:
     assert engine.step()
     (failure,) = hooks.failures
     assert isinstance(failure.error, RuntimeError)
-    assert "inside a hook listener: listeners look and never steer" in str(failure.error)
+    assert "inside a hook listener" in str(failure.error)
     assert engine.step().finished == (0,)
     assert len(engine.requests) == 1
 

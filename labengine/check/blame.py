@@ -62,7 +62,7 @@ def blame_order(numbered: NumberedEvent, suspects: Suspects) -> Blamed:
     """Return a violation for an event that cannot follow those before it."""
     request_id, block_id = getattr(numbered.event, "request_id", None), getattr(numbered.event, "block_id", None)
     by = _by(numbered, suspects)
-    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the events before it{by}"
+    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the earlier events{by}"
     return Blamed(_violation(text, request_id, block_id), numbered.number)
 
 

@@ -101,7 +101,7 @@ def _of_blocks(fold: Fold, pool: BlockPool, block_ids: Iterable[int]) -> Iterato
 def _of_membership(block_id: int, is_queued: bool, queue: Sequence[int]) -> Contradiction:
     if not is_queued:
         return Contradiction("queue", f"block {block_id} is in the free queue", "it is not", block_id=block_id)
-    place = f"at place {queue.index(block_id)}" if block_id in queue else "but a walk from its head does not reach it"
+    place = f"at place {queue.index(block_id)}" if block_id in queue else "but it cannot be reached from the head"
     claimed, actual = f"block {block_id} left the free queue", f"it is still in it, {place}"
     return Contradiction("queue", claimed, actual, block_id=block_id)
 

@@ -39,7 +39,7 @@ def extra_keys_unlike(one: ExtraKeys, other: ExtraKeys) -> tuple[str, str]:
     domains = dict.fromkeys(domain for domain, _ in (*one, *other))
     unlike = [domain for domain in domains if _values(one, domain) != _values(other, domain)]
     first, second = (", ".join(_shown(keys, domain) for domain in unlike) for keys in (one, other))
-    return (first, second) if unlike else ("the same extra keys in another order", "its own order")
+    return (first, second) if unlike else ("the same extra keys in a different order", "its own order")
 
 
 def kv_unlike(identities: PrefixIdentities, request_id: int, position: int, writer: int | None, found: int) -> str:
@@ -65,9 +65,9 @@ def _at_the_same_position(own: Identified, other: Identified, position: int) -> 
     if own.token_ids[position] != other.token_ids[position]:
         return "other tokens"
     if own.token_ids[:position] != other.token_ids[:position]:
-        return "the same token after another prefix"
+        return "the same token after a different prefix"
     if own.images != other.images and changing_keys(own) == changing_keys(other):
-        return "the same tokens with other images among them"
+        return "the same tokens with different images"
     return f"the same tokens under {extra_keys_unlike(changing_keys(other), changing_keys(own))[0]}"
 
 
@@ -85,7 +85,7 @@ def contents_unlike(identities: PrefixIdentities, one: int, other: int, position
     if first.token_ids[positions.start : positions.stop] != second.token_ids[positions.start : positions.stop]:
         return "they differ in their tokens"
     if first.token_ids[: positions.start] != second.token_ids[: positions.start]:
-        return "they differ in the tokens before"
+        return "they differ in the earlier tokens"
     if images_unlike(first, second, positions.stop):
         return "they differ in the images that their tokens stand for"
     ours, theirs = extra_keys_unlike(changing_keys(first), changing_keys(second))

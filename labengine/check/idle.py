@@ -90,7 +90,7 @@ def _idle(request: Request, num_left: int, needed: int, num_free: int, number: i
     are_left = "token of the step's budget is left" if num_left == 1 else "tokens of the step's budget are left"
     fits = f"needs {counted(needed, 'block')} of {num_free} free" if needed else "fits into its blocks"
     text = (
-        f"request {request.request_id} runs and gets no token: {num_left} {are_left}, and its next token {fits} "
+        f"request {request.request_id} is running but gets no token: {num_left} {are_left}, and its next token {fits} "
         f"({decider_among(parts, SELECTING)})"
     )
     return Blamed(Violation("idle", text, (request.request_id,)), number)

@@ -140,7 +140,7 @@ def _no_block(state: State, block_id: int) -> Iterator[Violation]:
 
 def _null_block(state: State, block_id: int) -> Iterator[Violation]:
     if state.is_queued(block_id) or state.ref_count(block_id) or state.keys(block_id):
-        text = f"block {block_id}, which only pads tables, is queued, used or cached"
+        text = f"block {block_id}, which only pads tables, is in the queue, in use or cached"
         yield Violation("partition", text, (), (block_id,))
 
 
@@ -159,7 +159,7 @@ def _counts(state: State, block_id: int, entries: Collection[Entry], ref_count: 
         text = f"block {block_id} has ref_count {ref_count}, but {references} in block tables{elsewhere}"
         yield Violation("ref_count", text, holders, (block_id,))
     if is_queued and entries:
-        text = f"block {block_id} is free, but is in the tables of {_named(holders)}"
+        text = f"block {block_id} is free but is in the tables of {_named(holders)}"
         yield Violation("held", text, holders, (block_id,))
 
 

@@ -63,7 +63,7 @@ def _wrong_states(part: ScheduledRequest, group: int, size: int, null_block: int
         if index >= len(table) or runs[-1:] != ((table[index], 0, 1),):
             return part.end, entry
         if part.checkpoint and runs[:-1] not in ((), ((table[index - 1], 0, 1),)):
-            return part.checkpoint, f"block {table[index - 1]} of the entry before"
+            return part.checkpoint, f"block {table[index - 1]}, the previous entry"
         return None if len(runs) == 1 or part.checkpoint else (part.end, entry)
     blocks, allowed = [block_id for block_id, _, _ in runs], set(table[index:]) - {null_block}
     if len(blocks) != part.num_tokens or len({*blocks}) != len(blocks) or any(run[1:] != (0, 1) for run in runs):
@@ -73,7 +73,7 @@ def _wrong_states(part: ScheduledRequest, group: int, size: int, null_block: int
         if own not in (null_block, block_id):
             return end, f"block {own} of entry {end // size - 1}"
         if own == null_block and block_id not in allowed:
-            return end, f"a block of its table from entry {index} on"
+            return end, f"a block of its table from entry {index} onward"
     return None
 
 
@@ -114,7 +114,7 @@ def _judge_write(
     elif not state.ref_count(block_id):
         yield Violation("write", f"{what}, which is free", holders, (block_id,))
     elif others and not (registers_early and all(_expects_the_same(state, entry, other) for other in others)):
-        yield Violation("write", f"{what}, which others rely on", holders, (block_id,))
+        yield Violation("write", f"{what}, which other requests use", holders, (block_id,))
     if state.is_full(block_id) and not registers_early:
         yield Violation("write", f"{what}, which is full and cached", holders, (block_id,))
 

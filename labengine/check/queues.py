@@ -51,7 +51,7 @@ class Queues:
 
     def _said(self, name: str, before: tuple[int, ...], now: tuple[int, ...]) -> str:
         by = override_words(_QUEUEING[name], self._suspects)
-        return f"the rollback should leave {_listed(before)} {name}, but leaves {_listed(now)} {name}{by}"
+        return f"the rollback should leave {_listed(before)} {name}, but it leaves {_listed(now)} {name}{by}"
 
     @staticmethod
     def _changed(before: tuple[int, ...], now: tuple[int, ...]) -> tuple[int, ...]:

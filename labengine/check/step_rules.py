@@ -83,7 +83,7 @@ def is_granted(step: JudgedStep) -> Iterator[Blamed]:
             if len(table) * sizes[group] < end:
                 text = (
                     f"request {part.request_id} is scheduled up to token {end}, but the blocks of its "
-                    f"table{group_suffix(group)} hold {len(table) * sizes[group]}"
+                    f"table{group_suffix(group)} hold only {len(table) * sizes[group]}"
                 )
                 yield _not_granted(step, text, part.request_id, ev.RequestScheduled)
 
@@ -104,7 +104,7 @@ def computes_something(step: JudgedStep) -> Iterator[Blamed]:
     """`progress`: yield scheduled requests without a computed token."""
     for part in step.plan.scheduled:
         if not part.token_ids:
-            text = f"request {part.request_id} is scheduled without a token to compute: its hit may cover them all"
+            text = f"request {part.request_id} is scheduled with no token to compute: its hit may cover all of them"
             yield step.blamed("progress", text, part.request_id)
 
 

@@ -234,7 +234,7 @@ class Watch:
         if one.num_found is not None:
             less, more = one.num_found
             subject = "" if one.request_id is None else f" for request {one.request_id}"
-            text = f"{one.method} finds {less} tokens{subject}, but {one.replaces} finds {more} on the same state"
+            text = f"{one.method} finds {less} tokens{subject}, but {one.replaces} finds {more} in the same state"
             request_ids = () if one.request_id is None else (one.request_id,)
             self._blamed.append(Blamed(Violation("longest", text, request_ids), number))
 

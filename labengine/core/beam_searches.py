@@ -43,7 +43,7 @@ class BeamSearches(Collaborator):
         """Raise ConfigError for more beams than can run together."""
         if num_beams > self.config.max_num_seqs:
             raise ConfigError(
-                f"beams={num_beams}: the beams of a search run together, and max_num_seqs is "
+                f"beams={num_beams}: the beams of a search run together, but max_num_seqs is "
                 f"{self.config.max_num_seqs}: raise it, or ask for fewer beams"
             )
 

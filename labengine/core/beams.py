@@ -126,15 +126,15 @@ def refuse_impossible(policy: BeamPolicy, search: BeamSearch, decision: BeamDeci
     """Raise ValueError for a decision that cannot be carried out: its tokens go into the model."""
     num_beams, method = len(search.beam_ids), f"{type(policy).__name__}.decide"
     if not isinstance(decision, BeamDecision):
-        raise ValueError(f"{method} has to return a BeamDecision; it returned {shown(decision)}")
+        raise ValueError(f"{method} must return a BeamDecision; it returned {shown(decision)}")
     if decision.is_over and len(decision.search.ended) != num_beams:
         num_ended = len(decision.search.ended)
         raise ValueError(
-            f"{method} ends a search of {num_beams} beams, but {num_ended} texts have ended: each beam needs one"
+            f"{method} must end a search of {num_beams} beams only once as many texts have ended, not after {num_ended}"
         )
     if not decision.is_over and not 0 < len(decision.going_on) <= num_beams:
-        raise ValueError(f"{method} has to continue 1 to {num_beams} beams, but continues {len(decision.going_on)}")
+        raise ValueError(f"{method} must continue 1 to {num_beams} beams; it continued {len(decision.going_on)}")
     ranked = {(beam_id, token_id) for beam_id, found in search.likeliest.items() for token_id, _ in found}
     for parent_id, token_id, _ in decision.going_on:
         if (parent_id, token_id) not in ranked:
-            raise ValueError(f"{method} continues request {parent_id} with token {token_id}, which was not ranked")
+            raise ValueError(f"{method} must choose ranked tokens; it gave request {parent_id} token {token_id}")

@@ -194,10 +194,8 @@ class BlockPool:
 
     def _outside(self, block_id: int, what: str) -> IndexError:
         if block_id == self.null_block:
-            return IndexError(f"a null entry is {what} as if it were a block: block {block_id} only pads tables")
-        return IndexError(
-            f"block {block_id} is {what}, but is not in the pool, whose ids are 0 to {len(self.blocks) - 1}"
-        )
+            return IndexError(f"block {block_id} cannot be {what}: it is the null block, which only pads tables")
+        return IndexError(f"block {block_id} cannot be {what}: the pool has blocks 0 to {len(self.blocks) - 1}")
 
     # -- inverses ------------------------------------------------------------------------------------------------------
 

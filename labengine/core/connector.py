@@ -192,15 +192,15 @@ class Connector(ABC):
         lost = next((hit.transfer for hit in hits if not hit.is_intact), None)
         if lost is not None:
             raise AssertionError(
-                f"{_entry_name(lost)} counts on block {lost.block_id} as a cache hit, but the block was allocated "
-                "again before it was touched"
+                f"{_entry_name(lost)} needs block {lost.block_id} as a cache hit, but the block was reallocated "
+                "before it was touched"
             )
         loading = dict(self._loading)
         for transfer in transfers:
             other = loading.setdefault(transfer.block_id, transfer)
             if other is not transfer:
                 raise AssertionError(
-                    f"block {transfer.block_id} is loaded into twice: {_entry_name(other)}, {_entry_name(transfer)}"
+                    f"two loads write to block {transfer.block_id}: {_entry_name(other)}, {_entry_name(transfer)}"
                 )
         self._loading = loading
         return transfers

@@ -151,7 +151,7 @@ def edition(name: str, policy: str = "fcfs") -> Parts:
         raise ConfigError(f"policy must be 'fcfs' (first come, first served) or 'priority', got {shown(policy)}")
     if name not in _BY_PRIORITY:
         knowing = " or ".join(map(repr, _BY_PRIORITY))
-        raise ConfigError(f"edition {name!r} does not support priorities: use edition {knowing}, or policy='fcfs'")
+        raise ConfigError(f"edition {name!r} does not support priorities: use edition {knowing} or policy='fcfs'")
     return _BY_PRIORITY[name]
 
 
@@ -166,9 +166,9 @@ def with_policy(parts: Parts, edition_name: str, policy: str) -> Parts:
     queue = combined.waiting_queue
     if policy == "priority" and queue.priority is WaitingQueue.priority:
         raise ConfigError(
-            f"policy='priority' needs a waiting queue with priorities, but the parts {parts.name!r} have "
-            f"{queue.__name__}: name the edition instead, such as edition='vllm', with only the parts that you change; "
-            "or give parts whose waiting_queue is a subclass of PriorityQueue"
+            f"policy='priority' needs a waiting queue with priorities, but parts {parts.name!r} have "
+            f"{queue.__name__}: name the edition instead, such as edition='vllm', with only the parts that you change, "
+            "or use parts whose waiting_queue is a subclass of PriorityQueue"
         )
     return combined
 
@@ -179,7 +179,7 @@ def _edition(name: str) -> Parts:
     if not isinstance(name, str) or name not in EDITIONS:
         near = get_close_matches(str(name), EDITIONS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown edition {shown(name)}; there are {', '.join(map(repr, EDITIONS))}.{hint}")
+        raise ConfigError(f"edition must be one of {', '.join(map(repr, EDITIONS))}, got {shown(name)}.{hint}")
     return EDITIONS[name]
 
 
@@ -187,6 +187,6 @@ def refuse_recorded(parts: Parts) -> None:
     """Raise ConfigError for parts that book each step one step later."""
     if issubclass(parts.scheduler, AsyncTokenBudgetScheduler):
         raise ConfigError(
-            f"edition {parts.name} is for recordings of vLLM (labengine conform): in a lab, a step's tokens are known "
-            "when it ends. Use edition 'vllm', which decides as the synchronous scheduler does"
+            f"edition {parts.name} is only for recordings of vLLM (labengine conform): in a lab, a step's tokens are "
+            "known when it ends. Use edition 'vllm', which decides like the synchronous scheduler"
         )

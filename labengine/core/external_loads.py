@@ -86,7 +86,7 @@ class ExternalLoads:
                 f"{class_name(definers(type(self.connector), 'update_state_after_alloc')[0])}.update_state_after_alloc"
             )
             raise ValueError(
-                f"{method} has to return at most one load per table entry, here {num_entries}; it returned more"
+                f"{method} must return at most one load per table entry (here {num_entries}); it returned more"
             )
         return taken
 

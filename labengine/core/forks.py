@@ -17,7 +17,7 @@ class Forks(Collaborator):
         """Raise ConfigError for more answers to one prompt than can run together."""
         if num_answers > self.config.max_num_seqs:
             raise ConfigError(
-                f"n={num_answers}: the answers to one prompt run together, and max_num_seqs is "
+                f"n={num_answers}: the answers to one prompt run together, but max_num_seqs is "
                 f"{self.config.max_num_seqs}: raise it, or add the prompt several times"
             )
 

@@ -57,7 +57,7 @@ class FreeQueue:
             if block_id not in places or previous[block_id] != before:
                 return f"{self._named(before)} leads to {block_id}, which does not lead back: the list is broken"
             if block_id == self._sentinel:
-                return None if count == self._length else f"the queue counts {self._length} blocks and holds {count}"
+                return None if count == self._length else f"the queue counts {self._length} blocks but holds {count}"
             before, count = block_id, count + 1
         return f"the queue never returns to its head: it loops through block {before}"
 
@@ -67,7 +67,7 @@ class FreeQueue:
     def take(self, num_blocks: int) -> list[int]:
         """Remove and return the first num_blocks ids, in order. Raises IndexError if there are fewer."""
         if num_blocks > self._length:
-            raise IndexError(f"{num_blocks} blocks requested, but {self._length} are free")
+            raise IndexError(f"{num_blocks} blocks were requested, but only {self._length} are free")
         following, previous, block_id = self._next, self._prev, self._next[self._sentinel]
         taken = []
         for _ in range(num_blocks):

@@ -73,8 +73,8 @@ def _check_reused_first(pool: Any, head: Any, block_ids: list[int]) -> None:
     is_list = isinstance(head, (list, tuple)) and len(head) <= len(block_ids) and all(map(is_single_int, head))
     if is_list and len({*head}) == len(head) and {*head} <= {*block_ids}:
         return
-    asked = f"some of the blocks that it is given ({shown(block_ids)}), each once, in a list"
-    raise ValueError(f"{_name_of(pool, 'reused_first')} has to return {asked}; it returned {shown(head)}")
+    asked = f"a list of some of the given blocks ({shown(block_ids)}), each at most once"
+    raise ValueError(f"{_name_of(pool, 'reused_first')} must return {asked}; it returned {shown(head)}")
 
 
 def _check_append(queue: Any, _: object, block_ids: Sequence[int]) -> None:
@@ -93,8 +93,8 @@ def _check_prepend(queue: Any, _: object, block_ids: Sequence[int]) -> None:
 
 def _misplaced(queue: Any, name: str, end: str, block_ids: Sequence[int], order: list[int]) -> ValueError:
     return ValueError(
-        f"{_name_of(queue, name)} has to queue the blocks that it is given ({shown(block_ids)}) at the {end}, in that "
-        f"order, as their events say; the queue is now {shown(order)}. To reuse blocks in another order, override take "
+        f"{_name_of(queue, name)} must queue the given blocks ({shown(block_ids)}) at the {end}, in the order that "
+        f"their events give; the queue is now {shown(order)}. To reuse blocks in a different order, override take "
         "and put_back"
     )
 
@@ -108,8 +108,8 @@ def _check_slot_runs(manager: Any, runs: Any, request: Request, start: int, end:
     if is_list and all(_is_run(run, size) for run in runs):
         return
     raise ValueError(
-        f"{_name_of(manager, 'slot_runs')} has to return a tuple of runs (block_id, offset, length) of 0 to {size} "
-        f"tokens each, in whole numbers, and no more runs than tokens; it returned {shown(runs)}"
+        f"{_name_of(manager, 'slot_runs')} must return a tuple of runs (block_id, offset, length) of 0 to {size} "
+        f"tokens each, all integers, with no more runs than tokens; it returned {shown(runs)}"
     )
 
 
@@ -124,22 +124,22 @@ def _check_match_external(scheduler: Any, num_external: Any, request: Request, h
     if is_single_int(num_external) and 0 <= num_external <= num_left:
         return
     raise ValueError(
-        f"{_name_of(scheduler, 'match_external')}, or the tier that it asks, has to return 0 to {num_left} tokens for "
-        f"request {request.request_id}, those after its hit of {hit.num_tokens}; it returned {shown(num_external)}"
+        f"{_name_of(scheduler, 'match_external')}, or the tier it queries, must return 0 to {num_left} tokens for "
+        f"request {request.request_id}, to follow its hit of {hit.num_tokens}; it returned {shown(num_external)}"
     )
 
 
 def _check_choose_victim(scheduler: Any, victim: Any, request: Request) -> None:
     if not isinstance(victim, Request):
         method = _name_of(scheduler, "choose_victim")
-        raise TypeError(f"{method} has to return a request, one of self.running; it returned {shown(victim)}")
+        raise TypeError(f"{method} must return one of the requests in self.running; it returned {shown(victim)}")
 
 
 def _check_link(hash_chain: Any, block_hash: Any, *_: object, **named: object) -> None:
     """Refuse anything but bytes, which events and views need; Python's hash() is the likeliest mistake."""
     if not isinstance(block_hash, bytes):
         method = _name_of(hash_chain, "link")
-        raise ValueError(f"{method} has to return bytes, such as a digest(); it returned {shown(block_hash)}")
+        raise ValueError(f"{method} must return bytes, such as those of digest(); it returned {shown(block_hash)}")
 
 
 def _check_decide(policy: Any, decision: Any, search: Any, *_: object, **named: object) -> None:

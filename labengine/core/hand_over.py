@@ -26,13 +26,13 @@ class HandOver(Collaborator):
         if request.status is RequestStatus.FINISHED:
             raise ConfigError(f"{name} has finished and holds no blocks: add its tokens to the other lab as a prompt")
         if request.sampling.beams > 1:
-            raise ConfigError(f"{name} is a beam: its search decides among requests of one lab")
+            raise ConfigError(f"{name} is a beam and cannot be handed over: its search belongs to one lab")
         if request not in self.scheduler.running or not request.num_computed_tokens:
             raise ConfigError(f"{name} is waiting and has no blocks to hand over: take steps until it runs")
         if waiting := self.scheduler.siblings.of(request):
             names = listed(request_name(sibling.request_id) for sibling in waiting)
             verb = "waits" if len(waiting) == 1 else "wait"
-            raise ConfigError(f"{names} {verb} for {name}'s tokens: hand {name} over once its prompt is computed")
+            raise ConfigError(f"{names} {verb} for {name}'s tokens: hand {name} over once its prompt has been computed")
 
     def blocks_to_read(self, request: Request) -> list[list[int]]:
         """Return, per group, the blocks with the KV or state of a request's computed tokens, in table order.

@@ -274,8 +274,8 @@ class KVCacheGroup:
         if num_blocks > (num_free := self._pool.num_free):
             raise NotGrantedError(
                 request.request_id,
-                f"request {request.request_id} takes {counted(num_blocks, 'block')}, but {num_free} "
-                f"{'is' if num_free == 1 else 'are'} free: too few were counted when it was admitted or extended",
+                f"request {request.request_id} needs {counted(num_blocks, 'block')}, but only {num_free} "
+                f"{'is' if num_free == 1 else 'are'} free: not enough were counted when it was admitted or extended",
             )
         return self._pool.take(num_blocks)
 

@@ -50,8 +50,8 @@ def _refuse_hidden(where: str, part: type, name: str, definer: type | None) -> N
             continue  # its methods only declare those of others
         if _is_a_users(cls) and name in vars(cls) and definer is not None:
             raise ConfigError(
-                f"{where}: {class_name(cls)}.{name} is never called: {definer.__name__} comes first in "
-                f"{class_name(part)}; name {class_name(cls)} first among its bases"
+                f"{where}: {class_name(cls)}.{name} is never called: {definer.__name__} takes precedence in "
+                f"{class_name(part)}: list {class_name(cls)} first among its bases"
             )
 
 
@@ -103,7 +103,7 @@ def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type
     """Return the seam that a name probably means, as the end of a sentence; None for a name without a near match."""
     is_called = is_method(vars(owner)[name])
     if (sibling := _sibling_with(name, base)) is not None:
-        return f"{name} belongs to {sibling.__name__}, from which {class_name(part)} does not derive"
+        return f"{name} belongs to {sibling.__name__}, which {class_name(part)} does not inherit from"
     overridden = {other for cls in part.__mro__ if issubclass(cls, owner) for other in vars(cls)}
     seams = {_letters(seam): seam for seam in _seams(part, base, is_called=is_called) if seam not in overridden}
     if near := get_close_matches(_letters(name), seams, n=1, cutoff=_NEAR):

@@ -55,14 +55,14 @@ def shape_fault(name: str, override: object, original: object) -> str | None:
         found = "a property" if isinstance(override, _READ) else "None" if override is None else "a plain value"
         return f"is {found}, but {name} is called as a method"
     if isinstance(override, partial):
-        return f"is a functools.partial, but {name} is given self: make it a functools.partialmethod"
+        return f"is a functools.partial, but {name} receives self: make it a functools.partialmethod"
     if isinstance(original, classmethod) and not isinstance(override, (classmethod, staticmethod)):
-        return f"is called on an instance, but {name} on the class: put @classmethod before it"
+        return f"is an instance method, but {name} is called on the class: add @classmethod"
     function: Any = getattr(override, "__func__", override)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        return f"is asynchronous, but {name} is called without await, so it would never run"
+        return f"is async, but {name} is called without await, so it would never run"
     if inspect.isgeneratorfunction(function) and name != "__iter__":
-        return f"contains a yield, but {name} is called as a plain method, so it would never run"
+        return f"contains yield, but {name} is called as a plain method, so it would never run"
     return _call_fault(override, original)
 
 
@@ -89,12 +89,12 @@ def _call_fault(override: object, original: object) -> str | None:
         return None  # of a built-in type, or not made by `def`: Python cannot tell its parameters
     taken = _bound(override)
     if taken is None:
-        return "takes no self"
+        return "does not take self"
     for arguments, keywords in _calls(_bound(original, follow_wrapped=True)):
         try:
             taken.bind(*arguments, **keywords)
         except TypeError as error:
-            return f"cannot be called like that: {error}"
+            return f"cannot be called that way: {error}"
     return None
 
 

@@ -68,14 +68,14 @@ class Parts:
         """Refuse unknown fields with a helpful message, before the dataclass's __init__ raises TypeError."""
         if unnamed[1:] or not all(isinstance(one, type) for one in unnamed):
             raise ConfigError(
-                f"Parts takes one class without a name, and others by name, as in merge_policy=MyPolicy; got "
+                f"Parts takes at most one positional class, and others by name, as in merge_policy=MyPolicy; got "
                 f"{', '.join(map(shown, unnamed))}"
             )
         known = [field.name for field in fields(cls)]
         for name in replaced:
             if name not in (*known, "replacing"):  # which dataclasses.replace passes on
                 near = get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
                 raise ConfigError(f"Parts has no field {name!r}; {hint}")
         return super().__new__(cls)
 
@@ -90,11 +90,11 @@ class Parts:
             if value is _AS_EDITION:
                 continue
             if not isinstance(value, type):
-                raise ConfigError(f"parts: {name} must be a class, not an instance of one: got {value!r}")
+                raise ConfigError(f"parts: {name} must be a class, not an instance, got {value!r}")
             if missing := _missing_methods(value, base):
                 raise ConfigError(
                     f"parts: {name} must be a subclass of {base.__name__}, or a class with its methods: "
-                    f"{value.__name__} has no {', '.join(missing)}"
+                    f"{value.__name__} is missing {', '.join(missing)}"
                 )
             refuse_wrong_overrides("parts", value, base, self._other_parts(value))
 
@@ -173,9 +173,9 @@ def field_of(cls: type) -> str:
     name, by_name = class_name(cls), "name the field, as in labengine.Parts(block_pool=MyPool)"
     if meant or issubclass(cls, KVCacheGroup):
         names = " or ".join(bases[field].__name__ for field in meant or _GROUPS)
-        raise ConfigError(f"{name} could replace {names}: make it a subclass of one of them, or {by_name}")
+        raise ConfigError(f"{name} could replace {names}: make it a subclass of only one of them, or {by_name}")
     parts = ", ".join(base.__name__ for base in bases.values())
-    raise ConfigError(f"{name} is not a subclass of a part ({parts}): make it one, or {by_name}")
+    raise ConfigError(f"{name} must be a subclass of a part ({parts}): make it one, or {by_name}")
 
 
 def given_parts(given: object) -> Parts:
@@ -184,7 +184,7 @@ def given_parts(given: object) -> Parts:
         return given
     if isinstance(given, type):
         return Parts(given)
-    raise ConfigError(f"parts must be a labengine.Parts, or a class that replaces a part, got {shown(given)}")
+    raise ConfigError(f"parts must be a labengine.Parts or a class that replaces a part, got {shown(given)}")
 
 
 def parts_of(scheduler: Scheduler) -> tuple[Any, ...]:

@@ -58,7 +58,7 @@ class Scheduler(RequestQueues):
     def refuse_beams(self, num_beams: int) -> None:
         """Raise ConfigError if there is no beam search, or for more beams than can run together."""
         if self.beams is None:
-            raise ConfigError("this edition has no beam search: use edition 'labengine', or leave beams out")
+            raise ConfigError("this edition has no beam search: omit beams, or use edition 'labengine'")
         self.beams.refuse_too_many(num_beams)
 
     def budget_left(self, batch: Sequence[ScheduledRequest]) -> int:
@@ -78,7 +78,7 @@ class Scheduler(RequestQueues):
 
     def book(self, plan: StepPlan, sampled: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Book an earlier step, if steps are planned ahead. sampled: each request's tokens."""
-        raise NotImplementedError(f"{type(self).__name__} books only the newest step, by update()")
+        raise NotImplementedError(f"{type(self).__name__} can only commit the newest step, with update()")
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Raise ConfigError for a request too large for the whole pool: it would block all behind it for ever."""
@@ -86,7 +86,7 @@ class Scheduler(RequestQueues):
         if needed > num_blocks:
             raise ConfigError(
                 f"a prompt of {request.num_prompt_tokens} tokens with max_tokens={request.sampling.max_tokens} needs "
-                f"{needed} blocks, and the pool has {num_blocks}: shorten the prompt, lower max_tokens, or use "
+                f"{needed} blocks, but the pool has {num_blocks}: shorten the prompt, lower max_tokens, or use "
                 f"num_blocks={needed + self.config.num_blocks - num_blocks} or more"
             )
 
@@ -296,8 +296,8 @@ class Scheduler(RequestQueues):
             if num_slots < end:
                 raise NotGrantedError(
                     request.request_id,
-                    f"request {request.request_id} is scheduled up to token {end}, but the blocks of its "
-                    f"table{group_suffix(group.index)} hold {num_slots}",
+                    f"request {request.request_id} is scheduled up to token {end}, but the blocks in its "
+                    f"table{group_suffix(group.index)} hold only {num_slots}",
                 ) from None
 
     def allocate_or_preempt(
@@ -333,7 +333,7 @@ class Scheduler(RequestQueues):
         self.preempt(victim)
         if victim.num_table_entries >= num_held:
             raise RuntimeError(
-                f"request {victim.request_id} still holds its {num_held} block table entries: preempting it frees none"
+                f"request {victim.request_id} still holds its {num_held} block table entries: preempting it freed none"
             )
 
     def preempt(self, victim: Request) -> None:

@@ -17,7 +17,7 @@ Logits = Any
 class UnsampledError(Exception):
     """A decision needed the value of a token before it was sampled, or looked where such a token may be."""
 
-    def __init__(self, why: str = "a decision asked for a token that is not sampled yet") -> None:
+    def __init__(self, why: str = "a decision asked for a token that has not been sampled yet") -> None:
         super().__init__(why)
 
 

@@ -26,7 +26,7 @@ class TokenBudgetScheduler(Scheduler):
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for state groups with an external tier, which files KV by blocks of tokens."""
         if connector is not None and any(group.kind == "state" for group in config.groups):
-            raise ConfigError("the external tier cannot keep states: leave out external or the state groups")
+            raise ConfigError("the external tier cannot keep states: omit either external or the state groups")
 
     def schedule(self) -> StepPlan:
         """Plan running requests in order, then waiting ones, until the step's budget of tokens is spent."""
@@ -100,7 +100,7 @@ class TokenBudgetScheduler(Scheduler):
                 break
             if request.is_loading:  # out of the queue until the external tier has finished
                 if len(self.waiting) == num_waiting:
-                    raise RuntimeError(f"request {request.request_id} is loading, but still in the waiting queue")
+                    raise RuntimeError(f"request {request.request_id} is loading but still in the waiting queue")
                 continue
             self._start_running(request)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))

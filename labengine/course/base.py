@@ -146,14 +146,14 @@ class Exercise(ABC):
     def _verify(self) -> None:
         result = self._tried([None])
         if result.state != "blank":
-            raise ConfigError(f"{self.name}: a blank answer is {result.state}: {result.text}")
+            raise ConfigError(f"{self.name}: a blank answer must count as blank, but is {result.state}: {result.text}")
         result = self._tried(self._right_answers())
         if not result:
-            raise ConfigError(f"{self.name}: the solution does not pass: {result.text}")
+            raise ConfigError(f"{self.name}: the solution must pass, but does not: {result.text}")
         for mistake, hint in self.mistakes:
             result = self._tried(self._mistaken_answers(mistake))
             if result or hint not in result.lines:
-                raise ConfigError(f"{self.name}: a mistake does not get the hint {hint!r}: {result.text}")
+                raise ConfigError(f"{self.name}: a mistake must get the hint {hint!r}, but does not: {result.text}")
 
     def _tried(self, answers: Sequence[Any]) -> CheckResult:
         """Start over and check answers one after the other; return the result of the last one."""
@@ -221,7 +221,7 @@ def source_of(answer: Any) -> str:
     try:
         return dedent(inspect.getsource(answer))
     except (OSError, TypeError):
-        raise ConfigError(f"the source of {shown(answer)} is unknown: define it in a cell or a file") from None
+        raise ConfigError(f"the source of {shown(answer)} cannot be found: define it in a cell or a file") from None
 
 
 class CodeExercise(Exercise):

@@ -24,7 +24,7 @@ def copy_course(folder: Path) -> str:
     if changed:
         more = f" and {len(changed) - _MAX_NAMED} more" if len(changed) > _MAX_NAMED else ""
         named = ", ".join(str(name) for name in changed[:_MAX_NAMED])
-        raise ConfigError(f"{folder} has other files: {named}{more}. Name a new folder, or move them away first")
+        raise ConfigError(f"{folder} already has other files: {named}{more}. Name a new folder, or move them first")
     missing = [name for name in files if not (folder / name).exists()]
     try:
         for name in missing:

@@ -76,7 +76,7 @@ def exercise(
     lines of the solution. settings: keywords of Lab, for simulated labs. Raises ConfigError for impossible values.
     """
     if not isinstance(name, str) or not name.strip():
-        raise ConfigError(f"name is an exercise's name, such as 'late-merge/keep-first'; got {shown(name)}")
+        raise ConfigError(f"name must be an exercise's name, such as 'late-merge/keep-first', got {shown(name)}")
     if task is None:
         return known_exercise(name)
     text = ExerciseText(name, _checked_task(task), _checked_hints(hints), checked_int("num_lines", num_lines, 0))
@@ -88,17 +88,17 @@ def exercise(
     maker = LabMaker.of(settings)
     if truth is not None:
         if play is None:
-            raise ConfigError("play(lab) is missing: it adds requests, and goes to the moment before the step")
+            raise ConfigError("play(lab) is missing: it must add requests and go to the moment before the step")
         num_rounds = checked_int("rounds", rounds, 1)
         more: dict[str, Any] = {"reason": reason, "another": another, "until": until, "views": views}
         return PredictExercise(text, play, truth, about, maker, pairs, num_rounds, **more)
     if workloads is None:
-        raise ConfigError(f"an exercise has one of {_KINDS}")
+        raise ConfigError(f"an exercise must have one of {_KINDS}")
     if solution is None:
-        raise ConfigError("solution is missing: a class that replaces a part, or a function named like a seam")
+        raise ConfigError("solution is missing: give a class that replaces a part, or a function named after a seam")
     if score is not None:
         if goal is None:
-            raise ConfigError("goal is missing: the score to reach")
+            raise ConfigError("goal is missing: give the score to reach")
         return PolicyExercise(text, solution, pairs, workloads, maker, score=score, goal=goal, undone=undone)
     return OverrideExercise(text, solution, pairs, workloads, maker, accepts=accepts)
 
@@ -111,7 +111,7 @@ def known_exercise(name: str) -> Exercise:
     names = exercise_names()
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
-    raise ConfigError(f"the course has no exercise {shown(name)}; {hint} A new exercise also needs a task.")
+    raise ConfigError(f"no exercise {shown(name)} in the course; {hint} A new exercise also needs a task.")
 
 
 def _first_wrong(
@@ -133,7 +133,7 @@ def _first_wrong(
 
         return FirstWrongExercise(text, lambda check: scenario.broken(), find, mistakes, because)
     if play is None:
-        raise ConfigError("play(lab) is missing: it adds requests to the broken lab, and takes steps")
+        raise ConfigError("play(lab) is missing: it must add requests to the broken lab and take steps")
     checked_call("play", play, "lab")
     maker = LabMaker.of(settings)
     parts = replace(maker.with_override(broken), name=f"{maker.parts.name}, broken")
@@ -153,7 +153,7 @@ def _first_wrong(
 
 def _checked_task(task: object) -> str:
     if not isinstance(task, str) or not task.strip():
-        raise ConfigError(f"task must be a text of a few sentences; got {shown(task)}")
+        raise ConfigError(f"task must be a string of a few sentences, got {shown(task)}")
     return " ".join(task.split())
 
 
@@ -167,5 +167,5 @@ def _checked_mistakes(mistakes: object) -> tuple[Mistake, ...]:
     pairs = tuple(mistakes) if isinstance(mistakes, Sequence) and not isinstance(mistakes, str) else (None,)
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], str):
-            raise ConfigError(f"mistakes is a list of pairs, a wrong answer and the hint that fits; got {shown(pair)}")
+            raise ConfigError(f"mistakes must be a list of pairs, each a wrong answer and its hint, got {shown(pair)}")
     return pairs

@@ -41,7 +41,7 @@ class FirstWrongExercise(Exercise):
         for mistake, _ in mistakes:
             if not isinstance(mistake, str) and not callable(mistake):
                 raise ConfigError(
-                    f"a mistake is a kind of event or a function of the lab that returns a number, got {shown(mistake)}"
+                    f"a mistake must be an event kind or a function from the lab to a number, got {shown(mistake)}"
                 )
         super().__init__(text, None, mistakes)
         self._make, self._find, self.because = make, find, because
@@ -68,7 +68,9 @@ class FirstWrongExercise(Exercise):
         """The first wrong event of the run. Raises ConfigError for a run without a fault."""
         found = self._find(self.judged)
         if found is None:
-            raise ConfigError(f"the run of exercise {self.name!r} breaks no rule, so no event in it is wrong")
+            raise ConfigError(
+                f"the run of exercise {self.name!r} must break a rule, but breaks none: no event in it is wrong"
+            )
         number, sentence = found
         return number - self._num_reports_before(number), sentence
 
@@ -177,7 +179,7 @@ class FirstWrongExercise(Exercise):
 def _number_of(answer: Any, known: range) -> int:
     number = as_int(getattr(answer, "id", answer) if getattr(answer, "kind", "event") == "event" else answer)
     if not is_single_int(number) or number not in known:
-        raise ConfigError(f"an event is a number from {known[0]} to {known[-1]}, got {shown(answer)}")
+        raise ConfigError(f"an event must be a number from {known[0]} to {known[-1]}, got {shown(answer)}")
     return int(cast(int, number))
 
 

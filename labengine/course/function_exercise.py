@@ -68,7 +68,7 @@ class FunctionExercise(CodeExercise):
         if not callable(right_answer):
             raise ConfigError(f"solution must be a function, got {shown(right_answer)}")
         if not cases or not all(isinstance(case, tuple) for case in cases):
-            raise ConfigError(f"cases must be a list of argument tuples, as in [(1, 4), (5, 4)]; got {shown(cases)}")
+            raise ConfigError(f"cases must be a list of argument tuples, as in [(1, 4), (5, 4)], got {shown(cases)}")
         super().__init__(text, right_answer, mistakes)
         self.cases, self.num_shown = tuple(cases), num_shown
         self._signature = inspect.signature(right_answer)
@@ -112,7 +112,7 @@ class FunctionExercise(CodeExercise):
         if is_blank(answer):
             return None
         if not callable(answer):
-            raise ConfigError(f"pass the function itself, as in .check(slot), without calling it; got {shown(answer)}")
+            raise ConfigError(f"pass the function itself, as in .check(slot), without calling it, got {shown(answer)}")
         outcomes: list[CallOutcome] = []
         for case in self.cases[:num_cases]:
             if not (outcomes and outcomes[-1].is_endless):

@@ -38,7 +38,9 @@ class WithOverride(CodeExercise):
         maker: LabMaker,
     ) -> None:
         if not workloads:
-            raise ConfigError("workloads must list functions that add requests to a lab and take steps; it is empty")
+            raise ConfigError(
+                "workloads must be a non-empty list of functions that add requests to a lab and take steps"
+            )
         for workload in workloads:
             checked_call("a workload", workload, "lab")
         super().__init__(text, right_answer, [(_as_answer(one, right_answer), hint) for one, hint in mistakes])
@@ -129,7 +131,7 @@ class WithOverride(CodeExercise):
     def _num_events(self, workload: Workload) -> int:
         with played(self.maker, self._reference, workload) as trial:
             if trial.problem:
-                raise ConfigError(f"a workload goes wrong even with the solution: {trial.problem}")
+                raise ConfigError(f"a workload fails even with the solution: {trial.problem}")
             assert trial.lab.timeline is not None
             return trial.lab.timeline.end
 

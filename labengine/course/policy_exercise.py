@@ -98,13 +98,15 @@ class PolicyExercise(WithOverride):
         self.score_name = score if isinstance(score, str) else called(score).replace("_", " ")
         if isinstance(score, str):
             if score not in SCORES:
-                raise ConfigError(f"score is one of {', '.join(SCORES)}, or a function of a lab; got {shown(score)}")
+                raise ConfigError(
+                    f"score must be one of {', '.join(SCORES)}, or a function of a lab, got {shown(score)}"
+                )
             self._score, self._is_more_better = SCORES[score]
         else:
             checked_call("score", score, "lab")
             self._score, self._is_more_better = score, False
         if not isinstance(goal, (int, float)) or isinstance(goal, bool):
-            raise ConfigError(f"goal is the score to reach, a number; got {shown(goal)}")
+            raise ConfigError(f"goal must be a number, the score to reach, got {shown(goal)}")
         if undone is not None:
             checked_call("undone", undone, "lab", "interrupt")
         self.goal, self._undone = goal, undone
@@ -226,7 +228,7 @@ class PolicyExercise(WithOverride):
         if not self.runs:
             scored = self._scored("as it was", self.maker.parts)
             if isinstance(scored, CheckResult):
-                raise ConfigError(f"the unchanged engine itself goes wrong: {scored.text}")
+                raise ConfigError(f"even the unchanged engine fails: {scored.text}")
             self.runs.append(scored)
 
     def _scored(self, name: str, parts: Parts) -> ScoredRun | CheckResult:

@@ -46,7 +46,7 @@ class RevealedStep:
         """Return the step's first event of a kind. Raises ConfigError if there is none."""
         found = self.of_kind(kind)
         if not found:
-            raise ConfigError(f"the step has no {kind.__name__}, so the question has no answer there")
+            raise ConfigError(f"the step has no {kind.__name__}, so the question has no answer")
         return found[0]
 
     def entry_of(self, block_id: int) -> str:
@@ -107,7 +107,7 @@ class PredictExercise(Exercise):
         checked_call("play", play, "lab")
         checked_call("truth", truth, "step")
         if about not in get_args(QuestionKind):
-            raise ConfigError(f"about is one of {', '.join(get_args(QuestionKind))}, got {shown(about)}")
+            raise ConfigError(f"about must be one of {', '.join(get_args(QuestionKind))}, got {shown(about)}")
         super().__init__(text, truth, mistakes)
         self._truth, self.about, self.maker, self.rounds = truth, about, maker, rounds
         self._reason, self._another, self._until, self._views = reason, another, until, tuple(views)
@@ -178,9 +178,9 @@ class PredictExercise(Exercise):
     def another(self) -> None:
         """Ask the same question about another random instance, in the same lab."""
         if self._another is None:
-            raise ConfigError("this question has only one instance; `.again()` asks it again")
+            raise ConfigError("this question has only one instance; use `.again()` to ask it again")
         if self.lab.external is not None:
-            raise ConfigError("a lab with an external tier cannot be emptied; `.again()` asks again")
+            raise ConfigError("a lab with an external tier cannot be emptied; use `.again()` to ask again")
         self._is_ready = False
         self._use(self._drawn(self._another))
         self._num_hints, self._said_hint = 0, ""
@@ -255,7 +255,7 @@ class PredictExercise(Exercise):
 
     def _predict(self, prediction: Any) -> None:
         if self._is_finished:
-            raise ConfigError("the step is over and has given the answer; `.again()` asks again")
+            raise ConfigError("the step is over and has revealed the answer; use `.again()` to ask again")
         self.question.prediction = self._plain(prediction)
         self._refresh()
 
@@ -275,11 +275,13 @@ class PredictExercise(Exercise):
             found = [key for key in snapshot.prefix_map if isinstance(value, str) and value and key.startswith(value)]
             if not found:
                 raise ConfigError(
-                    f"no entry of the prefix map begins with {shown(value)}: click on one, or write the beginning of "
+                    f"no entry of the prefix map begins with {shown(value)}: click one, or type the start of "
                     "its name in `.lab.snapshot().prefix_map` (the letters exist only in the picture)"
                 )
             if len(found) > 1:
-                raise ConfigError(f"{shown(value)} is the beginning of {len(found)} entries of the prefix map")
+                raise ConfigError(
+                    f"{len(found)} entries of the prefix map begin with {shown(value)}: give more characters"
+                )
             return exact(found[0])
         if self.about == "request" and isinstance(value, str):
             try:
@@ -287,12 +289,12 @@ class PredictExercise(Exercise):
             except (TypeError, ValueError) as error:
                 raise ConfigError(str(error)) from None
         if not is_single_int(value):
-            raise ConfigError(f"a {self.about} is a whole number, got {shown(prediction)}")
+            raise ConfigError(f"a {self.about} must be an integer, got {shown(prediction)}")
         number = as_int(value)
         assert number is not None
         known = {"block": range(len(snapshot.blocks)), "request": snapshot.requests}.get(self.about)
         if known is not None and number not in known:
-            raise ConfigError(f"there is no {self.about} {number}")
+            raise ConfigError(f"no {self.about} {number} exists")
         return number
 
     # -- revealing -----------------------------------------------------------------------------------------------------

@@ -118,9 +118,9 @@ class ProgressFile:
         except (ValueError, RecursionError):
             if self._is_default or raw.startswith(b'{\n "version":'):
                 raise DamagedError(f"{self.path} is damaged.") from None
-            raise NotOursError(f"{self.path} is not a progress file, so it stays unchanged.") from None
+            raise NotOursError(f"{self.path} is not a progress file, so it was left unchanged.") from None
         if not isinstance(document, dict) or not isinstance(document.get("exercises"), dict):
-            raise NotOursError(f"{self.path} belongs to another program, so it stays unchanged.")
+            raise NotOursError(f"{self.path} belongs to another program, so it was left unchanged.")
         return document
 
     def _refuse_special(self) -> None:
@@ -129,7 +129,7 @@ class ProgressFile:
         except (FileNotFoundError, NotADirectoryError):
             return
         if not stat.S_ISREG(mode):
-            raise NotOursError(f"{self.path} is not a regular file, so it stays unchanged.")
+            raise NotOursError(f"{self.path} is not a regular file, so it was left unchanged.")
 
 
 def _empty() -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _locked(path: Path) -> AbstractContextManager[object]:
 def _attempts(entry: Any) -> Attempts:
     """Parse an entry of the file. Raises TypeError or ValueError for an invalid one."""
     if not isinstance(entry, dict):
-        raise TypeError("an entry is a JSON object")
+        raise TypeError("an entry must be a JSON object")
     known = {name: entry[name] for name in _IS_VALID if name in entry}
     for name, value in known.items():
         if not _IS_VALID[name](value):

@@ -122,7 +122,7 @@ def progress(notebook: str | None = None) -> ProgressTable | ProgressStrip:
     if notebook not in NOTEBOOKS:
         near = get_close_matches(str(notebook), NOTEBOOKS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NOTEBOOKS)}"
-        raise ConfigError(f"there is no notebook {shown(notebook)}; {hint}")
+        raise ConfigError(f"no notebook {shown(notebook)}; {hint}")
     names = tuple(name for name in exercise_names() if name.startswith(f"{notebook}/"))
     return ProgressStrip(notebook, names, attempts)
 

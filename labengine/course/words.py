@@ -80,7 +80,7 @@ def words_of(topic: str) -> WordsFile:
     """Return the texts of a notebook's exercises: a table for the second half of each name."""
     path = Path(__file__).parent / "exercises" / f"{NOTEBOOKS[topic][0]}.toml"
     if (words := words_file(path)) is None:
-        raise ConfigError(f"{path.name} is missing beside the code of its exercises")
+        raise ConfigError(f"{path.name} is missing: it belongs next to the code of its exercises")
     return words
 
 

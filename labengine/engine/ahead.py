@@ -47,7 +47,7 @@ PAUSE = 16
 
 A step launched for nothing delays the next one by a forward pass; launching ahead saves about a tenth of one.
 """
-LOOKED_TOO_EARLY = "a part looked at the engine in the middle of a decision made ahead of time"
+LOOKED_TOO_EARLY = "a part read the engine's state during a decision made ahead of time"
 
 
 def overlap_refusal(parts: Parts, *, has_external: bool, speculates: bool = False) -> str | None:
@@ -55,7 +55,7 @@ def overlap_refusal(parts: Parts, *, has_external: bool, speculates: bool = Fals
     if has_external:
         return "the external tier's loads and saves cannot be anticipated"
     if speculates:
-        return "guesses follow the tokens that the step samples, and the number of accepted ones decides the next step"
+        return "drafts depend on the tokens that the step samples, and the next step depends on how many are accepted"
     if parts.kv_cache_manager.needs_tokens_to_allocate:
         return f"edition {parts.name} hashes tokens when it allocates their blocks, before they are sampled"
     return None
@@ -315,7 +315,7 @@ def choose_engine(
         raise ConfigError(f"overlap must be True, False or None, got {overlap!r}")
     refusal = overlap_refusal(parts, has_external=has_external, speculates=speculates)
     if refusal is None and is_watched:
-        refusal = "the checks look at the core after each step; with check=False the next step may begin before that"
+        refusal = "the checks inspect the core after each step; use check=False to let the next step begin earlier"
     if overlap and refusal is not None:
         raise ConfigError(f"overlap=True is not possible: {refusal}")
     if overlap is False:

@@ -82,8 +82,8 @@ def choose_attention(requested: str | AttentionClass | None, setting: AttentionS
     """
     if isinstance(requested, type):
         own = requested.__name__
-        served = _served(requested, setting, f"the attention {own} of the runner")
-        return served, f"{requested.name} ({own}, by the runner)"
+        served = _served(requested, setting, f"the runner's attention {own}")
+        return served, f"{requested.name} ({own}, set by the runner)"
     if requested is not None:
         return _requested_attention(requested, setting)
     names = PREFERRED[setting.device.type]
@@ -114,7 +114,7 @@ def _first(
 
 def _requested_attention(requested: str, setting: AttentionSetting) -> tuple[AttentionBackend, str]:
     if requested not in BACKENDS:
-        raise ConfigError(f"attention {requested!r} is unknown; use one of {', '.join(BACKENDS)}")
+        raise ConfigError(f"attention must be one of {', '.join(BACKENDS)}, got {requested!r}")
     return _served(BACKENDS[requested](), setting, f"attention={requested!r}"), f"{requested} (asked for)"
 
 

@@ -17,7 +17,7 @@ def refuse_wrong_proposer(proposer: Any) -> None:
     if isinstance(proposer, type) or not is_whole:
         raise ConfigError(
             f"{name} must be a proposer, such as labengine.NGram(num_drafts=4), or an object with num_drafts, "
-            f'propose(token_ids, num_tokens) and drafter, which is "lookup" without a model: got {shown(proposer)}'
+            f'propose(token_ids, num_tokens) and drafter ("lookup" if it has no model), got {shown(proposer)}'
         )
     checked_int(f"{name}.num_drafts", proposer.num_drafts, 1)
     checked_call(f"{name}.propose", proposer.propose, "token_ids", "num_tokens")
@@ -44,7 +44,7 @@ class CheckedProposer:
             return tuple(self._checked_ids(proposed))
         except (ConfigError, TypeError) as error:
             method = f"{type(self._proposer).__name__}.propose"
-            raise ValueError(f"{method} must return token ids, but returned {shown(proposed)}: {error}") from error
+            raise ValueError(f"{method} must return token ids; it returned {shown(proposed)}: {error}") from error
 
     def close(self) -> None:
         """Close the proposer if it has a close method."""

@@ -61,11 +61,11 @@ def choose_device(requested: str | torch.device | None) -> tuple[torch.device, s
     try:
         device = torch.device(requested)
     except (RuntimeError, TypeError, ValueError):
-        raise ConfigError(f"device {requested!r} is unknown; use 'cpu', 'cuda' or 'cuda:N'") from None
+        raise ConfigError(f"device must be 'cpu', 'cuda' or 'cuda:N', got {requested!r}") from None
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device {requested!r} is not supported; use 'cpu' or 'cuda'")
+        raise ConfigError(f"device must be 'cpu' or 'cuda', got {requested!r}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device {requested!r} is missing (torch sees {torch.cuda.device_count()} GPUs); use 'cpu'")
+        raise ConfigError(f"no device {requested!r}: torch sees {torch.cuda.device_count()} GPUs; use 'cpu'")
     device = _numbered(device)
     return device, f"{device} (asked for)"
 
@@ -97,7 +97,7 @@ def choose_dtype(
         return DTYPES[name], f"{name} ({reason})"
     name = str(requested).removeprefix("torch.")
     if name not in DTYPES:
-        raise ConfigError(f"dtype {requested!r} is not supported; use one of {', '.join(DTYPES)}")
+        raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {requested!r}")
     return DTYPES[name], f"{name} (asked for)"
 
 

@@ -45,11 +45,11 @@ class DraftModel:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, checked_int(name, getattr(self, name), 1))
         if self.model is None and self.num_layers is None:
-            raise ConfigError("DraftModel needs a model, or num_layers for the first layers of the lab's model")
+            raise ConfigError("DraftModel needs a model, or num_layers to use the first layers of the lab's model")
 
     def propose(self, token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """Raise RuntimeError: a draft model guesses only inside a lab."""
-        raise RuntimeError("a DraftModel guesses only inside a lab: use Lab(model, speculation=DraftModel(...))")
+        raise RuntimeError("a DraftModel works only inside a lab: use Lab(model, speculation=DraftModel(...))")
 
     def bound_to(self, model: LoadedModel, options: ModelOptions) -> RunningDraftModel:
         """Load the model for a lab. Raises ConfigError if it does not fit the lab's model."""
@@ -69,7 +69,7 @@ class DraftModel:
         if draft.runner.vocab_size != model.runner.vocab_size:
             raise ConfigError(
                 f"speculation: {draft.name} has {draft.runner.vocab_size} tokens, and {model.name} "
-                f"{model.runner.vocab_size}: token ids would not mean the same"
+                f"{model.runner.vocab_size}: their token ids would have different meanings"
             )
         if self.num_layers is not None:
             draft = draft.first_layers(self.num_layers, config, options)

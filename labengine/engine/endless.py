@@ -73,9 +73,9 @@ class EndlessLoop:
         """Add the loop's place to an error's notes, and forget the frames."""
         self._common_frames = None
         if self._place:
-            error.add_note(f"It had not ended after {PATIENCE_S} s. It was in {self._place}.")
+            error.add_note(f"It had not returned after {PATIENCE_S} s. It was in {self._place}.")
         if self._called:
-            error.add_note(f"Called from there repeatedly: {', '.join(self._called)}.")
+            error.add_note(f"Repeatedly called from there: {', '.join(self._called)}.")
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:

@@ -39,7 +39,7 @@ from labengine.system.code_roles import Role, plays, rolls_back
 
 plays(__name__, Role.ENGINE)
 
-_RECOVERY_HINT = "The state cannot be trusted: reset() starts over, and rewind() goes back to an earlier step."
+_RECOVERY_HINT = "The state cannot be trusted: use reset() to start over, or rewind() to go back to an earlier step."
 
 
 class Engine:
@@ -388,7 +388,7 @@ class Engine:
 
     def _note_torn(self, error: BaseException) -> None:
         for failure in self.journal.failures:
-            error.add_note(f"This could not be rolled back completely: {failure!r}. {_RECOVERY_HINT}")
+            error.add_note(f"The step could not be rolled back completely: {failure!r}. {_RECOVERY_HINT}")
 
     def _forget_written(self, error: BaseException) -> None:
         try:
@@ -398,6 +398,6 @@ class Engine:
 
     def refuse_while_busy(self, call: str) -> None:
         if self.hooks.is_emitting:
-            raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
+            raise RuntimeError(f"{call} was called inside a hook listener: listeners may only observe")
         if self._open_step.locked():
             raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")

@@ -54,13 +54,13 @@ class ModelFiles:
         now = self._look()
         for path in self._paths:
             if now[path] != self._identities[path]:
-                raise ConfigError(f"{path} has changed since it was loaded: close the lab and open the model again")
+                raise ConfigError(f"{path} has changed since it was loaded: close the lab and load the model again")
 
     def _look(self) -> dict[Path, FileIdentity]:
         try:
             return {path: _identity_of(path) for path in self._paths}
         except FileNotFoundError as error:
-            missing = f"{error.filename} is missing: a model directory holds config.json and *.safetensors"
+            missing = f"{error.filename} is missing: a model directory needs config.json and *.safetensors"
             raise ConfigError(missing) from None
         except OSError as error:
             raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error

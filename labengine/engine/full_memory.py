@@ -23,6 +23,6 @@ class AdviceWhenFull(AbstractContextManager[None]):
             kv = self._kv
             raise torch.OutOfMemoryError(
                 f"{kv.device} has too little memory for this step: the KV pool holds {kv.num_bytes / 2**30:,.1f} GiB "
-                f"in {kv.num_blocks} blocks; give a smaller num_blocks, max_num_batched_tokens or max_num_seqs "
+                f"in {kv.num_blocks} blocks; lower num_blocks, max_num_batched_tokens or max_num_seqs "
                 f"({error})"
             ) from error

@@ -24,7 +24,7 @@ class Side(NamedTuple):
         hand_over = self.engine.scheduler.hand_over
         if hand_over is None:
             raise ConfigError(
-                f"{self.lab} has edition {self.engine.parts.name!r}, which cannot hand over or take requests: "
+                f"{self.lab} has edition {self.engine.parts.name!r}, which can neither hand over nor receive requests: "
                 "use edition 'labengine' or 'vllm'"
             )
         return hand_over

@@ -111,12 +111,12 @@ class KVTensors:
         """
         views = self._views(group, block_id)
         if kv.keys() != views.keys():
-            raise ValueError(f"a block of group {group} holds {', '.join(views)}; got {', '.join(kv) or 'nothing'}")
+            raise ValueError(f"a block of group {group} must have {', '.join(views)}, got {', '.join(kv) or 'nothing'}")
         for name, view in views.items():
             tensor = kv[name]
             if tensor.shape != view.shape or tensor.dtype != view.dtype:
                 wanted, found = (f"{tensor.dtype} {list(tensor.shape)}" for tensor in (view, tensor))
-                raise ValueError(f"{name} of a block of group {group} is {wanted}; got {found}")
+                raise ValueError(f"{name} of a block of group {group} must be {wanted}, got {found}")
         for name, view in views.items():
             view.copy_(kv[name])
 

@@ -66,7 +66,7 @@ class LoadedModel(ABC):
         """Return the token ids of a prompt. Raises ConfigError unless it is a text."""
         if not isinstance(prompt, str):
             raise ConfigError(
-                f"a prompt must be a text, got {type(prompt).__name__}; give token ids as token_ids=[...]"
+                f"a prompt must be a string, got {type(prompt).__name__}; pass token ids as token_ids=[...]"
             )
         checked_text("the prompt", prompt)
         return self.tokenizer.encode(prompt)
@@ -81,7 +81,7 @@ class LoadedModel(ABC):
             return self.encode(prompt)
         if token_ids is not None and prompt is None:
             return self.checked_ids(token_ids)
-        raise ConfigError(f"give {call} either a prompt or token_ids")
+        raise ConfigError(f"{call} needs either a prompt or token_ids")
 
     @property
     @abstractmethod
@@ -148,7 +148,7 @@ class SimulatedModel(LoadedModel):
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Raise ConfigError, as there is no KV."""
-        raise ConfigError("the simulated model has no KV; use Lab('smollm2') to look at K and V")
+        raise ConfigError("the simulated model has no KV: use Lab('smollm2') to look at K and V")
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> SimulatedModel:
         """Return a model with the same words and the same next tokens."""
@@ -237,7 +237,9 @@ class RealModel(LoadedModel):
     def first_layers(self, num_layers: int, config: EngineConfig, options: ModelOptions) -> RealModel:
         """Return a model of this one's first layers, on its weights. Raises ConfigError for more than it has."""
         if num_layers > self.runner.num_layers:
-            raise ConfigError(f"num_layers={num_layers}: {self.name} has {self.runner.num_layers} layers")
+            raise ConfigError(
+                f"num_layers must be at most {self.runner.num_layers}, the layers of {self.name}, got {num_layers}"
+            )
         size = single_block_size(config)
         runner = self.runner.first_layers(num_layers, options.num_blocks, size, config.max_num_batched_tokens)
         return RealModel(f"{self.name}, {num_layers} layers", self._directory, config, runner)
@@ -313,13 +315,15 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
 
 def _refuse_for_simulated(options: ModelOptions) -> None:
     if options.num_blocks is None:
-        raise ConfigError('num_blocks="auto" means as many as fit, but the simulated model has no KV: give a number')
+        raise ConfigError('num_blocks="auto" means as many as fit, but the simulated model has no KV: use a number')
     if options.attention is not None:
-        raise ConfigError(f"attention={options.attention!r}: the simulated model computes no attention; leave it out")
+        raise ConfigError(
+            f"attention={options.attention!r}: omit it, because the simulated model computes no attention"
+        )
 
 
 def single_block_size(config: EngineConfig) -> int:
     """Return the block size of a config for a real model. Raises ConfigError for several groups, or a window."""
     if len(config.groups) > 1 or config.groups[0].kind != "full":
-        raise ConfigError("a real model brings its own KV-cache groups: give it one block_size and no groups")
+        raise ConfigError("a real model brings its own KV-cache groups: omit groups, and give one block_size")
     return config.groups[0].block_size

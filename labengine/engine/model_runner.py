@@ -135,7 +135,7 @@ class ModelRunner:
         Raises ConfigError for an unsupported model, dtype, device or backend, and for a pool that does not fit.
         """
         if attention is not None and cls.attention is not None:
-            raise ConfigError(f"attention={attention!r}: {cls.__name__} brings its own attention; leave it out")
+            raise ConfigError(f"attention={attention!r}: omit it, because {cls.__name__} brings its own attention")
         files = ModelFiles(model_dir)
         config = load_config(model_dir)
         max_model_len = checked_model_len(max_model_len, config.max_model_len, model_dir.name)
@@ -178,8 +178,8 @@ class ModelRunner:
         max_model_len = checked_model_len(max_model_len, self.model.config.max_model_len, "the model")
         if self.model.config.for_length(max_model_len) != self.model.config:
             raise ConfigError(
-                f"max_model_len={max_model_len} needs the other factors of the model's LongRoPE: open a new lab with "
-                "it, which computes all KV again"
+                f"max_model_len={max_model_len} needs the model's other LongRoPE factors: open a new lab with "
+                "it, which recomputes all KV"
             )
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, max_model_len, num_drafts)
         weights, attention = self._weights, self.attention or self._pool.backend.name
@@ -302,7 +302,7 @@ class ModelRunner:
         pool = f"{self._pool_line()} ({self._reasons['kv_pool']})"
         own = {} if type(self) is ModelRunner else {"runner": f"{type(self).__name__}, a subclass of ModelRunner"}
         if self.max_model_len < self.model.config.max_model_len:
-            own["max_model_len"] = f"{self.max_model_len} of {self.model.config.max_model_len} positions (asked for)"
+            own["max_model_len"] = f"{self.max_model_len} of {self.model.config.max_model_len} positions (requested)"
         return {"model": self._model_line(), **own, **self._reasons, **self._forward.describe(), "kv_pool": pool}
 
     def forward(self, plan: StepPlan) -> Tensor:

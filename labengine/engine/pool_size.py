@@ -81,7 +81,7 @@ def require_memory(num_blocks: int, block_size: int, block_bytes: int, device: t
     """Raise ConfigError if a pool of blocks of `block_bytes` does not fit; the message gives the number that would."""
     if num_blocks * block_size > MAX_SLOTS:
         raise ConfigError(
-            f"num_blocks={num_blocks} of {block_size} tokens are more than {MAX_SLOTS:,} slots; at most "
+            f"num_blocks={num_blocks} of {block_size} tokens exceeds {MAX_SLOTS:,} slots; at most "
             f"{MAX_SLOTS // block_size} blocks can be numbered"
         )
     free = free_memory(device)
@@ -104,10 +104,10 @@ def fitting_blocks(
     if device.type == "cuda":
         free = free_memory(device) - LEFT_FREE_ON_A_GPU * torch.cuda.mem_get_info(device)[1]
         num_blocks = int((SHARE_OF_A_GPU * free - MARGIN_OF_STEPS * step_bytes) / block_bytes)
-        reason = f"half of {device}, so that a fork fits; {step_bytes / 2**30:,.1f} GiB of it for the largest step"
+        reason = f"half of {device}, to leave room for a fork; {step_bytes / 2**30:,.1f} GiB of it for the largest step"
     else:
         fitting = int(free_memory(device) * SHARE_OF_A_CPU / block_bytes)
-        num_blocks, reason = min(fitting, enough), "as many as max_num_seqs requests of full length need"
+        num_blocks, reason = min(fitting, enough), "as many as max_num_seqs full-length requests need"
         if fitting < enough:
             reason = f"{SHARE_OF_A_CPU:.0%} of free memory"
     num_blocks = min(num_blocks, MAX_NUM_BLOCKS, MAX_SLOTS // block_size)

@@ -74,7 +74,7 @@ def _check(what: str, op: Any, known: set[str], num_blocks: int) -> None:
     """Raise ConfigError for a wrong operation; update the known requests."""
     kind = op.get("op") if isinstance(op, Mapping) else None
     if not isinstance(kind, str) or kind not in _FIELDS:
-        raise ConfigError(f"{what} is {op!r}; an operation has an 'op', one of {', '.join(_FIELDS)}")
+        raise ConfigError(f"{what} must have an 'op', one of {', '.join(_FIELDS)}, got {op!r}")
     required, optional = _FIELDS[kind]
     check_keys(f"{what} ({kind})", op, {"op", *required}, optional)
     for field in op.keys() & _CHECKS.keys():
@@ -90,9 +90,9 @@ def _check_request(what: str, kind: str, op: Operation, known: set[str]) -> None
     name = op["req"]
     if (kind == "add") == (name in known):
         names = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"{what}: add needs a new request, others a known one; got {name!r}; known: {names}")
+        raise ConfigError(f"{what}: add needs a new request, other operations an existing one ({names}), got {name!r}")
     if kind == "add" and not op["tokens"]:
-        raise ConfigError(f"{what}: tokens is empty: a request needs at least one token")
+        raise ConfigError(f"{what}: tokens must contain at least one token")
     known ^= {name} if kind in ("add", "free") else set()
 
 
@@ -110,15 +110,15 @@ def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm") -> Row:
     """
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
     if parts.scheduler.reserves_whole_prompts:
-        raise ConfigError(f"edition {parts.name} allocates whole prompts; replay needs one that allocates by chunk")
+        raise ConfigError(f"edition {parts.name} allocates whole prompts: replay needs one that allocates by chunk")
     operations = checked_operations(workload)
     if eagle_groups(workload) and not workload.get("eagle"):
         raise ConfigError('groups are marked for EAGLE, but the workload does not enable it: add "eagle": true')
     looks_ahead = workload.get("eagle") or any(op.get("lookahead") for op in operations)
     if looks_ahead and not parts.kv_cache_manager.keeps_lookahead:
-        raise ConfigError(f"eagle, lookahead: edition {parts.name} keeps no slots for drafts in its pool; use vllm")
+        raise ConfigError(f"eagle, lookahead: edition {parts.name} keeps no slots for drafts in its pool: use vllm")
     if not workload.get("enable_caching", True):
-        raise ConfigError("enable_caching=false: this engine always caches prefixes; leave it out")
+        raise ConfigError("enable_caching=false: omit it, because this engine always caches prefixes")
     replayed = Replay(workload, parts, Hooks())
     rows = [{"i": i, "op": op["op"], "req": op.get("req"), **replayed.do(op)} for i, op in enumerate(operations)]
     return {"engine": f"labengine, edition {parts.name}", "results": rows}
@@ -176,7 +176,7 @@ class Replay:
             self.manager.num_lookahead = op.get("lookahead") or 0
         request = self.requests[op["req"]]
         if op.get("lookup") and request.has_blocks:
-            raise ConfigError(f"lookup: request {op['req']} holds blocks already")
+            raise ConfigError(f"lookup: request {op['req']} already holds blocks")
         hit = self.manager.find_prefix(request) if op.get("lookup") else None
         num_local = request.num_computed_tokens + (hit.num_tokens if hit else 0)
         external = self._external(request, num_local, op.get("external") or 0)

@@ -27,7 +27,7 @@ class RequestMaker:
         prompt: checked token ids, which the request keeps and appends to.
         """
         if not prompt:
-            raise ConfigError("the prompt is empty: a request needs at least one token")
+            raise ConfigError("the prompt must not be empty: a request needs at least one token")
         if options.sampling.beams > 1:
             self._scheduler.refuse_beams(options.sampling.beams)
         request = self._made(request_id, prompt, options)
@@ -50,13 +50,13 @@ class RequestMaker:
         token_ids = list(parent.token_ids)
         if token_id is not None:
             if not parent.num_generated_tokens:
-                raise ConfigError(f"{name} has not sampled a token yet, so there is none to replace")
+                raise ConfigError(f"{name} has not sampled a token yet, so it has none to replace")
             token_ids[-1] = token_id
         options = replace(RequestOptions.of(parent), sampling=replace(parent.sampling, seed=seed))
         request = self._made(request_id, token_ids, options)
         request.num_prompt_tokens = parent.num_prompt_tokens
         if parent.num_generated_tokens and self._scheduler.finish_reason(request) is not None:
-            raise ConfigError(f"token {token_id} ends the text: the branch would have nothing to generate")
+            raise ConfigError(f"token {token_id} ends the text, so the branch would have nothing to generate")
         return request
 
     def _made(self, request_id: int, token_ids: list[int], options: RequestOptions) -> Request:

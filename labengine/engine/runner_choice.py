@@ -35,4 +35,4 @@ def _check(where: str, value: object, base: type) -> None:
     constants = [name for name, kind in inspect.get_annotations(base).items() if str(kind).startswith("ClassVar")]
     open_methods = sorted(getattr(value, "__abstractmethods__", ()))
     if lacking := [*(name for name in constants if not hasattr(value, name)), *open_methods]:
-        raise ConfigError(f"{where}: {value.__name__} lacks {', '.join(lacking)}; see {base.__name__}")
+        raise ConfigError(f"{where}: {value.__name__} is missing {', '.join(lacking)}; see {base.__name__}")

@@ -100,7 +100,7 @@ def read(sampled: Tensor, requests: Sequence[ScheduledRequest], logits: Tensor) 
     broken = [str(request.request_id) for request, finite in zip(requests, is_finite, strict=True) if not finite]
     if broken:
         raise FloatingPointError(
-            f"logits of request {', '.join(broken)} hold NaN or infinity: the KV it read, or the weights, are broken "
+            f"logits of request {', '.join(broken)} contain NaN or infinity: the KV it read or the weights are bad "
             "(with float16, try bfloat16 or float32)"
         )
     more = [row for row, state in enumerate(is_finite) if state == triton_sampler.MORE]

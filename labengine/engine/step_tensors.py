@@ -187,7 +187,7 @@ class StagedTables:
         for entry in range(start, end):
             if table[entry] < 0:
                 raise ValueError(
-                    f"request {request.request_id} would read through entry {entry} of its table in group "
+                    f"request {request.request_id} would read KV through entry {entry} of its table in group "
                     f"{self._group}, which is {table[entry]}, not a block"
                 )
 
@@ -280,7 +280,9 @@ class StepStaging:
         runs = list(chain.from_iterable([request.slot_runs[group] for request in scheduled]))
         slots = slots_of_runs(runs, self._groups[group].block_size)
         if len(slots) != num_tokens:
-            raise ValueError(f"slot_runs of group {group} do not cover the scheduled tokens: {len(slots)} slots")
+            raise ValueError(
+                f"slot_runs of group {group} must cover exactly the scheduled tokens, but have {len(slots)} slots"
+            )
         return slots
 
 
@@ -294,7 +296,7 @@ def _state_blocks(scheduled: Sequence[ScheduledRequest], group: int, has_checkpo
         runs = request.slot_runs[group]
         if not 1 <= len(runs) <= 1 + has_checkpoints or any(run[0] < 0 or run[1:] != (0, 1) for run in runs):
             raise ValueError(
-                f"request {request.request_id}: slot_runs of group {group}, which keeps states, should be one "
+                f"request {request.request_id}: slot_runs of group {group}, which keeps states, must be a single "
                 f"(block_id, 0, 1), got {runs}"
             )
         blocks.append(runs[-1][0])

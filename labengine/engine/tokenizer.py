@@ -26,10 +26,12 @@ def give_back_freed() -> None:
 def require_messages(messages: Sequence[dict[str, str]]) -> None:
     """Raise ConfigError for anything but a list of {role, content}, both texts, with at least one of them."""
     if not isinstance(messages, (list, tuple)) or not messages:
-        raise ConfigError(f"a conversation must be a list of at least one message, got {messages!r}")
+        raise ConfigError(f"a conversation must be a non-empty list of messages, got {messages!r}")
     for message in messages:
         if not isinstance(message, dict) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
-            raise ConfigError(f"a chat message must be a dict with the texts 'role' and 'content', got {message!r}")
+            raise ConfigError(
+                f"a chat message must be a dict with string values for 'role' and 'content', got {message!r}"
+            )
         checked_text("a chat message", message["content"])
 
 
@@ -86,7 +88,7 @@ class IdTokenizer:
 
     def _no_tokenizer(self) -> ConfigError:
         files = ", ".join(TOKENIZER_FILES)
-        return ConfigError(f"{self.model_dir} has no tokenizer ({files}): give token ids, as in add(token_ids=[...])")
+        return ConfigError(f"{self.model_dir} has no tokenizer ({files}): pass token ids, as in add(token_ids=[...])")
 
 
 class HuggingFaceTokenizer:
@@ -136,7 +138,7 @@ class HuggingFaceTokenizer:
         except Exception as error:
             files = " or ".join(name for name in TOKENIZER_FILES if (self.model_dir / name).exists())
             said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise ConfigError(f"the tokenizer in {self.model_dir} does not load ({files}): {said}") from error
+            raise ConfigError(f"the tokenizer in {self.model_dir} cannot be loaded ({files}): {said}") from error
         return tokenizer
 
     def _tokenizer_class(self) -> Any:
@@ -158,13 +160,13 @@ class HuggingFaceTokenizer:
         from jinja2 import TemplateError
 
         if not self._transformers.chat_template:
-            raise ConfigError(f"the tokenizer in {self.model_dir} has no chat template; give a plain prompt instead")
+            raise ConfigError(f"the tokenizer in {self.model_dir} has no chat template: use a plain prompt instead")
         try:
             text: Any = self._transformers.apply_chat_template(
                 list(messages), add_generation_prompt=True, tokenize=False
             )
         except TemplateError as error:
-            raise ConfigError(f"the model's chat template refuses these messages: {error}") from error
+            raise ConfigError(f"the model's chat template rejects these messages: {error}") from error
         except Exception as error:  # a template is a program, and may fail in any way
             raise ConfigError(f"the chat template in {self.model_dir} fails: {error!r}") from error
         return str(text)

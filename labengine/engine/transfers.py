@@ -84,7 +84,7 @@ class Transfers:
         try:
             self._connector.forget(error.failed)
         except Exception as failure:
-            self._connector.note(f"blocks that failed to load could not be forgotten: {failure!r}")
+            self._connector.note(f"the tier could not forget blocks that failed to load: {failure!r}")
         if LoadFailed in self._hooks:
             for request_id in dict.fromkeys(transfer.request_id for transfer in error.failed):
                 self._hooks.emit(LoadFailed(request_id, str(error)))

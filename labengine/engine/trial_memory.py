@@ -58,8 +58,8 @@ def most_bytes(device: torch.device, work: Callable[[], object]) -> int:
         torch.cuda.synchronize(device)
     except torch.OutOfMemoryError as error:
         raise ConfigError(
-            f"the largest step does not fit into the memory that {device} has free beside the weights: lower "
-            f"max_num_batched_tokens, max_num_seqs or max_model_len, or give num_blocks ({error})"
+            f"the largest step does not fit into the memory that the weights leave free on {device}: lower "
+            f"max_num_batched_tokens, max_num_seqs or max_model_len, or set num_blocks ({error})"
         ) from error
     by_torch = torch.cuda.max_memory_reserved(device) - reserved
     return by_torch + max(0, _beside_torch(device) - beside)

@@ -25,7 +25,7 @@ LM_HEAD = "lm_head.weight"
 WIDER = {
     torch.float16: "use dtype='bfloat16' or 'float32'",
     torch.bfloat16: "use dtype='float32'",
-    torch.float32: "no dtype of the engine holds them",
+    torch.float32: "no dtype of the engine can hold them",
 }
 """Advice for numbers that do not fit, by dtype."""
 
@@ -44,9 +44,7 @@ def check_weights(model: PagedModel, model_dir: Path) -> None:
         # Ropes (defined by config.json) and other programs' tensors are not needed.
         for name in sorted(tensors.keys() - shapes.keys() - may_be_there):
             if not unused.fullmatch(name):
-                raise ConfigError(
-                    f"{tensors[name].path} holds the tensor {name}, which config.json does not provide for"
-                )
+                raise ConfigError(f"{tensors[name].path} has the tensor {name}, which config.json does not account for")
 
 
 PIECE_BYTES = 2**22
@@ -105,7 +103,7 @@ def _require_memory(model: PagedModel, model_dir: Path, dtype: torch.dtype, devi
     needed = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
     free = free_memory(device)
     if needed > free:
-        half = "; dtype='bfloat16' needs half of it" if dtype is torch.float32 else ""
+        half = "; dtype='bfloat16' needs half as much" if dtype is torch.float32 else ""
         raise ConfigError(
             f"{model_dir}: the weights need {needed / 2**30:,.1f} GiB as {str(dtype).removeprefix('torch.')}, but "
             f"{device} has {free / 2**30:,.1f} GiB free{half}"
@@ -199,7 +197,7 @@ def _sources(
 
 def _named(tensors: StoredTensors, name: str, model_dir: Path) -> StoredTensor:
     if name not in tensors:
-        raise ConfigError(f"{model_dir} lacks the tensor {name}; its config.json does not match its *.safetensors")
+        raise ConfigError(f"{model_dir} has no tensor {name}: its config.json does not match its *.safetensors")
     return tensors[name]
 
 
@@ -233,9 +231,11 @@ def _check_finite(filled: Tensor, sources: Sequence[StoredTensor]) -> None:
         return
     for source in sources:
         if not source.read().isfinite().all():
-            raise ConfigError(f"{source.path}: the tensor {source.name} holds NaN or infinity; fetch the file again")
+            raise ConfigError(
+                f"{source.path}: the tensor {source.name} contains NaN or infinity; download the file again"
+            )
     raise ConfigError(
-        f"{sources[0].path}: the tensor {sources[0].name} holds numbers beyond {filled.dtype}; {WIDER[filled.dtype]}"
+        f"{sources[0].path}: the tensor {sources[0].name} has values too big for {filled.dtype}; {WIDER[filled.dtype]}"
     )
 
 

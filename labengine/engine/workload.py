@@ -93,7 +93,7 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
         optional = {"salt", "priority", "arrival", "skip_reading_prefix_cache"}
         check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, optional)
         if not is_single_int(wanted["step"]) or wanted["step"] < 0:
-            raise ConfigError(f"request {request_id}: step must be an integer from 0, got {wanted['step']!r}")
+            raise ConfigError(f"request {request_id}: step must be a non-negative integer, got {wanted['step']!r}")
         skips = wanted.get("skip_reading_prefix_cache", False)
         sampling = SamplingParams(wanted["max_tokens"], ignore_eos=True, skip_reading_prefix_cache=skips)
         options = RequestOptions(sampling, salted((), wanted.get("salt")), wanted.get("priority", 0))
@@ -153,6 +153,6 @@ def check_keys(what: str, mapping: Any, required: set[str], optional: set[str]) 
         raise ConfigError(f"{what} must be a mapping with the keys {sorted(required)}, got {mapping!r}")
     unknown, missing = set(mapping) - required - optional, required - set(mapping)
     if unknown:
-        raise ConfigError(f"{what} has unknown keys {sorted(unknown)}; known are {sorted(required | optional)}")
+        raise ConfigError(f"{what} has unknown keys {sorted(unknown)}; known: {sorted(required | optional)}")
     if missing:
-        raise ConfigError(f"{what} lacks {sorted(missing)}")
+        raise ConfigError(f"{what} is missing {sorted(missing)}")

@@ -21,7 +21,7 @@ Cell = tuple[str, str]
 def checked_name(path: object) -> str | PathLike[str]:
     """Return a notebook's path. Raises ConfigError unless it ends in .ipynb."""
     if not isinstance(path, (str, PathLike)) or not str(path).endswith(".ipynb"):
-        raise ConfigError(f"a notebook's name must end in .ipynb, got {shown(path)}")
+        raise ConfigError(f"the notebook's name must end in .ipynb, got {shown(path)}")
     return path
 
 

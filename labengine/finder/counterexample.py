@@ -157,7 +157,10 @@ class Counterexample(FoundWorkload):
         yield as_notebook.told(self.headline, self.message, self.operations, self._how_found)
         yield "markdown", "## The parts\n\nThe next cell only defines them."
         yield "code", definitions
-        yield "markdown", "## The run\n\nA broken rule is red, with its event and its method; ask *Why?* at any event."
+        yield (
+            "markdown",
+            "## The run\n\nA broken rule is red, with its event and method; ask *Why?* about any event.",
+        )
         yield as_notebook.playing(acts)
         if suspects.make_connector is None:
             reference = (base_of(self.reference) or self.reference).name.partition(",")[0]
@@ -173,9 +176,9 @@ class Counterexample(FoundWorkload):
         try:
             test = self.to_test()
         except ConfigError as error:
-            yield "markdown", title + as_notebook.plain(f"There is none: {error}.")
+            yield "markdown", title + as_notebook.plain(f"None could be written: {error}.")
             return
-        yield "markdown", f"{title}Save it for pytest unchanged."
+        yield "markdown", f"{title}Save it unchanged for pytest."
         is_green_without = suspects.make_connector is None and suspects.module is None
         yield from as_notebook.tested(test, is_green_without=is_green_without)
 
@@ -207,13 +210,13 @@ class Counterexample(FoundWorkload):
 
     def _refuse_what_no_test_carries(self) -> None:
         if self.rule == LOST:
-            raise ConfigError("the last workload alone does not end the process, so a test would be green")
+            raise ConfigError("the last workload by itself does not end the process, so a test would pass")
         module = self._judgement.suspects.module
         changed = () if module is None else changed_in_place(module)
         if module is not None and changed:
             raise ConfigError(
                 f"{listed([*changed])} differs from {module.__name__}'s file, and a test cannot contain the change: "
-                f"write it into the file, or make it a method of a subclass and search with that"
+                f"put it in the file, or make it a method of a subclass and search with that"
             )
 
     @property

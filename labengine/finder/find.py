@@ -33,7 +33,7 @@ LONGER_S = 20.0
 SMALLER_S = 1.5
 """Seconds that it continues after any other finding, to look for a smaller one."""
 
-INTERRUPTED = "The search was interrupted (Ctrl-C) before its end."
+INTERRUPTED = "The search was interrupted (Ctrl-C) before it finished."
 
 
 def find(
@@ -133,7 +133,7 @@ def _is_enough(gravest: Found, wanted: Collection[Kind], seconds: float) -> bool
 def _messages(tasks: Sequence[Task], seconds: float, workers: int | Executor | None) -> Iterator[Message]:
     if isinstance(workers, Executor):
         if tasks[0].judgement.suspects.module is not None and not isinstance(workers, ThreadPoolExecutor):
-            raise ConfigError("a module is patched only in this process: leave out workers, or use threads")
+            raise ConfigError("a module is patched only in this process: omit workers, or use threads")
         return in_executor(workers, tasks, seconds)
     if workers == 0 or not can_fork():
         return in_this_process(tasks, seconds)
@@ -152,7 +152,7 @@ def _checked_kinds(kinds: Collection[Kind]) -> tuple[Kind, ...]:
     asked = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     unknown = [kind for kind in asked if kind not in KINDS]
     if unknown or not asked:
-        raise ConfigError(f"kinds must be among {', '.join(KINDS)}; got {shown(kinds)}")
+        raise ConfigError(f"kinds must be among {', '.join(KINDS)}, got {shown(kinds)}")
     return tuple(kind for kind in KINDS if kind in asked)
 
 
@@ -174,7 +174,7 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     known = (*TUNING, "max_num_seqs")
     for name in settings:
         if name not in known:
-            raise ConfigError(f"find() has no setting {name!r}; the settings are {', '.join(known)}")
+            raise ConfigError(f"find() has no setting {name!r}; it has {', '.join(known)}")
     EngineConfig(**settings)
     return settings
 

@@ -44,7 +44,7 @@ def find_in_engine_command(options: Namespace) -> EngineSearch:
     """Search with the options; write a script per finding. Raises ConfigError for invalid options."""
     python = options.python or (os.environ.get(VARIABLE) if options.engine == "vllm" else sys.executable)
     if not python:
-        raise ConfigError(f"give the engine's interpreter with --python vllm/bin/python, or in {VARIABLE}")
+        raise ConfigError(f"name the engine's Python with --python vllm/bin/python, or in {VARIABLE}")
     found = find_in_engine(
         options.engine,
         python,
@@ -90,10 +90,10 @@ def object_named(parts: str) -> object:
         return parts
     file, separator, name = parts.rpartition(":")
     if not separator or not name.isidentifier():
-        raise ConfigError(f"{parts!r} does not name a class: write FILE.py:CLASS, or one of {', '.join(EDITIONS)}")
+        raise ConfigError(f"{parts!r} does not name a class: use FILE.py:CLASS, or one of {', '.join(EDITIONS)}")
     path = Path(file)
     if not path.is_file():
-        raise ConfigError(f"there is no file {file}")
+        raise ConfigError(f"no file {file}")
     spec = spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{file} is not a Python file")
@@ -105,7 +105,7 @@ def object_named(parts: str) -> object:
     except (Exception, UserInterrupt):
         raise
     except BaseException as error:
-        raise ConfigError(f"{file} ends the process when it is executed: {named(error)}") from error
+        raise ConfigError(f"{file} ends the process when it runs: {named(error)}") from error
     module.__spec__ = None  # other processes cannot import it, so a generated test contains the class's source
     if not hasattr(module, name):
         raise ConfigError(f"{file} does not define {name}")

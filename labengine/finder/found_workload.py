@@ -97,7 +97,7 @@ class FoundWorkload:
         if self.kind not in GRAVE:
             raise ConfigError(f"a run that {self._HEADLINES[self.kind]} ends well: it has no point of no return")
         if self.rule in (EXIT, LOST):
-            raise ConfigError("the workload ends its process: other continuations are not tried in this one")
+            raise ConfigError("the workload ends its process, so other continuations cannot be tried in this one")
         return point_of_no_return(self._case, self._judgement)
 
     # -- playing it ----------------------------------------------------------------------------------------------------

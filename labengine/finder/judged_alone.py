@@ -42,4 +42,4 @@ def lost_finding(case: Case, answer: NoAnswer) -> tuple[Finding, Case]:
     reached = Case(case.scope, workload[:begun])
     if answer.why == "exit":
         return Finding("liveness", f"{operation}: {answer.reason}", EXIT, ends_process=True), reached
-    return Finding("liveness", f"{operation} does not return: alone in a process {answer.reason}", "endless"), reached
+    return Finding("liveness", f"{operation} does not return: in its own process, {answer.reason}", "endless"), reached

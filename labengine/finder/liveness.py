@@ -33,7 +33,7 @@ def drain(sandbox: Sandbox, ending: set[int] | None = None, num_before: int = 0)
         if finding is not None:
             return finding, tuple(steps)
     if sandbox.engine.scheduler.is_idle and (left := _unfinished(sandbox.engine)):
-        return Finding("liveness", f"no request waits or runs, and {left} forever", "liveness"), tuple(steps)
+        return Finding("liveness", f"no request waits or runs, yet {left} forever", "liveness"), tuple(steps)
     known.update(seen)
     return None, tuple(steps)
 

@@ -28,9 +28,9 @@ class PointOfNoReturn:
 
     def __str__(self) -> str:
         if not self.num_operations:
-            return "The run goes wrong whatever follows the first operation."
+            return "Whatever follows the first operation, the run goes wrong."
         more = "; ".join(map(str, self.continuation))
-        rescue = f"with {more} the run ends well" if more else "with steps alone the run ends well"
+        rescue = f"with {more} the run ends well" if more else "with only steps the run ends well"
         return f"The point of no return is after operation {self.num_operations}: from there, {rescue}."
 
 

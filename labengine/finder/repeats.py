@@ -47,7 +47,7 @@ def refuse_difference(before: Snapshot, after: Snapshot, what: str) -> None:
     place = name.replace("_", " ")
     if name in ("requests", "blocks"):
         place = _first_place(one[name], other[name], place.removesuffix("s"))
-    raise RepeatError(f"{what} reaches a different state: {place} differs; the parts keep state outside of the engine")
+    raise RepeatError(f"{what} reaches a different state: {place} differs; the parts keep state outside the engine")
 
 
 def _first_place(one: Sequence[object] | Mapping[str, object], other: Any, noun: str) -> str:

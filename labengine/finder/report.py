@@ -62,7 +62,7 @@ class SearchReport:
             seed,
             tuple(dict.fromkeys(all_.unfinished)),
             tuple(what for what in WHAT if what in all_.operations),
-            tuple(override_notes(all_.overrides, "nothing went wrong by it")),
+            tuple(override_notes(all_.overrides, "nothing went wrong because of it")),
             tuple(dict.fromkeys(all_.remarks)),
             all_.is_cut,
         )

@@ -68,7 +68,7 @@ class FailingStore(HostStore):
     def _get(self, key: Key) -> BlockKV | None:
         self.num_loaded += 1
         if self.num_loaded % 2 == 0:
-            raise StoreError("it is gone")
+            raise StoreError("it no longer exists")
         return super()._get(key)
 
 

@@ -68,7 +68,7 @@ def suspects_of(wanted: object, against: str | Parts) -> Suspects:
         return Suspects(reference, None, reference, wanted)
     if isinstance(wanted, Connector):
         raise ConfigError(
-            f"a search needs many connectors: give the class, or a function that makes one, not {wanted!r}"
+            f"a search needs many connectors: pass the class, or a function that makes one, not {wanted!r}"
         )
     parts = _parts_of(wanted, reference)
     if parts is None and callable(wanted):
@@ -76,7 +76,7 @@ def suspects_of(wanted: object, against: str | Parts) -> Suspects:
     if parts is None:
         raise ConfigError(
             f"find() takes Parts, an edition's name, a class that replaces a part, a Connector's class, or a patched "
-            f"module; got {shown(wanted)}"
+            f"module, got {shown(wanted)}"
         )
     return Suspects(parts, base_of(parts), reference)
 

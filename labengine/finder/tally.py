@@ -66,7 +66,7 @@ class Tally:
         self._num_steps += 1
 
     def _note_scheduled(self, event: ev.RequestScheduled) -> None:
-        self.decisions.append(f"request {event.request_id} computes {event.num_tokens} tokens from {event.start} on")
+        self.decisions.append(f"request {event.request_id} computes {event.num_tokens} tokens from {event.start}")
 
     def _note_end(self, event: ev.RequestPreempted | ev.RequestFinished) -> None:
         verb = "is preempted" if isinstance(event, ev.RequestPreempted) else "finishes"
@@ -92,5 +92,5 @@ def worse(one: Cost, other: Cost, margin: int) -> str:
     if one.peak_used_blocks - other.peak_used_blocks >= margin:
         said.append(f"uses {one.peak_used_blocks} blocks at its peak instead of {other.peak_used_blocks}")
     if one.num_steps - other.num_steps >= margin:
-        said.append(f"takes {one.num_steps} steps to the end instead of {other.num_steps}")
+        said.append(f"takes {one.num_steps} steps in total instead of {other.num_steps}")
     return ", ".join(said)

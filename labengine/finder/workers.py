@@ -34,7 +34,7 @@ ENDING_S = 3.0
 """Seconds after the search's time within which its processes must report their end."""
 MAX_LIVES = 4
 """Most processes that one searcher may lose."""
-NOT_ENDED = "One searcher had not finished at the end of the search."
+NOT_ENDED = "One worker had not finished when the search ended."
 FROM_OUTSIDE = (1, 2, 9, 15)
 """Signals that may also come from the system or the user: SIGHUP, SIGINT, SIGKILL, SIGTERM."""
 _NEXT_SEED = 1_000_003
@@ -70,7 +70,7 @@ def in_this_process(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
                         del searches[number]
     except SearchEndedError as error:
         for number in searches:
-            counts[number].cut(f"{NOT_ENDED} An operation had not returned: it was in {error}.")
+            counts[number].cut(f"{NOT_ENDED} One of its operations had not returned: it was in {error}.")
             yield number, counts[number]
 
 
@@ -105,7 +105,7 @@ def in_executor(executor: Executor, tasks: Sequence[Task], seconds: float) -> It
 def _in_its_place(number: int, task: Task, deadline: float, error: Exception) -> Iterator[Message]:
     seconds = deadline - monotonic()
     if not can_fork() or seconds <= 0:
-        raise RuntimeError(f"the pool lost a searcher, whose search is incomplete: {error!r}") from error
+        raise RuntimeError(f"the pool lost a worker, so its search is incomplete: {error!r}") from error
     for _, message in in_processes([task], seconds):
         yield number, message
 
@@ -227,7 +227,7 @@ class _Searcher:
         code = self._copy.process.exitcode
         found = self._judged_alone()
         if found is None and -(code or 0) not in FROM_OUTSIDE and (case := self._noted()) is not None:
-            message = f"a searcher's process ends ({exit_of(code)}), but not because of the last workload alone"
+            message = f"a worker's process ends ({exit_of(code)}), though not because of the last workload by itself"
             found = Finding("liveness", message, LOST, ends_process=True), case
         if found is not None:
             yield self._number, Found(*found, False)
@@ -238,7 +238,7 @@ class _Searcher:
     def _restart(self, what: str) -> Iterator[Message]:
         """Continue with random workloads in another process, unless this has happened too often."""
         self.stop()
-        self._counts.remarks.append(f"One searcher was lost, but not because of its last workload: {what}.")
+        self._counts.remarks.append(f"One worker was lost, though not because of its last workload: {what}.")
         self._before = self._before.plus(self._counts)
         self._counts = SearchCounts(is_cut=self._num_lives >= MAX_LIVES)
         yield self.newest

@@ -144,7 +144,7 @@ class _Call(Copy):
     def _ended(self) -> NoAnswer:
         """Return how a process without an answer ended: a part ended it or closed its pipe."""
         if self.board.is_finished:
-            return NoAnswer("exit", "it closes files of the process that it has not opened", self.board.begun)
+            return NoAnswer("exit", "it closes files of the process that it did not open", self.board.begun)
         code = self.process.exitcode
         why: Why = "killed" if code == -signal.SIGKILL else "exit"  # the system kills processes when memory is short
         where = f", in {self.board.place}" if self.board.place else ""
@@ -162,7 +162,7 @@ class _Call(Copy):
         is_asleep = self._computed == before and state == "S"
         self._num_asleep = self._num_asleep + 1 if is_asleep else 0
         if self._num_asleep > looks.NUM_ASLEEP + _LOOKS_AHEAD:
-            return self.board.no_answer("asleep", "it waits for something that never comes")
+            return self.board.no_answer("asleep", "it is waiting for something that never comes")
         return None
 
 

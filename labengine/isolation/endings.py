@@ -126,4 +126,4 @@ def text_of(error: BaseException) -> str:
     except OF_THE_USER:
         raise
     except BaseException as second:
-        return f"(its text cannot be made: {type(second).__name__})"
+        return f"(its __str__ raised {type(second).__name__})"

@@ -189,7 +189,7 @@ def _look(_: int, frame: FrameType | None) -> None:
         limited.last = float("inf")
         raise SearchEndedError(users_place(frame))
     if is_asleep:
-        raise EndlessOperationError(f"{users_place(frame)}, and waits for something that never comes")
+        raise EndlessOperationError(f"{users_place(frame)}, and is waiting for something that never comes")
 
 
 def users_place(frame: FrameType | None) -> str:

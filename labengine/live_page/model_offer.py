@@ -23,10 +23,10 @@ ABSENT = (
     f"*{TITLE}'s weights are not in this page yet, so this lab runs on the simulated model, where each word is a token "
     "and answers are numbers.*"
 )
-COMING = f"{TITLE} is loading: {{arrived:.0f}} of {{total:.0f}} MB …"
-UNPACKED = f"{TITLE} is being unpacked …"
-HERE = f"{TITLE} is now in this page: run the notebook's cells again from the top."
-FAILED = f"{TITLE} did not load, so labs stay simulated: {{reason}}."
+COMING = f"Loading {TITLE}: {{arrived:.0f}} of {{total:.0f}} MB …"
+UNPACKED = f"Unpacking {TITLE} …"
+HERE = f"{TITLE} is now in this page: run the notebook again from the top."
+FAILED = f"{TITLE} could not be loaded, so labs stay simulated: {{reason}}."
 MAX_REASON = 400
 """Most characters of a reason."""
 
@@ -121,7 +121,7 @@ class ModelOffer:
     def _button(self) -> Any:
         from ipywidgets import Button, Layout
 
-        button = Button(description=f"Fetch {TITLE} ({MEGABYTES} MB, once)", layout=Layout(width="auto"))
+        button = Button(description=f"Download {TITLE} ({MEGABYTES} MB, once)", layout=Layout(width="auto"))
         button.on_click(lambda _: asyncio.ensure_future(self.fetch()))
         return button
 

@@ -183,9 +183,9 @@ class _LinkReader:
             self._refuse_beside_bug()
             return replace(link, changes=self.changes)
         if self.follow_up:
-            raise ConfigError("follow_up in a link shows a scenario's later cost: name its bug, or leave out follow_up")
+            raise ConfigError("follow_up in a link shows a scenario's later cost: name its bug, or omit follow_up")
         if self.settings.get("state_size") and self.model != SIMULATED:
-            raise ConfigError("states in a link need the simulated model: leave out states, or model")
+            raise ConfigError("states in a link need the simulated model: omit either states or model")
         link = replace(link, **self.settings)
         pool = {"num_blocks": NUM_BLOCKS, "block_size": BLOCK_SIZE} | self.changes
         return replace(link, num_blocks=pool["num_blocks"], block_size=pool["block_size"])
@@ -194,21 +194,21 @@ class _LinkReader:
         num_steps = sum(act.count for act in self.acts if isinstance(act, StepsAct))
         most = MAX_STEPS if self.model == SIMULATED else MAX_REAL_STEPS
         if len(self.acts) > MAX_ACTS or num_steps > most:
-            raise ConfigError(f"a link may have at most {MAX_ACTS} acts and {most:,} steps; this one has more")
+            raise ConfigError(f"a link may have at most {MAX_ACTS} actions and {most:,} steps; this one has more")
         prompts = [act for act in self.acts if isinstance(act, PromptAct)]
         num_requests = sum(one.num_requests for one in prompts)
         num_characters = sum(one.copies * len(one.text) for one in prompts)
         if num_requests > MAX_REQUESTS or num_characters > MAX_CHARACTERS:
             raise ConfigError(
-                f"a link may add at most {MAX_REQUESTS:,} requests with {MAX_CHARACTERS:,} characters in all, counting "
+                f"a link may add at most {MAX_REQUESTS:,} requests with {MAX_CHARACTERS:,} characters, counting "
                 f"copies, n and beams; this one adds {num_requests:,} with {num_characters:,}"
             )
 
     def _refuse_beside_bug(self) -> None:
         if others := [name for name in OF_A_LAB if name in self.names]:
-            raise ConfigError(f"a scenario has its own model, edition and settings: leave out bug, or {listed(others)}")
+            raise ConfigError(f"a scenario has its own model, edition and settings: omit bug or {listed(others)}")
         if self.follow_up and self.changes:
-            raise ConfigError("a scenario with changed figures has no later cost: leave out follow_up, or the figures")
+            raise ConfigError("a scenario with changed figures cannot report a later cost: omit follow_up or them")
 
     def read(self, name: str, value: str) -> None:
         """Read one name of the URL; an unknown one is ignored."""
@@ -221,7 +221,7 @@ class _LinkReader:
             case "edition" | "compare":
                 self.editions = tuple(map(_name, value.split(",")))
                 if len(self.editions) > 2:
-                    raise ConfigError(f"a link can compare two editions, got {shown(value)}")
+                    raise ConfigError(f"a link can compare only two editions, got {shown(value)}")
             case "policy":
                 self.settings["policy"] = _one_of(name, value, ("fcfs", "priority"))
             case "follow_up":
@@ -260,14 +260,14 @@ def _without_template(act: SessionAct) -> SessionAct:
 
 def _name(value: str) -> str:
     if len(value) > MAX_NAME:
-        raise ConfigError(f"a name in a link has at most {MAX_NAME} characters, got {shown(value)}")
+        raise ConfigError(f"a name in a link must have at most {MAX_NAME} characters, got {shown(value)}")
     return value
 
 
 def _number(name: str, value: str, least: int, most: int) -> int:
     digits = value.removeprefix("-") if least < 0 else value
     if not (value.isascii() and digits.isdigit() and len(value) < 10 and least <= int(value) <= most):
-        raise ConfigError(f"{name} in a link must be a whole number from {least} to {most}, got {shown(value)}")
+        raise ConfigError(f"{name} in a link must be an integer from {least} to {most}, got {shown(value)}")
     return int(value)
 
 
@@ -279,9 +279,9 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
 
 def _prompt(text: str) -> str:
     if not text.strip():
-        raise ConfigError("the link has an empty prompt")
+        raise ConfigError("a prompt in a link must not be empty")
     if len(text) > MAX_PROMPT:
-        raise ConfigError(f"a prompt in a link has at most {MAX_PROMPT:,} characters; this one has {len(text):,}")
+        raise ConfigError(f"a prompt in a link must have at most {MAX_PROMPT:,} characters; this one has {len(text):,}")
     return text
 
 

@@ -24,7 +24,7 @@ REASONS = {
 }
 """The things a cell may need, as phrases for the page."""
 RECORDED = "*This cell needs {reason}. Its output below was recorded.*"
-SILENT = "*This cell needs {reason}. It shows nothing.*"
+SILENT = "*This cell needs {reason}. It has no output.*"
 CHANGED = "*This cell needs {reason}, and no output of this code was recorded.*"
 
 Recorded = Mapping[str, list[dict[str, Any]]]

@@ -88,7 +88,7 @@ def _made(link: Permalink) -> Lab | Comparison:
     if link.bug:
         return _varied(bug(link.bug).compare(), link.changes)
     if link.model != SIMULATED and not is_provided(link.model):
-        raise ConfigError(f"this link runs {link.model}, whose weights are not in this page yet: {HOW_TO_LOAD}")
+        raise ConfigError(f"this link runs {link.model}, but its weights are not in this page yet: {HOW_TO_LOAD}")
     settings: dict[str, Any] = {"num_blocks": link.num_blocks, "block_size": link.block_size, **_budget(link)}
     settings["policy"] = link.policy
     if link.num_drafts:
@@ -159,14 +159,14 @@ def _prompt_of(lab: Lab, one: Input, num_forks: int) -> PromptAct | None:
         return None
     if type(one) is not AddInput:
         kind = type(one).__name__.removesuffix("Input")
-        raise ConfigError(f"a link cannot hold an input of kind {kind!r}: save the lab, or use to_code()")
+        raise ConfigError(f"a link cannot contain an input of kind {kind!r}: save the lab, or use to_code()")
     tokenizer, beams = lab.session.model.tokenizer, one.options.sampling.beams
     spell = tokenizer.spelled if isinstance(tokenizer, BPETokenizer) else tokenizer.decode
     text, n = spell(one.token_ids), 1 if beams > 1 else 1 + num_forks
     question = question_in(text) if isinstance(tokenizer, BPETokenizer) else None
     max_tokens, priority = one.options.sampling.max_tokens, one.options.priority
     if one.options != RequestOptions(SamplingParams(max_tokens, beams=beams), priority=priority):
-        raise ConfigError("a link has no sampling and no cache salt: save the lab, or use to_code()")
+        raise ConfigError("a link cannot contain sampling or a cache salt: save the lab, or use to_code()")
     return PromptAct(text if question is None else question, 1, max_tokens, n, beams, priority, question is not None)
 
 

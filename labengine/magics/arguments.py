@@ -33,7 +33,7 @@ def positive_int(text: str) -> int:
     number = whole_number(text)
     if not number:
         limit = f" of at most {MAX_DIGITS} digits" if len(text) > MAX_DIGITS else ""
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number from 1{limit}")
+        raise argparse.ArgumentTypeError(f"must be an integer from 1{limit}, got {shown(text)}")
     return number
 
 
@@ -42,7 +42,7 @@ def block_count(text: str) -> int | str:
     try:
         return text if text == "auto" else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is neither a number nor auto") from None
+        raise argparse.ArgumentTypeError(f"must be a number or auto, got {shown(text)}") from None
 
 
 CHECK_MODES = ("on", "stop", "off")
@@ -51,7 +51,7 @@ CHECK_MODES = ("on", "stop", "off")
 def check_mode(text: str) -> bool | str:
     """Convert an argument to a value of Lab(check=...): "on", "off", or "stop" for runs that end at a violation."""
     if text not in CHECK_MODES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(CHECK_MODES)}")
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(CHECK_MODES)}, got {text!r}")
     return {"on": True, "off": False}.get(text, text)
 
 
@@ -65,7 +65,7 @@ def proposer_of(guesser: str, num_drafts: int | None) -> Proposer:
         return DraftModel(num_drafts, model=guesser)
     number = whole_number(num_layers)
     if name != "layers" or number is None:
-        raise UsageError(f"--speculation takes ngram, layers=8, or a model; got {shown(guesser)}")
+        raise UsageError(f"--speculation must be ngram, layers=N (such as layers=8) or a model, got {shown(guesser)}")
     return DraftModel(num_drafts, num_layers=number)
 
 
@@ -75,7 +75,7 @@ def step_or_crash(text: str) -> int | str:
     if text == "crash":
         return text
     if number is None:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is neither the number of a step nor crash")
+        raise argparse.ArgumentTypeError(f"must be a step number or crash, got {shown(text)}")
     return number
 
 
@@ -87,7 +87,7 @@ def step_or_event(text: str) -> int | str | tuple[int, int]:
     step, event = whole_number(before), whole_number(after)
     if step is None or (colon and event is None):
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is neither a step, such as 2, nor an event inside one, such as 2:5, nor crash"
+            f"must be a step, such as 2, an event inside one, such as 2:5, or crash, got {shown(text)}"
         )
     return step if event is None else (step, event)
 
@@ -98,29 +98,29 @@ def request_id_of(text: str, known: Iterable[int]) -> int:
     number = whole_number(text)
     request_id = names.get(text.upper(), -1) if number is None else number
     if request_id not in names.values():
-        raise UsageError(f"there is no request {text[:80]}; there are {', '.join(names) or 'none yet'}")
+        raise UsageError(f"no request {text[:80]}: the lab has {', '.join(names) or 'no requests yet'}")
     return request_id
 
 
 SAMPLING = (
-    argument("--max-tokens", type=int, metavar="N", help="maximum number of new tokens"),
-    argument("--copies", type=positive_int, metavar="N", help="number of equal requests to add"),
+    argument("--max-tokens", type=int, metavar="N", help="maximum number of tokens to generate"),
+    argument("--copies", type=positive_int, metavar="N", help="number of identical requests to add"),
     argument("--priority", type=int, metavar="N", help="smaller is more urgent, for --policy priority"),
     argument(
         "--n", "-n", type=positive_int, metavar="N", help="number of answers to the prompt, which share its blocks"
     ),
     argument("--beams", type=positive_int, metavar="N", help="number of beams in a search for the likeliest text"),
     argument("--temperature", type=float, metavar="T", help="0 (the default) takes the likeliest token"),
-    argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens"),
+    argument("--top-k", type=int, metavar="K", help="sample from the K likeliest tokens"),
     argument(
-        "--top-p", type=float, metavar="P", help="sample among the likeliest tokens with this share of probability"
+        "--top-p", type=float, metavar="P", help="sample from the likeliest tokens with this share of probability"
     ),
     argument("--seed", type=int, metavar="SEED", help="seed of this request's sampling"),
     argument("--ignore-eos", action="store_true", help="do not stop at the model's end-of-text token"),
     argument(
         "--skip-reading-prefix-cache", action="store_true", help="do not look this request up in the prefix cache"
     ),
-    argument("--chat", action="store_true", help="wrap the text as a user's message"),
+    argument("--chat", action="store_true", help="wrap the text as a user message"),
 )
 
 NUM_STEPS = argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many")

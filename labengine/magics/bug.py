@@ -35,7 +35,7 @@ def bugs(current: CurrentLab, words: Sequence[str] = ()) -> BugList:
 
 @command(
     argument("id", nargs="?", metavar="ID", offers=tuple(SCENARIOS), help="the report"),
-    argument("--column", metavar="NAME", help="open this engine alone"),
+    argument("--column", metavar="NAME", help="open only this engine"),
     argument("--model", offers=("simulated", "smollm2"), metavar="NAME", help="run it on these weights"),
 )
 def bug(current: CurrentLab, id: str | None = None, column: str | None = None, model: str = "simulated") -> None:
@@ -67,9 +67,7 @@ def _open_both(current: CurrentLab, scenario: Scenario, model: str) -> None:
 
 def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) -> None:
     if column not in [known.name for known in scenario.columns]:
-        raise UsageError(
-            f"there is no column {column!r}; there are {', '.join(repr(c.name) for c in scenario.columns)}"
-        )
+        raise UsageError(f"no column {column!r}: the scenario has {', '.join(repr(c.name) for c in scenario.columns)}")
     lab = current.open("bug_lab", scenario.played(column, model))
     display(scenario.show(lab))
     print(acting_on("bug_lab", f"is the engine {column}", current))
@@ -79,7 +77,7 @@ def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) 
 VARIABLE = "exercise"
 
 
-@command(argument("name", nargs="?", metavar="NAME", offers=tuple(NOTEBOOKS), help="why-blocks/slot, say"))
+@command(argument("name", nargs="?", metavar="NAME", offers=tuple(NOTEBOOKS), help="such as why-blocks/slot"))
 def exercise(current: CurrentLab, name: str | None = None) -> None:
     """Show an exercise of the course, as the variable `exercise`; without a name, the list and your progress."""
     if name is None or name in NOTEBOOKS:

@@ -51,7 +51,7 @@ class CurrentLab:
             return left
         lab = self._own_lab
         if lab is None:
-            raise UsageError("there is no lab yet: %lab start --model smollm2 --blocks 32 --block-size 4 makes one")
+            raise UsageError("no lab yet: start one with %lab start --model smollm2 --blocks 32 --block-size 4")
         return lab
 
     @property
@@ -171,7 +171,7 @@ class CurrentLab:
         self.target.close()
         if is_opened and self._own_lab is not None:
             self._opened = None
-            return "closed; the commands act on `lab` again, which has not changed"
+            return "closed; commands act on `lab` again, which has not changed"
         return "closed; you can still view the recording (%lab show, back, goto, why), and %lab start makes a new lab"
 
 

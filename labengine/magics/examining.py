@@ -49,7 +49,7 @@ def find(
     comparison = current.open("comparison", found.compare())
     display(comparison.show())
     print(acting_on("comparison", "holds both engines", current))
-    print(f"print({_FOUND}.to_test()) is a test for pytest; {_FOUND}.to_code() a script;", end=" ")
+    print(f"print({_FOUND}.to_test()) prints a test for pytest, {_FOUND}.to_code() a script;", end=" ")
     print(f"{_FOUND}.to_notebook('found.ipynb') writes a notebook")
 
 
@@ -60,11 +60,11 @@ def _wanted(current: CurrentLab, parts: str | None) -> object:
     if parts in EDITIONS:
         return parts
     if not parts.isidentifier() or keyword.iskeyword(parts) or parts not in current.names:
-        raise UsageError(f"there is no variable {parts!r}: define the class in a cell, or name an edition")
+        raise UsageError(f"no variable {parts!r}: define the class in a cell, or name an edition")
     return current.names[parts]
 
 
-@command(argument("requests", nargs="*", metavar="REQUEST", help="A B: two of the lab; A: one of two engines"))
+@command(argument("requests", nargs="*", metavar="REQUEST", help="A B: two requests; A: one request on two engines"))
 def judge(current: CurrentLab, requests: Sequence[str] = ()) -> None:
     """Judge why two runs of one request differ: wrong content in the KV cache, or different rounding.
 
@@ -88,12 +88,12 @@ def _of_the_sides(current: CurrentLab, requests: Sequence[str]) -> RunVerdict:
     assert current.comparison is not None
     labs = current.labs
     if len(labs) != 2:
-        raise UsageError("judge needs two labs that can be run again; a recording has no engine")
+        raise UsageError("judge needs two labs that it can run again; a recording has no engine")
     if len(requests) > 1:
-        raise UsageError("two engines are compared: name one request, as in %lab judge A")
+        raise UsageError("two engines are being compared: name a single request, as in %lab judge A")
     known = [*labs[0].snapshot().requests]
     if not known:
-        raise UsageError("there is no request yet")
+        raise UsageError("no requests yet: add a prompt")
     request = request_id_of(requests[0], known) if requests else _first_differing(labs[0], labs[1])
     return judge_runs(labs[0], labs[1], request=request, names=current.comparison.names)
 
@@ -110,7 +110,7 @@ def _first_differing(left: Lab, right: Lab) -> int:
 
 
 @command(
-    argument("place", nargs="?", metavar="FILE", help="a file, or the folder of LABENGINE_TAP; without it the lab"),
+    argument("place", nargs="?", metavar="FILE", help="a file, or the folder of LABENGINE_TAP; default: the lab"),
     TOP,
     TOKENIZER,
     TWICE,

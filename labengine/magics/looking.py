@@ -33,7 +33,7 @@ def show(current: CurrentLab, at: At | None = None) -> None:
     if at is None:
         display(current.shown.show())
     elif current.comparison is not None:
-        raise UsageError("--at is for one lab: comparison.left.show(at=...) shows a moment of one side")
+        raise UsageError("--at is for a single lab: use comparison.left.show(at=...) to show a moment of one side")
     else:
         display(current.recorded.show(at=at))
 
@@ -113,7 +113,7 @@ def status(current: CurrentLab) -> None:
     for line in (*breakpoint_lines(current), *stop_lines(current)):
         print(line)
     for failure in lab.hooks.failures:
-        print(f"a listener raised and was dropped: {failure.error!r}")
+        print(f"a listener raised an exception and was removed: {failure.error!r}")
     print(background_error_line(lab), end="")
 
 
@@ -123,7 +123,7 @@ def save(current: CurrentLab, path: str) -> None:
     target = Path(path)
     if target.suffix == ".html":
         current.recorded.export_html(target)
-        print(f"{path}: one page that scrubs in any browser, with no network and no Python")
+        print(f"{path}: a page to scrub through in any browser, without network or Python")
         return
     current.recorded.save(target)
     print(f"{path}, {target.stat().st_size / 1024:,.0f} KiB: %lab open {path}, or labengine.open({path!r})")
@@ -149,7 +149,7 @@ def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
     PIECE,
     RANK,
-    argument("--ranks", action="store_true", help="show all engines that run there, side by side"),
+    argument("--ranks", action="store_true", help="show all engines running there, side by side"),
     TOKENIZER,
     REPLAY,
 )
@@ -178,7 +178,7 @@ def attach(
         raise UsageError("--replay is for KV events, as in %lab attach kv:tcp://127.0.0.1:5557")
     if ranks:
         if piece is not None or rank is not None:
-            raise UsageError("--ranks shows all running engines: leave out --piece and --rank")
+            raise UsageError("--ranks shows all running engines: omit --piece and --rank")
         opened = attach_ranks(place, tokenizer=tokenizer)
         current.look_at(name, opened.streams[0])
         current.store(name, opened)
@@ -193,7 +193,7 @@ def attach(
 def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[str, int | str]:
     kind, *others = subject
     if kind not in _SUBJECTS:
-        raise UsageError(f"there is no {kind!r} to point at; {nearest(kind, _SUBJECTS)}")
+        raise UsageError(f"no {kind!r} to point at; {nearest(kind, _SUBJECTS)}")
     if len(others) != 1:
         example = {"request": "request A", "hash": "hash 0:ab12"}.get(kind, f"{kind} 3")
         raise UsageError(f"which {kind}? For example: {example}")
@@ -202,7 +202,7 @@ def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[s
     if kind == "request" and recorded.timeline is not None:
         return kind, request_id_of(others[0], recorded.timeline.state().requests)
     if not others[0].lstrip("#").isdecimal():
-        raise UsageError(f"{others[0]!r} is not a {kind}'s number")
+        raise UsageError(f"a {kind} must be given by its number, got {others[0]!r}")
     return kind, int(others[0].lstrip("#"))
 
 

@@ -37,11 +37,11 @@ def seams(current: CurrentLab, word: str = "") -> None:
     """List the seams, the methods that %%lab patch can replace, each with its purpose and its place."""
     found = [seam for seam in _seams(current) if word.lower() in str(seam).lower()]
     if not found:
-        raise UsageError(f"no seam has {word!r} in its name; %lab seams lists all")
+        raise UsageError(f"no seam has {word!r} in its name; %lab seams lists them all")
     width = max(len(str(seam)) for seam in found)
     overrides = current.lab.session.inspection.overrides if current.has_lab else {}
     for seam in found:
-        use = ", never called so far" if overrides.get(str(seam), False) is None else ""
+        use = ", not called so far" if overrides.get(str(seam), False) is None else ""
         print(f"{seam!s:<{width}}  {shorten(seam.method.reason, _WIDTH, placeholder=' ...')}  [{_place(seam)}{use}]")
 
 
@@ -50,7 +50,7 @@ def seam(current: CurrentLab, name: str) -> None:
     """Open a seam's source in a new cell, below %%lab patch, ready to edit."""
     found = find_seam(name, *_parts_and_kinds(current))
     current.open_cell(f"%%lab patch {found}\n{cell_text(found)}\n")
-    print(f"{found} is in the cell below, from {_place(found)}: edit it, and run the cell")
+    print(f"{found} is in the cell below, from {_place(found)}: edit it and run the cell")
 
 
 @command(
@@ -67,7 +67,7 @@ def patch(current: CurrentLab, name: str, on_top: bool = False, cell: str | None
     """
     lab = current.lab
     if cell is None:
-        raise UsageError(f"write the method below %%lab patch {name}, in the same cell; %lab seam {name} opens it")
+        raise UsageError(f"write the method below %%lab patch {name}, in the same cell; %lab seam {name} opens one")
     base = _patched_parts(current) if on_top else lab.parts
     found = find_seam(name, base, _kinds(lab))
     parts = parts_from_cell(found, cell, base, current.names)
@@ -86,7 +86,7 @@ def _rerun(lab: Lab, parts: Parts) -> Comparison:
 def _patched_parts(current: CurrentLab) -> Parts:
     comparison = current.comparison
     if comparison is None or comparison.roles != ROLES or not isinstance(comparison.right, Lab):
-        raise UsageError("--on-top adds to the shown patch, but none is shown: leave it out")
+        raise UsageError("--on-top adds to the patch that is shown, but none is: omit it")
     return comparison.right.parts
 
 
@@ -143,5 +143,5 @@ def _no_difference(patched: Lab, seam: PartSeam) -> str:
     if notes := override_notes({name: found for name, found in known.items() if name in names}):
         return f"No difference: {' '.join(notes)}"
     if patched.session.watch is None:
-        return f"No difference, event by event. Without checks it is unknown whether {seam.name} was called."
-    return "No difference: on this workload both decide the same, event by event."
+        return f"No difference, event by event. Without checks, whether {seam.name} was called is unknown."
+    return "No difference: on this workload both make the same decisions, event by event."

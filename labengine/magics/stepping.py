@@ -44,8 +44,8 @@ from labengine.session.step_text import NOTHING_TO_DO
         "--speculation",
         offers=("ngram", "layers=8"),
         metavar="GUESSER",
-        help="guess tokens: ngram looks them up in the request's text, layers=N takes the model's first N layers, "
-        "any other name is a model",
+        help="guess tokens: ngram looks them up in the request's text, layers=N uses the model's first N layers, "
+        "and any other name is a model",
     ),
     argument("--drafts", type=positive_int, metavar="N", help="maximum number of tokens guessed at once"),
     argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME", help="dtype of weights and KV"),
@@ -65,7 +65,7 @@ from labengine.session.step_text import NOTHING_TO_DO
         "--retention-interval",
         type=int,
         metavar="N",
-        help="sliding windows: interval, in tokens, at which blocks stay cached",
+        help="sliding windows: the interval, in tokens, at which blocks stay cached",
     ),
     argument("--seed", type=int, metavar="SEED", help="seed of random sampling"),
     argument("--check", type=check_mode, offers=CHECK_MODES, metavar="MODE", help="stop: a run ends at a violation"),
@@ -103,7 +103,7 @@ def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepRepo
     with violations_reported(current), interrupt_in_one_line(lambda: _interrupted_line(current.lab)):
         report = current.target.step(num_steps)
     num_taken = _num_finished_steps(current) - before
-    ended = [f"after {num_taken} of {num_steps} steps there is nothing left to do"] if 0 < num_taken < num_steps else []
+    ended = [f"nothing is left to do after {num_taken} of {num_steps} steps"] if 0 < num_taken < num_steps else []
     for line in stop_lines(current) or ended:
         print(line)
     return report
@@ -126,7 +126,7 @@ def run(current: CurrentLab, wait: bool = False) -> None:
         print(*stop_lines(current) or [f"done after step {lab.snapshot().step}"], sep="\n")
     else:
         target.start()
-        print("running; you can run other cells meanwhile, and %lab pause stops it")
+        print("running; you can run other cells meanwhile, and stop it with %lab pause")
 
 
 def _interrupted_line(lab: Lab) -> str:
@@ -147,7 +147,7 @@ def pause(current: CurrentLab) -> None:
 def reset(current: CurrentLab) -> None:
     """Start over on the same model: no requests, an empty pool, a new timeline."""
     current.target.reset()
-    print(f"empty: {current.lab.config.num_blocks} blocks, all of them free")
+    print(f"empty: all {current.lab.config.num_blocks} blocks are free")
 
 
 @command(argument("request", metavar="ID", type=str, help="its id (0, 1 ...) or its letter (A, B ...)"))
@@ -156,7 +156,7 @@ def abort(current: CurrentLab, request: str) -> None:
     request_id = request_id_of(request, current.lab.snapshot().requests)
     aborted = current.target.abort(request_id)
     has_ended = any(aborted) if isinstance(aborted, tuple) else aborted
-    ended = "is aborted, its blocks are free" if has_ended else "had already finished"
+    ended = "was aborted and its blocks freed" if has_ended else "had already finished"
     print(f"{request_name(request_id)} (id {request_id}) {ended}")
 
 

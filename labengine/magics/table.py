@@ -35,12 +35,12 @@ def asks_for_help(entered: Sequence[str]) -> bool:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the sentence to follow 'there is no ...': the nearest match, or all known words."""
+    """Return the clause to follow 'no ...': the nearest match, or all known words."""
     known = list(known)
     near = [name for name in known if name.startswith(word)] or get_close_matches(word, known, n=1)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return f"there are {', '.join(known)}" if known else "it takes no options"
+    return f"choose from {', '.join(known)}" if known else "it takes no options"
 
 
 class LineReader(argparse.ArgumentParser):
@@ -58,9 +58,9 @@ class LineReader(argparse.ArgumentParser):
         """Convert words to keyword arguments; options may be anywhere."""
         known, unknown = self.parse_known_intermixed_args(entered)
         if unknown and unknown[0].startswith("-"):
-            self.error(f"there is no option {unknown[0]}; {nearest(unknown[0], self.options)}")
+            self.error(f"no option {unknown[0]}; {nearest(unknown[0], self.options)}")
         if unknown:
-            self.error(f"{unknown[0]!r} is one word too many")
+            self.error(f"unexpected word {unknown[0]!r}")
         return {name: value for name, value in vars(known).items() if value is not None}
 
     def explanation(self) -> str:
@@ -116,7 +116,7 @@ def _completions_of(name: str, entered: Sequence[str]) -> list[str]:
 def put_in_order(*names: str) -> None:
     """Sort the commands in the order of `names`. Raises ValueError unless these are all commands."""
     if set(names) != set(LAB):
-        raise ValueError(f"commands in the table and in the order differ: {set(names) ^ set(LAB)}")
+        raise ValueError(f"the table and the order list different commands: {set(names) ^ set(LAB)}")
     for name in names:
         LAB[name] = LAB.pop(name)
 

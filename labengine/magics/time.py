@@ -35,7 +35,7 @@ def forward(current: CurrentLab, num_steps: int = 1) -> None:
 
 
 @command(
-    argument("step", type=step_or_crash, metavar="STEP", help="the number of a step, 0 for before the first, or crash"),
+    argument("step", type=step_or_crash, metavar="STEP", help="a step number (0: before the first step) or crash"),
     argument("event", nargs="?", type=int, metavar="EVENT", help="an event inside the step, counted from 0"),
     completes=lambda words_before: ("crash",),
 )
@@ -52,18 +52,18 @@ def goto(current: CurrentLab, step: int | Literal["crash"], event: int | None = 
         )
 
 
-@command(argument("step", type=int, metavar="STEP", help="the number of a step, 0 for before the first"))
+@command(argument("step", type=int, metavar="STEP", help="a step number (0: before the first step)"))
 def rewind(current: CurrentLab, step: int) -> None:
     """Take the engine (or both) back to its state after a step by repeating its steps; later steps stay known."""
     current.target.rewind(step)
     newest = max(lab.num_known_steps for lab in current.labs)
-    further = f"; %lab rewind {newest} goes forward again" if newest > step else ""
-    subject_text = "the engine stands" if current.comparison is None else "both engines stand"
+    further = f"; use %lab rewind {newest} to go forward again" if newest > step else ""
+    subject_text = "the engine is" if current.comparison is None else "both engines are"
     print(f"{subject_text} after step {step}{further}")
 
 
 @command(
-    argument("step", nargs="?", type=int, metavar="STEP", help="the last step that both have in common"),
+    argument("step", nargs="?", type=int, metavar="STEP", help="the last step that both share"),
     argument("--name", metavar="VARIABLE", help="what to call it (fork)"),
     *OF_AN_ENGINE,
     argument("--external", offers=("host", "none"), metavar="TIER", help="a tier outside the pool"),
@@ -73,11 +73,11 @@ def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **set
     if current.comparison is not None:
         current.comparison.fork(step, **settings)
     if not name.isidentifier() or name == "lab":
-        raise UsageError(f"{name!r} cannot be the fork's name: choose a variable name other than lab")
+        raise UsageError(f"the fork's name must be a variable name other than lab, got {name!r}")
     if settings.get("external") == "none":
         settings["external"] = None
     made = current.name(name, current.lab.fork(step, **settings))
-    print(f"`{name}` stands after step {made.snapshot().step}; continue it with {name}.add(...) and {name}.step().")
+    print(f"`{name}` is after step {made.snapshot().step}; continue it with {name}.add(...) and {name}.step().")
     other = "lab" if step is None else f"lab.fork({step})"
     print(f"labengine.compare({other}, {name}) shows both labs side by side, and {name}.close() closes the fork.")
     return made
@@ -116,7 +116,7 @@ def _take_away(target: Lab | Comparison, number: int) -> None:
     found = [breakpoint for breakpoint in target.breakpoints if number in (0, breakpoint.number)]
     if number and not found:
         known = ", ".join(str(breakpoint.number) for breakpoint in target.breakpoints) or "none"
-        raise UsageError(f"there is no breakpoint {number}; there are {known}")
+        raise UsageError(f"no breakpoint {number}: the lab has {known}")
     for breakpoint in found:
         breakpoint.close()
 
@@ -124,7 +124,7 @@ def _take_away(target: Lab | Comparison, number: int) -> None:
 def _value(word: str) -> tuple[str, Any]:
     name, equals, text = word.partition("=")
     if not equals or not name:
-        raise UsageError(f"{word!r} is not FIELD=VALUE, such as block_id=3")
+        raise UsageError(f"a condition must be FIELD=VALUE, such as block_id=3, got {word!r}")
     is_number = text.lstrip("-").isdecimal() and not name.endswith("hash")
     return name, int(text) if is_number else {"True": True, "False": False}.get(text, text)
 
@@ -134,7 +134,7 @@ def _print_move(current: CurrentLab, look: Look | PairLook) -> None:
     if current.comparison is not None:
         left, right = (snapshot.step for snapshot in current.comparison.snapshots)
         where = f"step {left}" if left == right else f"steps {left} and {right}"
-        print(f"These are the recordings. Neither engine has moved: they stand after {where}.")
+        print(f"These are the recordings. Neither engine has moved: they are still after {where}.")
     elif current.has_lab:
         newest = current.lab.snapshot().step
-        print(f"This is the recording. The engine has not moved: it stands after step {newest}.")
+        print(f"This is the recording. The engine has not moved: it is still after step {newest}.")

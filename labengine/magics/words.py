@@ -49,7 +49,7 @@ def background_error_line(lab: Lab) -> str:
         return ""
     text = f"an error ended the background run, and its last step was rolled back: {type(error).__name__}: {error}"
     is_kept = lab.crash is not None and lab.crash.exception is error
-    return text + ("; %lab goto crash looks at the moment before that\n" if is_kept else "\n")
+    return text + ("; %lab goto crash shows the moment before that\n" if is_kept else "\n")
 
 
 def breakpoint_lines(current: CurrentLab) -> list[str]:
@@ -128,7 +128,7 @@ def violations_reported(current: CurrentLab) -> Iterator[None]:
     except Exception as error:
         if (crash := _new_crash(labs, crashes)) is not None:
             raise UsageError(
-                f"{crash} ({place_of(error)}). The step was rolled back; %lab goto crash looks at the moment before "
+                f"{crash} ({place_of(error)}). The step was rolled back; %lab goto crash shows the moment before "
                 f"that, and lab.crash has the exception"
             ) from error
         raise

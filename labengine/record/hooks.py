@@ -73,7 +73,7 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         """Call `listener(event)` for each event of `kinds`, by default of every kind."""
         for kind in kinds:
             if kind not in EVENT_KINDS:
-                raise TypeError(f"{kind!r} is not an event kind; see labengine.events")
+                raise TypeError(f"kind must be an event kind (see labengine.events), got {kind!r}")
         self.num_subscribed += 1
         subscription = Subscription(self, listener, kinds or EVENT_KINDS)
         for kind in subscription.kinds:

@@ -39,7 +39,7 @@ def bug(id: str) -> Scenario:
         near = [known for known in SCENARIOS if str(id) and known.endswith(f"-{id}")]
         near = near or get_close_matches(str(id), SCENARIOS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"there is no scenario {shown(id)}; there are {', '.join(map(repr, SCENARIOS))}.{hint}")
+        raise ConfigError(f"no scenario {shown(id)}: choose from {', '.join(map(repr, SCENARIOS))}.{hint}")
     return _scenario_in(SCENARIOS[id])
 
 
@@ -95,7 +95,7 @@ def _known(what: str, name: object, known: Iterable[str]) -> str | None:
         near = get_close_matches(str(name).lower(), by_name, n=1)
         hint = f" Did you mean {by_name[near[0]]!r}?" if near else ""
         names = ", ".join(map(repr, by_name.values()))
-        raise ConfigError(f"there is no {what} {shown(name)}; there are {names}.{hint}")
+        raise ConfigError(f"no {what} {shown(name)}: choose from {names}.{hint}")
     return by_name[name.lower()]
 
 

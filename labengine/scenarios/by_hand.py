@@ -147,13 +147,13 @@ def scenario(
     for act in acts:
         checked_call("play", act, "lab")
     if not isinstance(claim, str) or not claim:
-        raise ConfigError(f"claim must be a sentence on what goes wrong, got {shown(claim)}")
+        raise ConfigError(f"claim must be a sentence that says what goes wrong, got {shown(claim)}")
     columns = (_column("broken", broken, claim), _column("fixed", fixed, "The same without it."))
     made = hand_made("mine", title, claim, columns, ("what goes wrong", "what does not"))
     made.acts, made.wrong = acts, is_wrong
     if isinstance(settings.get("external"), Connector):
         raise ConfigError(
-            f"external={shown(settings['external'])} is a connector for a single engine: pass its class, or a "
+            f"external={shown(settings['external'])} is a connector, which serves one engine only: pass its class or a "
             "function that makes one"
         )
     made.lab_settings = lambda: {name: _made(value) for name, value in settings.items()}

@@ -110,7 +110,7 @@ class Experiment(ABC):
         """Return the column of that name. Raises ConfigError for an unknown one."""
         known = {column.name: column for column in self.columns}
         if name not in known:
-            raise ConfigError(f"there is no column {name!r}; there are {', '.join(map(repr, known))}")
+            raise ConfigError(f"no column {name!r}: choose from {', '.join(map(repr, known))}")
         return known[name]
 
     def lab(self, column: str, model: str = "simulated") -> Lab:

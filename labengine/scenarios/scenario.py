@@ -109,7 +109,7 @@ class Scenario(ScenarioTexts):
         """Run the follow-up acts on a lab after its opening. Raises ConfigError if the scenario has none."""
         acts = self.follow_up_acts()
         if not acts:
-            raise ConfigError(f"{self.id} has no follow-up: the comparison shows all of it")
+            raise ConfigError(f"{self.id} has no follow-up: its comparison already shows everything")
         for act in acts:
             act(lab)
 

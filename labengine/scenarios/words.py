@@ -150,12 +150,12 @@ def filled(template: str, columns: Mapping[str, Mapping[str, int]], more: Mappin
         column, name = found.groups()
         if column not in columns or name not in columns[column]:
             known = [f"{{{one}: {figure}}}" for one, figures in columns.items() for figure in figures]
-            raise ConfigError(f"there is no figure {found[0]} in the table; there are {', '.join(known)}")
+            raise ConfigError(f"no figure {found[0]} in the table: it has {', '.join(known)}")
         return str(columns[column][name])
 
     def other(found: re.Match[str]) -> str:
         if found[1] not in more:
-            raise ConfigError(f"there is no {found[0]} beside the table; there are {', '.join(more) or 'none'}")
+            raise ConfigError(f"no {found[0]} outside the table: known are {', '.join(more) or 'none'}")
         return str(more[found[1]])
 
     return _OTHER.sub(other, _FIGURE.sub(figure, template))

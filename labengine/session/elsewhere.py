@@ -32,7 +32,7 @@ class Outbox(Connector):
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
         """Raise NotImplementedError: no content matches, so it is never called."""
-        raise NotImplementedError("an outbox loads no blocks")
+        raise NotImplementedError("an outbox cannot load blocks")
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
         """Keep these blocks."""
@@ -105,7 +105,7 @@ class Filling:
         self._stepper.refuse_if_closed()
         ids = self._model.prompt_ids("fill_external()", prompt, token_ids)
         if not ids:
-            raise ConfigError("the prompt is empty: fill_external() needs token_ids of at least one full block")
+            raise ConfigError("the prompt must not be empty: fill_external() needs at least one full block")
         self._model.refuse_too_long(len(ids), 1)
         if self._settings.external is None:
             raise ConfigError("this lab has no external tier to fill: make it with external='host'")

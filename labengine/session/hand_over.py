@@ -16,7 +16,7 @@ from labengine.session.session import Session
 def hand_over_between(giver: Session, name: int | str, taker: Session) -> int:
     """Move a running request of one session to another one; return its id there. See Lab.hand_over."""
     if giver is taker:
-        raise ConfigError("the request already runs on this lab: hand it over to another one")
+        raise ConfigError("the request already runs on this lab: hand it over to a different one")
     with ExitStack() as locks:
         for session in sorted((giver, taker), key=lambda session: session.number):  # one order for all: no deadlock
             locks.enter_context(session.stepper.between_steps())
@@ -45,13 +45,13 @@ def _refuse_unlike(giver: Session, taker: Session) -> None:
     ours, theirs = giver.config.groups, taker.config.groups
     if ours != theirs:
         raise ConfigError(
-            f"{giver.lab_id} keeps KV in {_laid_out(ours)}, and {taker.lab_id} in {_laid_out(theirs)}: make both labs "
+            f"{giver.lab_id} keeps KV in {_laid_out(ours)}, but {taker.lab_id} in {_laid_out(theirs)}: make both labs "
             "with the same model, groups and block_size"
         )
     if giver.model.fingerprint != taker.model.fingerprint:
         raise ConfigError(
-            f"{giver.lab_id} has {_kind(giver)}, and {taker.lab_id} {_kind(taker)}: KV can only be handed over between "
-            "labs of the same weights and dtype"
+            f"{giver.lab_id} has {_kind(giver)}, but {taker.lab_id} {_kind(taker)}: KV can only be handed over between "
+            "labs with the same weights and dtype"
         )
 
 

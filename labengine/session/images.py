@@ -30,7 +30,7 @@ def checked_images(images: object) -> tuple[Image, ...]:
 def refuse_images_beyond(images: tuple[Image, ...], num_tokens: int) -> None:
     """Raise ConfigError if the last image ends after a prompt of num_tokens tokens."""
     if images and (end := images[-1].start + images[-1].length) > num_tokens:
-        raise ConfigError(f"images: {images[-1].identifier!r} ends at token {end}, and the prompt has {num_tokens}")
+        raise ConfigError(f"images: {images[-1].identifier!r} ends at token {end}, but the prompt has {num_tokens}")
 
 
 def _checked(position: object, image: object) -> Image:

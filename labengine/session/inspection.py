@@ -74,7 +74,7 @@ class Inspection:
         checked_int("block_id", block_id), checked_int("layer", layer)
         num_blocks = self._model.config.num_blocks
         if not 0 <= block_id < num_blocks:
-            raise IndexError(f"block {block_id} does not exist: the pool has blocks 0 to {num_blocks - 1}")
+            raise IndexError(f"no block {block_id}: the pool has blocks 0 to {num_blocks - 1}")
         return self._model.kv(block_id, layer)
 
     def stats(self) -> LabStats:

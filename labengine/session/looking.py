@@ -204,7 +204,7 @@ class Looking(Closing, ABC):
             except (TypeError, ValueError) as error:
                 raise ConfigError(str(error)) from None
         if not isinstance(asked, Selection | None):
-            raise ConfigError(f'selection must be a Selection, such as ("block", 3), or None; got {shown(asked)}')
+            raise ConfigError(f'selection must be a Selection, such as ("block", 3), or None, got {shown(asked)}')
         if asked is not None:
             timeline = self.feed.timeline or Timeline.starting_at(self.view_source().fold())
             try:
@@ -231,7 +231,7 @@ class Looking(Closing, ABC):
         kept = range(timeline.num_dropped, timeline.end + 1)
         if moment is not None and (not is_single_int(moment) or moment not in kept):
             known = f"here {kept[0]} to {kept[-1]}, or None for the newest"
-            raise ConfigError(f"moment must be a number of events, {known}; got {shown(moment)}")
+            raise ConfigError(f"moment must be a number of events, {known}, got {shown(moment)}")
         self._move_views(as_int(moment))
 
     def _show_hit(self, hit: BreakpointHit) -> None:
@@ -259,7 +259,7 @@ class Looking(Closing, ABC):
 
     def _crash_moment(self, event: int | None = None) -> int:
         if event is not None:
-            raise ConfigError(f'goto("crash") is a single moment: leave out event={event!r}')
+            raise ConfigError(f'goto("crash") is a single moment: omit event={event!r}')
         timeline, crash = self._recording(), self.crash
         if crash is None:
             raise ConfigError('goto("crash"): no part has raised an exception inside a step')
@@ -271,7 +271,7 @@ class Looking(Closing, ABC):
         look, newest = Look.at(timeline, moment), timeline.state().step
         if moment == timeline.end or not self.view_source().is_live:
             return look
-        return replace(look, text=f"{look.text}\nOnly the views move; the engine stays after step {newest}.")
+        return replace(look, text=f"{look.text}\nOnly the views have moved; the engine is still after step {newest}.")
 
     def _move_views(self, moment: int | None) -> None:
         timeline = self._recording()

@@ -84,7 +84,7 @@ def view_of(
         require_extra("lab", 'view("xray")', "plotly")
         return partial(xray, **settings)
     if "xray" in names:
-        raise ConfigError("'xray' is a separate figure: lab.view('xray')")
+        raise ConfigError("'xray' is a separate figure: use lab.view('xray')")
     is_plain = checked_bool("plain", settings.get("plain", False))
     return lambda: _view(feed(), names, is_plain)
 
@@ -110,7 +110,7 @@ def _require_known(name: object) -> None:
     if name not in VIEW_NAMES:
         near = get_close_matches(str(name), VIEW_NAMES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the views are {', '.join(VIEW_NAMES)}"
-        raise ConfigError(f"there is no view {name!r}; {hint}")
+        raise ConfigError(f"no view {name!r}; {hint}")
 
 
 def _pool_settings(*, plain: bool = False) -> None:

@@ -10,7 +10,7 @@ Overrides = Mapping[str, bool | None]
 """As Watch.overrides: True if an override has decided differently from production, None if it was never called."""
 
 
-def override_notes(overrides: Overrides, came_of_it: str = "nothing came of it") -> list[str]:
+def override_notes(overrides: Overrides, came_of_it: str = "it made no difference") -> list[str]:
     """Return a sentence on the overrides never called, and one on those that decided differently."""
     never = _names(overrides, None)
     otherwise = _names(overrides, True)
@@ -24,7 +24,7 @@ def notes_of_none(overrides: Overrides) -> list[str]:
     """Return the sentences of `override_notes` and one on called overrides, for a run in which none has mattered."""
     called = _names(overrides, False)
     were = "was" if len(called) == 1 else "were"
-    words = f"{listed(called, len(called))} {were} called, and nothing came of it."
+    words = f"{listed(called, len(called))} {were} called, and made no difference."
     return [words, *override_notes(overrides)] if called else override_notes(overrides)
 
 

@@ -42,7 +42,7 @@ class Question:
     def ask_for(self, wish: object) -> object:
         """Do one of the question's offers. Raises ConfigError for any other."""
         if not isinstance(wish, str) or wish not in self.offers:
-            raise ConfigError(f"the question offers {', '.join(self.offers) or 'nothing'}; got {shown(wish)}")
+            raise ConfigError(f"the question offers {', '.join(self.offers) or 'nothing'}, got {shown(wish)}")
         return self.offers[wish]()
 
     def to_dict(self) -> dict[str, Any]:

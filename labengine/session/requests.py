@@ -78,7 +78,7 @@ class Requests:
         """
         num_beams = first.request.sampling.beams
         if num_beams > 1 and n is not None:
-            raise ConfigError(f"beams={num_beams} already gives {num_beams} texts: leave out n")
+            raise ConfigError(f"beams={num_beams} already gives {num_beams} texts: omit n")
         if num_beams > 1:
             return [first, *(self._sibling(first, 0) for _ in range(1, num_beams))]
         num_answers = 1 if n is None else checked_int("n", n, 1)
@@ -223,7 +223,7 @@ def _checked_keys(extra_keys: Mapping[str, str] | None) -> ExtraKeys:
     if not isinstance(keys, Mapping):
         raise ConfigError(f"extra_keys must be a mapping of names to strings, got {shown(keys)}")
     if "cache_salt" in keys:
-        raise ConfigError("extra_keys may not contain 'cache_salt': give it as cache_salt=")
+        raise ConfigError("extra_keys must not contain 'cache_salt': pass it as cache_salt=")
     pairs = ((checked_text("a name in extra_keys", k), checked_text(f"extra_keys[{k!r}]", keys[k])) for k in keys)
     return tuple(sorted(pairs))
 
@@ -232,6 +232,6 @@ def _unknown(name: object, request_id: int | None, engine: Engine) -> str:
     """Return the error for a request that was never added or is no longer kept."""
     if request_id is not None and 0 <= request_id < engine.num_added:
         keep = f"{engine.config.keep_finished:,}"
-        return f"request {name!r} has finished and was forgotten: Lab(keep_finished=) keeps the newest {keep}"
-    known = f"the requests are 0 to {engine.num_added - 1}" if engine.num_added else "none was added yet"
-    return f"there is no request {shown(name)}; {known}"
+        return f"request {name!r} has finished and been forgotten: Lab(keep_finished=) keeps the newest {keep}"
+    known = f"the lab has requests 0 to {engine.num_added - 1}" if engine.num_added else "none has been added yet"
+    return f"no request {shown(name)}: {known}"

@@ -87,7 +87,7 @@ class Runs:
             report, scheduler = self._stepper.step_overlapping(), self._stepper.engine.scheduler
             if not (report or scheduler.is_idle):
                 waiting = ", ".join(str(request.request_id) for request in [*scheduler.running, *scheduler.waiting])
-                raise RuntimeError(f"the scheduler found nothing to run, though requests wait: {waiting}")
+                raise RuntimeError(f"the scheduler found nothing to run, although requests are waiting: {waiting}")
             return report
 
     @contextmanager

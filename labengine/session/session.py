@@ -112,7 +112,7 @@ class Session:
         self.stepper.refuse_if_closed()
         wanted = condition(kind, fields, self._bounds)
         if wanted.kinds == (ViolationFound,) and self.watch is None:
-            raise ConfigError("this lab cannot find violations: it was made with check=False")
+            raise ConfigError("this lab was made with check=False, so it cannot find violations")
         return self.breakpoints.add(wanted)
 
     def predict(self, prediction: object) -> None:
@@ -220,5 +220,5 @@ def _timeline(record: bool | int) -> Timeline | None:
     if record is False:
         return None
     if not isinstance(record, int) or record < 1:
-        raise ConfigError(f"record must be True, False, or a number of events from 1, got {shown(record)}")
+        raise ConfigError(f"record must be True, False or a positive number of events, got {shown(record)}")
     return Timeline() if record is True else Timeline(max_events=record)

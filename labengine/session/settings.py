@@ -63,7 +63,7 @@ def prompt_list(prompts: str | Iterable[Any]) -> list[Any]:
     if isinstance(prompts, str):
         return [prompts]
     if isinstance(prompts, (bytes, Mapping)) or not hasattr(prompts, "__iter__"):
-        raise ConfigError(f"prompts must be strings or lists of token ids, one or several, got {shown(prompts)}")
+        raise ConfigError(f"prompts must be one or more strings or lists of token ids, got {shown(prompts)}")
     several = list(prompts)
     return [several] if several and is_single_int(several[0]) else several
 
@@ -188,7 +188,7 @@ def _require_class_for_weights(runner: object, model: object) -> None:
     if not isinstance(runner, type):
         raise ConfigError(f"runner must be a subclass of labengine.ModelRunner, not an instance: got {shown(runner)}")
     if model == "simulated":
-        raise ConfigError(f"runner={runner.__name__}: the simulated model does not use a runner; give a real model")
+        raise ConfigError(f"runner={runner.__name__}: omit it, or use a real model: the simulated model has no runner")
 
 
 def _require_name(name: str, value: object, torch_type: str, such_as: str) -> None:

@@ -9,7 +9,7 @@ from labengine import events as ev
 from labengine.engine.step_report import StepReport
 from labengine.record.wording import counted, request_name
 
-NOTHING_TO_DO = "nothing to do: no request waits or runs; add one with %%prompt or %lab add"
+NOTHING_TO_DO = "nothing to do: no request is waiting or running; add one with %%prompt or %lab add"
 
 _BLOCK_VERBS = {
     "BlockTouched": "found in the cache",

@@ -167,4 +167,4 @@ class Stepper:
     def refuse_inside_listener(self) -> None:
         """Raise RuntimeError on a thread whose step is calling a hook listener."""
         if self._lock.is_mine and self.engine.hooks.is_emitting:
-            raise RuntimeError("this was called inside a hook listener: listeners look and never steer")
+            raise RuntimeError("this was called inside a hook listener: listeners may only observe")

@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 WHY = (
-    "this lab was closed to release its memory, because only IPython's Out still held it and a newer lab exists. Its "
+    "this lab was closed to release its memory, because only IPython's Out still held it and there is a newer lab. Its "
     "recording can still be viewed; to step a lab, make a new one and keep it in a variable"
 )
 

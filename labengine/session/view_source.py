@@ -27,7 +27,7 @@ At = int | tuple[int, int] | Literal["crash"]
 CLOSED = "This lab is closed. Its recording can still be viewed; to take steps, make a new lab."
 """Text in a closed lab's view instead of its controls."""
 
-_NOTE = "This picture stays at its moment and does not follow the lab. lab.show() shows the lab now."
+_NOTE = "This picture stays at its moment and does not follow the lab. Use lab.show() to see the lab now."
 _REFUSAL = "this picture shows an earlier moment; lab.show() has the controls"
 
 _numbers = count(1)
@@ -138,7 +138,7 @@ class LabViewSource:
         A closed lab has no thread: the command runs at once. ConfigError for an unknown command.
         """
         if action not in COMMANDS:
-            raise ConfigError(f"a view has no command {action!r}; its commands are {', '.join(COMMANDS)}")
+            raise ConfigError(f"a view has no command {action!r}; it has {', '.join(COMMANDS)}")
         call = partial(COMMANDS[action], self._lab, **arguments)
         background = self._session.runs.background
         if action == "pause":  # a posted pause would wait for a step that may not end

@@ -32,7 +32,7 @@ class ViolationWarnings:
             return
         self._rules.add(event.rule)
         why = "" if event.first_event is None else f" lab.why(event={event.first_event}) explains it;"
-        text = f"step {event.step} breaks the rule {event.rule!r}: {event.message}.{why} lab.violations lists all."
+        text = f"step {event.step} breaks the rule {event.rule!r}: {event.message}.{why} lab.violations lists them all."
         warnings.warn(text, ViolationWarning, stacklevel=stacklevel_of_caller())
 
 

@@ -51,7 +51,7 @@ def attention_of(
         if number is not None and as_int(number) is None:
             raise ConfigError(f"{name} must be an integer, got {number!r}: lab.view('xray', request=0)")
     if session.model.num_layers == 0:
-        raise ConfigError("the simulated model has no attention; use Lab('smollm2') for an X-ray of attention")
+        raise ConfigError("the simulated model has no attention: use Lab('smollm2') for an X-ray of attention")
     from labengine.engine.xray import attention_by_block
     from labengine_widgets.why.subjects import known_requests_text
 
@@ -63,7 +63,7 @@ def attention_of(
         stepper.refuse_if_closed()
         state = stepper.engine.snapshot()
         if request not in state.requests:
-            raise KeyError(f"there is no request {request}; {known_requests_text(state.requests)}")
+            raise KeyError(f"no request {request}; {known_requests_text(state.requests)}")
         found = state.requests[cast(int, as_int(request))]
         num_known = sum(token is not UNSAMPLED for token in found.token_ids)
         at = num_known - 1 if position is None else position

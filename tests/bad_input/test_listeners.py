@@ -47,4 +47,4 @@ def test_a_listener_that_steers_is_dropped_with_a_reason(lab: Lab, call: str) ->
     report = lab.step()
     assert report and report.step == 2 and len(lab.snapshot().requests) == 2
     assert lab.snapshot().requests[0].status == "running" and lab.check() == []
-    assert "listeners look and never steer" in str(lab.hooks.failures[0].error)
+    assert "inside a hook listener" in str(lab.hooks.failures[0].error)

@@ -58,12 +58,12 @@ def test_a_keyword_that_is_like_none_lists_all_keywords() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"watermark": 1.5}, "watermark is a share of the pool, from 0 to below 1"),
+        ({"watermark": 1.5}, "watermark must be a fraction of the pool"),
         ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold must be at least 0"),
         ({"retention_interval": 6}, "retention_interval must be a multiple of 4 tokens, or 0"),
         ({"block_size": 4, "hash_block_size": 3}, "block_size 4 must be a multiple of 3"),
         ({"groups": []}, "at least one KV-cache group"),
-        ({"groups": [4]}, "groups must be GroupSpecs"),
+        ({"groups": [4]}, "groups must contain only GroupSpecs"),
         ({"groups": [GroupSpec(4), GroupSpec(6)]}, "block_size 6 must be a multiple of 4"),
         ({"edition": "nano-vllm", "watermark": 0.5}, "this edition has no watermark"),
         ({"edition": "nano-vllm", "retention_interval": 0}, "this edition has no retention_interval"),

@@ -56,7 +56,7 @@ def test_a_prompt_is_a_text(lab: Lab) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "a", None, True])
 def test_token_ids_are_integers_from_0(lab: Lab, wrong: Any) -> None:
-    with refused(lab, ConfigError, f"token_ids[1] is {wrong!r}", "integers from 0"):
+    with refused(lab, ConfigError, "token_ids[1] must be", f"got {wrong!r}"):
         lab.add(token_ids=[3, wrong])
 
 
@@ -64,7 +64,7 @@ def test_token_ids_are_integers_from_0(lab: Lab, wrong: Any) -> None:
     "wrong", [np.float64(1.0), np.True_, np.array([1]), torch.tensor(1.0), torch.tensor(True), 2**63]
 )
 def test_token_ids_of_numpy_and_torch_are_integers_too(lab: Lab, wrong: Any) -> None:
-    with refused(lab, ConfigError, f"token_ids[1] is {wrong!r}", "integers from 0"):
+    with refused(lab, ConfigError, "token_ids[1] must be", f"got {wrong!r}"):
         lab.add(token_ids=[3, wrong])
 
 
@@ -103,7 +103,7 @@ def test_a_conversation_is_a_list_of_messages(lab: Lab, wrong: Any) -> None:
 
 
 def test_a_text_that_is_no_unicode_is_refused(smollm2: Lab) -> None:
-    with refused(smollm2, ConfigError, "half of a surrogate pair"):
+    with refused(smollm2, ConfigError, "half a surrogate pair"):
         smollm2.add("a \ud800 b")
 
 

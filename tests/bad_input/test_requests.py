@@ -22,10 +22,10 @@ def test_a_salt_that_cannot_be_hashed_is_refused_before_it_stops_every_step(lab:
     ("keys", "words"),
     [
         ([("adapter", "x")], "extra_keys must be a mapping"),
-        ({"adapter": 5}, "extra_keys['adapter'] must be a text, got 5"),
-        ({5: "x"}, "a name in extra_keys must be a text, got 5"),
-        ({"adapter": "\ud800"}, "half of a surrogate pair"),
-        ({"cache_salt": "x"}, "give it as cache_salt="),
+        ({"adapter": 5}, "extra_keys['adapter'] must be a string, got 5"),
+        ({5: "x"}, "a name in extra_keys must be a string, got 5"),
+        ({"adapter": "\ud800"}, "half a surrogate pair"),
+        ({"cache_salt": "x"}, "pass it as cache_salt="),
     ],
 )
 def test_extra_keys_that_cannot_be_hashed_are_refused(lab: Lab, keys: Any, words: str) -> None:
@@ -44,8 +44,8 @@ def test_extra_keys_that_cannot_be_hashed_are_refused(lab: Lab, keys: Any, words
         ({"temperature": -0.5}, "temperature must be a finite number >= 0"),
         ({"temperature": "warm"}, "got 'warm'"),
         ({"top_k": 0}, "top_k must be at least 1"),
-        ({"top_p": 0.0}, "top_p must lie in (0, 1], got 0.0"),
-        ({"top_p": float("nan")}, "top_p must lie in (0, 1]"),
+        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
+        ({"top_p": float("nan")}, "top_p must be above 0 and at most 1, got nan"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"temperature": 10**400}, "temperature must be a finite number"),
         ({"ignore_eos": "no"}, "ignore_eos must be True or False, got 'no'"),
@@ -78,14 +78,14 @@ def test_generate_adds_all_or_nobody(lab: Lab) -> None:
 
 
 def test_requests_that_do_not_exist(lab: Lab) -> None:
-    with refused(lab, KeyError, "there is no request 7; the requests are 0 to 1"):
+    with refused(lab, KeyError, "no request 7: the lab has requests 0 to 1"):
         lab.abort(7)
     with refused(lab, KeyError, "there is no request 7"):
         lab.output(7)
     with refused(lab, KeyError, "there is no request 7"):
         lab.stream(7)
     lab.reset()
-    with refused(lab, KeyError, "there is no request 0; none was added yet"):
+    with refused(lab, KeyError, "no request 0: none has been added"):
         lab.abort(0)
 
 

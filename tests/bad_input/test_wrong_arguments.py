@@ -89,7 +89,7 @@ TAKES: dict[str, tuple[object, ...]] = {
 """What each argument takes of the wrong ones: documented, or refused for another reason than what it is."""
 
 NAMED: dict[str, tuple[str, ...]] = {
-    "asserting": ("asserting", "it could catch nothing"),
+    "asserting": ("asserting", "production classes"),
     "num_steps": ("step",),
     "request_id": ("request",),
     "names": ("view",),

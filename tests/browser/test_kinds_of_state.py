@@ -65,7 +65,7 @@ def test_a_tail_is_shared_until_a_fork_writes_to_it(browser: Browser, tmp_path: 
     tails = ".le-tables-row .le-tables-chip:nth-child(3) .le-bead"
     with shown(browser, lab, tmp_path) as page:
         assert page.page.locator(tails).all_text_contents() == ["#3r", "#4s", "#2t"]
-        at(page, "A is about to write to #2, which others share: A's table[2] points to #3, a copy of it.")
+        at(page, "A is about to write to #2, which others share, so A's table[2] now points to #3, a copy of it.")
         assert page.page.locator(tails).all_text_contents() == ["#3", "#2×2", "#2×2"]
         at(page, "#0, #1 and #2 are shared with the fork C: each ref count grows by 1.")
         assert page.page.locator(tails).all_text_contents() == ["#2×3"] * 3
@@ -113,7 +113,7 @@ def test_states_that_saw_a_rejected_guess_are_hatched_until_they_are_written_aga
         assert [one.split()[-1] for one in hatched.all_inner_texts()] == ["9", "10"]
         hatched.first.locator(".le-bead").hover()
         page.page.evaluate(FRAME)
-        assert "it has seen a rejected guess: garbage, to be overwritten" in page.page.locator(".le-tip").inner_text()
+        assert "rejected guess: garbage, to be overwritten" in page.page.locator(".le-tip").inner_text()
 
 
 def test_a_state_says_after_how_many_tokens_it_is(browser: Browser, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_real_model_is_fetched_by_a_click_and_then_all_notebooks_have_it(bro
         with opened_in(context, address, "01_first_light") as page:
             assert "computed 1 tokens of C's" in printed(run_all(page), "third"), "a word is a token"
             page.get_by_role("button", name="Fetch SmolLM2 (98 MB, once)").first.click()
-            page.get_by_text("SmolLM2 is now in this page: run the notebook's cells again").first.wait_for()
+            page.get_by_text("SmolLM2 is now in this page").first.wait_for()
             cells = run_all(page)
             assert errors(cells) == [] and "computed 2 tokens of C's" in printed(cells, "third")
         for name in WITH_MODEL:

@@ -153,10 +153,10 @@ def test_a_front_without_its_picture_and_a_question_of_blanks_say_so(browser: Br
         page = context.new_page()
         page.route("**/opening.bin", lambda route: route.fulfill(status=404))
         page.goto(address)
-        page.locator("#opening-verdict", has_text="The picture of this question could not be loaded.").wait_for()
+        page.locator("#opening-verdict", has_text="this question could not be loaded.").wait_for()
         page.get_by_label("Now your own question:").fill("  ")
         page.get_by_role("button", name="Ask").click()
-        page.locator("#own-state", has_text="the link has an empty prompt").wait_for()
+        page.locator("#own-state", has_text="a prompt in a link must not be empty").wait_for()
         page.get_by_label("Now your own question:").fill("And now?")
         page.get_by_role("button", name="Ask").click()
         until_live(page)
@@ -265,7 +265,7 @@ def test_where_python_cannot_start_the_recording_stays(browser: Browser, address
         page.goto(address + BUG)
         page.wait_for_selector('#lab[data-state="failed"]')
         page.get_by_role("button", name="Next").wait_for()
-        assert page.get_by_role("status").first.inner_text().startswith("Python does not run here (")
+        assert page.get_by_role("status").first.inner_text().startswith("Python cannot run here (")
         assert page.get_by_label("Scenario").is_disabled()
 
 
@@ -281,7 +281,7 @@ def test_without_webassembly_the_front_is_played_and_says_what_is_not(browser: B
         page.locator("#opening-verdict", has_text="Right: 8 at first, 5 once shared.").wait_for()
         page.get_by_label("Now your own question:").fill("And now?")
         page.get_by_role("button", name="Ask").click()
-        why = "Python does not run here (this browser has no WebAssembly)"
+        why = "Python cannot run here (this browser has no WebAssembly)"
         page.locator("#own-state", has_text=why).wait_for()
         assert page.locator("#opening").is_visible()
 

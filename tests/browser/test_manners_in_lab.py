@@ -39,7 +39,7 @@ OUTLINE = """() => {
 }"""
 REACHABLE = (
     *("keys", "Block pool", "one moment back", "play on", "the steps", "the moments", "playback speed", "mark this"),
-    *("the prompt's text", "Add the requests", "One step", "Step by itself", "Empty the engine", "Why?"),
+    *("the prompt's text", "Add the requests", "One step", "Keep stepping", "Empty the engine", "Why?"),
 )
 """Some of what Tab must lead to."""
 

@@ -96,14 +96,14 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
         button.click()
         until_said(page, "the lab stays simulated: part1 did not arrive intact: its SHA-256")
         heard = page.evaluate("() => heard")
-        assert heard[0] == "The real model is loading: 0 of 2 MB …" and len(heard) >= 3
+        assert heard[0] == "Loading the real model: 0 of 2 MB …" and len(heard) >= 3
         page.get_by_role("button", name="Step", exact=True).click()
         page.wait_for_url("**prompt=a&step=1")
 
         files[1].write_bytes(PARTS[1])
         files[2].unlink()
         button.click()
-        until_said(page, "part2 could not be fetched: 404")
+        until_said(page, "part2 could not be downloaded: 404")
         watch.forget()
         files[2].write_bytes(PARTS[2])
         asked: list[str] = []
@@ -111,7 +111,7 @@ def test_loading_is_told_and_files_that_are_damaged_or_missing_leave_the_lab_sim
         button.click()
         until_said(page, "rebuild the site")
         assert asked == ["files.json", "part2"], "what arrived intact is kept"
-        assert "The real model is being unpacked …" in page.evaluate("() => heard")
+        assert "Unpacking the real model …" in page.evaluate("() => heard")
 
 
 # -- the true weights --------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_a_lab_of_real_words_merges_runs_and_has_a_link(browser: Browser, site: 
         page.get_by_label("Now your own question:").fill(PROMPT)
         page.get_by_label("a real model answers (a download of 98 MB, once)").check()
         page.get_by_role("button", name="Ask", exact=True).click()
-        page.locator("#own-state", has_text="The real model is loading").wait_for()
+        page.locator("#own-state", has_text="Loading the real model").wait_for()
         page.wait_for_url(f"**/?{LINK}&step=1")
         page.get_by_text("smollm2 · edition labengine").wait_for()
         page.locator(".labengine").press("End")

@@ -68,7 +68,7 @@ def test_a_seam_is_overridden_and_becomes_a_red_test(lab_page: LabPage) -> None:
     assert "step 3 breaks the rule 'idle'" in lab_page.text(2)
     dashboard = lab_page.cell(2)
     expect(dashboard.get_by_text("edition labengine + IndexNotLowered")).to_be_visible()
-    expect(dashboard.get_by_text("request 2 runs and gets no token").first).to_be_visible()
+    expect(dashboard.get_by_text("request 2 is running but gets no token").first).to_be_visible()
     assert "IndexNotLowered._schedule_running" in lab_page.text(3)
     assert "class IndexNotLowered(TokenBudgetScheduler):" in lab_page.text(4)
     assert "1 failed" in lab_page.text(5) and "1 passed" in lab_page.text(6)

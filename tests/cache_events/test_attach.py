@@ -74,7 +74,7 @@ def endpoint() -> Iterator[str]:
 def test_an_engine_that_connects_is_met_by_binding(tmp_path: Path, endpoint: str) -> None:
     publisher = Publisher(tmp_path, BATCHES)
     with cast(LivePrefixes, labengine.kv_events(f"kv:bind:{endpoint}")) as prefixes:
-        assert "no batch has come" in str(prefixes)
+        assert "no batch has arrived" in str(prefixes)
         numbers = count(1)
         with publisher.running(connects_to=endpoint):
 

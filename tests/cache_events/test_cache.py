@@ -52,7 +52,7 @@ def test_contradictions_are_noted_and_the_earlier_word_stays() -> None:
     assert stream.cache.num_contradictions == 3
     first, second, third = stream.cache.contradictions
     assert "batch 1: block 00000000 is stored after 00000000, but earlier after" in first
-    assert "was stored with other tokens" in second and "is removed, but was not stored there" in third
+    assert "different tokens" in second and "was removed, but it was not stored there" in third
     assert [chain.token_ids for chain in Chains(stream.cache).rows()] == [list(range(8))]
 
 
@@ -62,7 +62,7 @@ def test_a_stream_that_begins_late_knows_no_beginnings_and_expects_removals() ->
     assert chain.is_after_unknown and not chain.is_beginning and chain.reuse.num_hits is None
     assert not prefixes.cache.contradictions and prefixes.cache.num_early_removals == 2
     text = str(prefixes)
-    assert "begins with batch 7" in text and "beginning unknown" in text and "hits unknown" in text
+    assert "starts with batch 7" in text and "beginning unknown" in text and "hits unknown" in text
 
 
 def test_blocks_of_which_a_tier_says_the_hash_alone_are_known_by_what_the_device_said() -> None:

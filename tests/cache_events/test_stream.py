@@ -100,7 +100,7 @@ def test_each_rank_numbers_its_own_batches() -> None:
 def test_bytes_that_are_no_batch_leave_a_gap() -> None:
     stream = streamed(BATCHES[0], b"\xc1", BATCHES[2])
     assert stream.num_unreadable == 1 and stream.num_missing == 1
-    assert "batch 1 cannot be read: it is not msgpack" in stream.notes[0] and "batch 1 is missing" in stream.notes[1]
+    assert "batch 1 cannot be read: it must be msgpack" in stream.notes[0] and "batch 1 is missing" in stream.notes[1]
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 2])

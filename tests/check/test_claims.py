@@ -226,7 +226,7 @@ def test_a_block_that_is_registered_for_another_prefix() -> None:
     assert isinstance(event := setup.first_event("named"), ev.BlockCached)
     assert (event.request_id, event.block_id) == (3, *named.block_ids)
     for violation in (named, read):
-        assert "the same token after another prefix" in violation.message and "for request 2" in violation.message
+        assert "after a different prefix" in violation.message and "for request 2" in violation.message
 
 
 def test_an_entry_that_goes_with_its_content_is_right() -> None:

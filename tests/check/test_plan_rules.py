@@ -85,7 +85,7 @@ def test_a_write_to_a_wrong_slot_names_position_and_slots(setup: Watched) -> Non
 def test_a_write_to_a_shared_block_names_those_who_count_on_it(setup: Watched) -> None:
     found = judged(setup, step(setup, 4, 5, (1, 0, 1)))
     assert [(v.rule, v.request_ids, v.block_ids) for v in found] == [("write", (0, 1), (1,)), ("write", (0, 1), (1,))]
-    assert [v.message.split(", which ")[1] for v in found] == ["others rely on", "is full and cached"]
+    assert [v.message.split(", which ")[1] for v in found] == ["other requests use", "is full and cached"]
 
 
 def test_a_write_to_a_free_block_is_found(setup: Watched) -> None:
@@ -106,7 +106,7 @@ def test_an_edition_that_registers_early_writes_what_it_has_promised(setup: Watc
     assert judged(setup, step(setup, 4, 8, (1, 0, 4)), early=True) == []
     setup.engine.requests[1].token_ids[0] = 99
     (violation,) = judged(setup, step(setup, 4, 8, (1, 0, 4)), early=True)
-    assert violation.message.endswith("which others rely on")
+    assert violation.message.endswith("which other requests use")
 
 
 @pytest.mark.parametrize("edition", ["vllm", "nano-vllm-2025-07"])

@@ -162,5 +162,5 @@ def test_kinds_that_an_edition_lacks_are_refused_in_a_sentence(
     monkeypatch.setattr("sys.argv", ["soak.py", "--edition", "nano-vllm", "--kinds", "all"])
     with pytest.raises(SystemExit):
         soak.main()
-    said = "soak.py: error: this edition has no state groups; use edition 'labengine' or 'vllm'"
+    said = "soak.py: error: this edition has no state groups: use edition 'labengine' or 'vllm'"
     assert capsys.readouterr().err.splitlines()[-1] == said

@@ -102,7 +102,7 @@ def test_traffic_that_cannot_be_judged_cannot_be_run(tmp_path: Path) -> None:
 
 def test_the_asynchronous_edition_runs_no_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for settings in ({"edition": "vllm-async"}, {"parts": VLLM_ASYNC}):
-        with pytest.raises(labengine.ConfigError, match="vllm-async is for recordings"):
+        with pytest.raises(labengine.ConfigError, match="vllm-async is only for recordings"):
             labengine.Lab("simulated", num_blocks=8, **settings)
     assert main(["conform", str(written(FULL, tmp_path)), "--against", "vllm-async"]) == 0
     assert "vllm-async" in capsys.readouterr().out

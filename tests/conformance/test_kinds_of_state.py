@@ -120,7 +120,7 @@ UNJUDGED = {
         _speculation(num_drafts="many", num_lookahead="many"),
         "supports its scheduler's settings: num_drafts",
     ),
-    "not a table": (_header(speculation=None), "lacks its way of speculating"),
+    "not a table": (_header(speculation=None), "does not say how it speculates"),
     "an assertion of vLLM's": (
         _header(long_prefill_token_threshold=1),
         "its settings: long_prefill_token_threshold",
@@ -152,7 +152,7 @@ def test_an_output_without_tokens_ends_the_judging(tmp_path: Path) -> None:
         rows = item.get("message", {}).get("e", [])
         rows[:] = [row for row in rows if row[0] != KINDS["DraftsJudged"]]
     result = labengine.conform(written(items, tmp_path))
-    assert result.exit_code == 2 and "an output lacks the drafts" in result.why_unjudged
+    assert result.exit_code == 2 and "an output is missing the drafts" in result.why_unjudged
 
 
 def test_the_oracle_follows_drafts_and_states() -> None:

@@ -114,7 +114,7 @@ def test_drafts_and_states_are_refused(kind: str, why: str, tmp_path: Path) -> N
 
 def test_traffic_of_a_late_stream_is_not_run_again(tmp_path: Path) -> None:
     late = [*vllm_streams.begun_late(SOUND[0][1])][6]
-    with pytest.raises(labengine.ConfigError, match="begins late, and earlier requests"):
+    with pytest.raises(labengine.ConfigError, match="begins late and lacks the earlier requests"):
         labengine.conform(written(late, tmp_path)).against("vllm")
 
 
@@ -122,5 +122,5 @@ def test_a_keyframe_of_other_types_is_damaged(tmp_path: Path) -> None:
     late: list[Item] = json.loads(json.dumps([*vllm_streams.begun_late(SOUND[0][1])][6]))
     for value in ([[0]], "running", [[0, 1, "", 0.0, False, 0, "", [0], [0, 0], []]]):
         late[1]["message"]["k"]["calls"] = value
-        with pytest.raises(labengine.ConfigError, match="does not add up at message"):
+        with pytest.raises(labengine.ConfigError, match="inconsistent at message"):
             labengine.conform(written(late, tmp_path))

@@ -73,5 +73,5 @@ def test_what_cannot_be_judged_is_refused_in_a_sentence(tmp_path: Path) -> None:
     trace = labengine.open(path)
     trace.facts["stream"]["judged_by"]["inputs"] = [[1, "abort", "x"]]
     save(path, trace.timeline, trace.facts, str)
-    with pytest.raises(labengine.ConfigError, match="does not tell its source"):
+    with pytest.raises(labengine.ConfigError, match="does not name its source"):
         labengine.conform(path)

@@ -103,7 +103,7 @@ def test_the_only_request_may_use_the_full_pool(token_budget_edition: str) -> No
 
 @pytest.mark.parametrize("watermark", [-0.1, 1.0, float("nan"), "half"])
 def test_a_watermark_is_a_share(watermark: float) -> None:
-    with pytest.raises(ConfigError, match="watermark is a share of the pool"):
+    with pytest.raises(ConfigError, match="watermark must be a fraction of the pool"):
         EngineConfig(watermark=watermark)
 
 

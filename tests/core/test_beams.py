@@ -203,7 +203,7 @@ def test_sampling_that_makes_no_sense_is_refused(sampling: dict[str, float], why
 @pytest.mark.parametrize(
     ("edition", "why"),
     [
-        ("labengine", "beams=5: the beams of a search run together, and max_num_seqs is 4"),
+        ("labengine", "beams=5: the beams of a search run together, but max_num_seqs is 4"),
         ("vllm", "edition 'vllm' has no beam search"),
         ("nano-vllm", "this edition has no beam search"),
     ],
@@ -216,17 +216,20 @@ def test_an_edition_refuses_what_it_lacks(edition: str, why: str) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[BeamDecision], Any], str]] = {
-    "nothing": (lambda decision: None, "has to return a BeamDecision; it returned None"),
-    "no beams": (lambda decision: decision._replace(going_on=()), "1 to 2 beams, but continues 0"),
-    "too many": (lambda decision: decision._replace(going_on=decision.going_on * 2), "2 beams, but continues 4"),
-    "over": (lambda decision: decision._replace(is_over=True), "2 beams, but 0 texts have ended"),
+    "nothing": (lambda decision: None, "must return a BeamDecision; it returned None"),
+    "no beams": (lambda decision: decision._replace(going_on=()), "1 to 2 beams; it continued 0"),
+    "too many": (lambda decision: decision._replace(going_on=decision.going_on * 2), "2 beams; it continued 4"),
+    "over": (
+        lambda decision: decision._replace(is_over=True),
+        "2 beams only once as many texts have ended, not after 0",
+    ),
     "a stranger": (
         lambda decision: decision._replace(going_on=(decision.going_on[0]._replace(parent_id=9),)),
         "request 9 with token",
     ),
     "a token": (
         lambda decision: decision._replace(going_on=(decision.going_on[0]._replace(token_id=-1),)),
-        "request 0 with token -1, which was not ranked",
+        "gave request 0 token -1",
     ),
 }
 

@@ -130,7 +130,7 @@ def test_only_states_have_an_alignment() -> None:
 def test_drafts_that_fill_a_link_are_refused() -> None:
     groups = GroupSpec(4), GroupSpec(8, "state", checkpoint_alignment=1)
     VLLM.assemble(EngineConfig(groups=groups, num_drafts=3), Hooks(), Journal())
-    with pytest.raises(ConfigError, match="num_drafts=4, and the hash chain has links of 4 tokens"):
+    with pytest.raises(ConfigError, match="num_drafts=4 with links of 4 tokens"):
         VLLM.assemble(EngineConfig(groups=groups, num_drafts=4), Hooks(), Journal())
 
 

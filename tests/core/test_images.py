@@ -89,7 +89,7 @@ def test_a_chain_that_forgets_them_is_found_out() -> None:
                 lab.add(token_ids=TOKENS, max_tokens=1, images={6: (name, 6)})
                 lab.run()
             said = {violation.rule: violation.message for violation in lab.violations}
-            assert "with other images among them" in said.get("read", "with other images among them")
+            assert "with different images" in said.get("read", "with different images")
             assert said_in_scope in said.get("scope", said_in_scope)
             return {violation.rule for violation in lab.violations}
 
@@ -122,7 +122,7 @@ def test_an_image_counts_as_far_as_a_hit_reaches_into_a_block(
         ({6: "cat"}, r"images\[6\] must be \(identifier, length\)"),
         ({-1: ("cat", 2)}, "a position in images must be at least 0"),
         ({6: ("cat", 0)}, r"the length of images\[6\] must be at least 1"),
-        ({6: (5, 1)}, r"the identifier of images\[6\] must be a text"),
+        ({6: (5, 1)}, r"the identifier of images\[6\] must be a string"),
         ({16: ("cat", 2)}, "'cat' ends at token 18, and the prompt has 17"),
         ({6: ("cat", 3), 8: ("dog", 1)}, "'cat' at position 6 overlaps the one at 8"),
     ],

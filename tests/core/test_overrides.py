@@ -115,7 +115,7 @@ def test_a_mixin_behind_the_class_that_it_should_change_is_refused() -> None:
         """The right one."""
 
     assert refusal(scheduler=Behind) == (
-        "parts: Oldest.choose_victim is never called: TokenBudgetScheduler comes first in Behind; "
+        "parts: Oldest.choose_victim is never called: TokenBudgetScheduler takes precedence in Behind: "
         "name Oldest first among its bases"
     )
     assert Parts(scheduler=Before).scheduler is Before
@@ -212,14 +212,14 @@ def yields(self: Any, mapped: Any, block: Any, request: Any, link: int) -> Itera
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        (too_few, "(self, mapped, block) cannot be called like that: too many positional arguments"),
+        (too_few, "(self, mapped, block) cannot be called that way: too many positional arguments"),
         (
             too_many,
-            "(self, mapped, block, request, link, more) cannot be called like that: missing a required argument",
+            "(self, mapped, block, request, link, more) cannot be called that way: missing a required argument",
         ),
         (
             asks_for_a_keyword,
-            "(self, mapped, block, request, link, *, strict) cannot be called like that: missing a required",
+            "(self, mapped, block, request, link, *, strict) cannot be called that way: missing a required",
         ),
         (staticmethod(too_many), "missing a required argument: 'link'"),
         (without_self, "() takes no self"),
@@ -313,9 +313,7 @@ def test_a_connector_is_held_against_its_contract() -> None:
         ConfigError, match=r"external: Misspelt.get_finnished .* Connector; did you mean get_finished\?"
     ):
         Lab("simulated", num_blocks=12, block_size=4, external=Misspelt())
-    with pytest.raises(
-        ConfigError, match=r"external: OtherWay.start_load_kv\(self, loads\) cannot be called like that"
-    ):
+    with pytest.raises(ConfigError, match=r"external: OtherWay.start_load_kv\(self, loads\) cannot be called that way"):
         Lab("simulated", num_blocks=12, block_size=4, external=OtherWay())
 
 
@@ -330,7 +328,7 @@ def test_a_connector_is_held_against_its_contract() -> None:
 def test_an_unknown_field_names_the_nearest(make: Callable[..., Parts]) -> None:
     with pytest.raises(ConfigError, match=r"^Parts has no field 'merge_polcy'; did you mean 'merge_policy'\?$"):
         make(merge_polcy=LateMerge)
-    with pytest.raises(ConfigError, match=r"no field 'xyz'; there are name, scheduler, .*free_queue.*hand_over$"):
+    with pytest.raises(ConfigError, match=r"no field 'xyz'; it has name, scheduler, .*free_queue.*hand_over$"):
         make(xyz=LateMerge)
 
 

@@ -207,9 +207,7 @@ class AlwaysAtTheTail(FreeQueue):
     [(LosesABlock, "append", "tail"), (InTheMiddle, "append", "tail"), (AlwaysAtTheTail, "prepend", "head")],
 )
 def test_blocks_that_are_queued_where_no_event_says_are_refused(queue: type[FreeQueue], method: str, end: str) -> None:
-    told = (
-        rf"{queue.__name__}\.{method} has to queue the blocks that it is given \(\[.*\]\) at the {end}, in that order"
-    )
+    told = rf"{queue.__name__}\.{method} must queue the given blocks \(\[.*\]\) at the {end}, in the order"
     with Lab("simulated", num_blocks=10, block_size=4, parts=Parts(free_queue=queue), check=False) as lab:
         lab.add(token_ids=range(9), max_tokens=2)
         lab.step()

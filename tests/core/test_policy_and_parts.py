@@ -71,5 +71,5 @@ def test_parts_that_leave_or_know_priorities_are_honoured_with_the_policy(parts:
 
 
 def test_the_asynchronous_edition_is_refused_as_parts() -> None:
-    with pytest.raises(ConfigError, match="vllm-async is for recordings"):
+    with pytest.raises(ConfigError, match="vllm-async is only for recordings"):
         labengine.simulate(WORKLOAD | {"policy": "fcfs"}, VLLM_ASYNC)

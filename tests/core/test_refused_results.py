@@ -55,9 +55,7 @@ def test_slot_runs_of_no_use_are_refused(name: str) -> None:
             return RUNS[name](super().slot_runs(*arguments))
 
     said = refused(Parts(kv_cache_manager=OddRuns))
-    assert said.startswith(
-        "OddRuns.slot_runs has to return a tuple of runs (block_id, offset, length) of 0 to 4 tokens"
-    )
+    assert said.startswith("OddRuns.slot_runs must return a tuple of runs (block_id, offset, length) of 0 to 4 tokens")
 
 
 @pytest.mark.parametrize("answer", [-4, 2, None, 1.0, "4"])
@@ -67,9 +65,7 @@ def test_an_external_match_that_is_no_number_behind_the_hit_is_refused(answer: o
             return answer if hit.num_tokens else 0
 
     said = refused(Parts(scheduler=OddMatch))
-    assert said.startswith(
-        "OddMatch.match_external, or the tier that it asks, has to return 0 to 1 tokens for request 1"
-    )
+    assert said.startswith("OddMatch.match_external, or the tier it queries, must return 0 to 1 tokens for request 1")
     assert said.endswith(f"hit of 8; it returned {answer!r}")
 
 
@@ -80,7 +76,7 @@ def test_a_hash_that_is_no_bytes_is_refused(answer: object) -> None:
             return answer
 
     said = refused(Parts(hash_chain=OddHash))
-    assert said.startswith("OddHash.link has to return bytes") and said.endswith(f"it returned {answer!r}")
+    assert said.startswith("OddHash.link must return bytes") and said.endswith(f"it returned {answer!r}")
 
 
 # -- answers without an end: as much is taken as was asked for ---------------------------------------------------------
@@ -130,7 +126,7 @@ def test_a_tier_that_loads_more_than_a_table_has_is_named() -> None:
         lab.run()
         lab.reset_prefix_cache()
         lab.add(token_ids=range(8), max_tokens=1)
-        with pytest.raises(ValueError, match=r"^LoadsOn.update_state_after_alloc .* entry, here 2"):
+        with pytest.raises(ValueError, match=r"^LoadsOn.update_state_after_alloc .* entry \(here 2\)"):
             lab.run()
         assert not lab.snapshot().num_used_blocks
 
@@ -144,6 +140,6 @@ def test_a_long_answer_is_cut_before_it_is_checked_and_named_by_its_class() -> N
 
     with Lab("simulated", num_blocks=8, block_size=4, speculation=GuessesMillions()) as lab:
         lab.add(token_ids=range(8), max_tokens=4)
-        with pytest.raises(ValueError, match=r"^GuessesMillions.propose has to return .*returned \[-1, 0\]: "):
+        with pytest.raises(ValueError, match=r"^GuessesMillions.propose must return .*returned \[-1, 0\]: "):
             lab.run()
     assert len(shown([0] * 10**6)) < 200

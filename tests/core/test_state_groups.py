@@ -302,7 +302,7 @@ def test_a_fork_shares_the_running_state_until_one_of_the_two_writes() -> None:
     [
         ({"groups": [state(4)], "external": "host"}, "the external tier cannot keep states"),
         ({"groups": [state(4)], "edition": "nano-vllm"}, "this edition has no state groups"),
-        ({"groups": [state(4), state(8)], "hash_block_size": 4}, "state groups must have one block_size, got 4, 8"),
+        ({"groups": [state(4), state(8)], "hash_block_size": 4}, "state groups must share one block_size, got 4, 8"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:

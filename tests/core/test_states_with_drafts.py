@@ -136,7 +136,7 @@ def test_a_state_that_has_seen_a_rejected_draft_is_found_out(group: type[StateGr
 def test_a_budget_of_a_block_is_refused_where_vllm_waits_for_ever() -> None:
     """Its chunks end where blocks do as far as the budget reaches, and the draft model takes one token of that."""
     proposer = FixedDrafts((50,) * 64, 1, "draft_model")
-    with pytest.raises(ConfigError, match="waits for ever"):
+    with pytest.raises(ConfigError, match="waits forever"):
         watched(32, GROUPS, "vllm", budget=4, proposer=proposer)
     for edition, budget in (("vllm", 5), ("labengine", 4)):
         setup = watched(32, GROUPS, edition, budget=budget, next_token=token, proposer=proposer)

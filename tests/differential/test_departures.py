@@ -159,6 +159,6 @@ def test_a_reset_is_refused_while_a_request_runs_and_a_window_keeps_every_block_
 
 
 def test_the_asynchronous_edition_refuses_a_tier_and_runs_no_lab() -> None:
-    with pytest.raises(ConfigError, match="is for recordings"):
+    with pytest.raises(ConfigError, match="is only for recordings"):
         labengine.Lab("simulated", edition="vllm-async", num_blocks=8)
     assert "refuse_what_it_lacks" in VLLM_ASYNC.scheduler.__dict__

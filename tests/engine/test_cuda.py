@@ -427,7 +427,7 @@ def test_a_pool_for_a_larger_gpu_is_refused(smollm2: Path) -> None:
 
 
 def test_an_impossible_backend_is_refused(smollm2: Path) -> None:
-    with pytest.raises(ConfigError, match=r"flash_attn.*float16 and bfloat16, not in float32"):
+    with pytest.raises(ConfigError, match=r"flash_attn.*float16 or bfloat16, not in float32"):
         ModelRunner.load(smollm2, num_blocks=8, block_size=256, device="cuda", dtype="float32", attention="flash_attn")
     with pytest.raises(ConfigError, match=r"attention='cpu' .* CPU"):
         ModelRunner.load(smollm2, num_blocks=8, block_size=16, device="cuda", attention="cpu")

@@ -232,7 +232,7 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     ("capability", "asked", "reason"),
     [
         (9, setting(device="cpu"), "GPU.* cpu"),
-        (9, setting(torch.float32), "float16 and bfloat16, not in float32"),
+        (9, setting(torch.float32), "float16 or bfloat16, not in float32"),
         (7, setting(), r"FA3 .*sm_90.* sm_70; FA2 .*sm_80"),
         (8, setting(block_size=16), r"FA3 .*; FA2 .* 256 tokens.* 16"),
         (8, setting(), r"FA3 .*sm_90.*; FA2 \(flash_attn\) is not installed"),
@@ -258,7 +258,7 @@ def test_kernels_for_another_torch_are_reported_as_such(monkeypatch: pytest.Monk
     on_gpu(monkeypatch, 8)
     monkeypatch.setattr(flash_attn_kernels, "import_module", broken)
     refusal = FlashAttention.refusal(setting())
-    assert refusal is not None and "FA2 (flash_attn) does not load: undefined symbol: _ZN3c10" in refusal
+    assert refusal is not None and "FA2 (flash_attn) cannot be loaded: undefined symbol: _ZN3c10" in refusal
 
 
 def test_a_package_without_the_functions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ def test_a_longer_request_is_refused_before_anything_changes(tiny_llama: Path) -
         lab.add(token_ids=range(16), max_tokens=4, ignore_eos=True)
         lab.run()
         assert len(lab.snapshot().requests[0].token_ids) == 20
-        assert lab.status()["max_model_len"] == f"20 of {SUPPORTED} positions (asked for)"
+        assert lab.status()["max_model_len"] == f"20 of {SUPPORTED} positions (requested)"
 
 
 def test_auto_is_what_such_requests_can_use(tiny_llama: Path) -> None:

@@ -185,14 +185,14 @@ E1 = "model.layers.0.mlp.experts.1"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.pop(f"{E1}.up_proj.weight"), f"lacks the tensor {E1}.up_proj.weight"),
+        (lambda t: t.pop(f"{E1}.up_proj.weight"), f"has no tensor {E1}.up_proj.weight"),
         (
             lambda t: t.update({"model.layers.0.mlp.experts.6.up_proj.weight": torch.zeros(28, 48)}),
             "experts.6.up_proj.weight",
         ),
         (
             lambda t: (stack_experts(t), t.pop("model.layers.0.mlp.experts.down_proj")),
-            "lacks the tensor model.layers.0.mlp.experts.0.down_proj.weight",
+            "has no tensor model.layers.0.mlp.experts.0.down_proj.weight",
         ),
         (
             lambda t: (
@@ -218,7 +218,7 @@ def test_weights_larger_than_the_memory_are_refused_before_they_are_read(
     model_dir = save_state_model("mixtral", tmp_path)
     numbers = sum(tensor.numel() for tensor in load_file(model_dir / "model.safetensors").values())
     num_bytes = numbers * (4 if dtype == "float32" else 2)
-    advice = "; dtype='bfloat16' needs half of it" if dtype == "float32" else ""
+    advice = "; dtype='bfloat16' needs half as much" if dtype == "float32" else ""
     monkeypatch.setattr(weights, "free_memory", lambda device: num_bytes - 1)
     monkeypatch.setattr(weights, "_filled", lambda *_: pytest.fail("something was read"))
     with pytest.raises(ConfigError, match=rf"the weights need 0.0 GiB as {dtype}, but cpu has 0.0 GiB free{advice}$"):

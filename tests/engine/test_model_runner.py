@@ -234,10 +234,10 @@ def test_dtypes_by_name_or_as_they_are(tiny_llama: Path, dtype: str | torch.dtyp
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dtype": "int8"}, "dtype 'int8' is not supported; use one of float32, bfloat16, float16"),
+        ({"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16, got 'int8'"),
         ({"dtype": torch.float64}, "dtype torch.float64 is not supported"),
         ({"device": "gpu"}, "device 'gpu'.*'cpu', 'cuda'"),
-        ({"device": "meta"}, "device 'meta' is not supported; use 'cpu' or 'cuda'"),
+        ({"device": "meta"}, "device must be 'cpu' or 'cuda', got 'meta'"),
         ({"device": "cuda:99"}, r"'cuda:99'.*torch sees \d+ GPUs"),
         ({"device": 3.5}, "device 3.5 "),
         ({"num_blocks": 10**8}, r"num_blocks=100000000 needs .* GiB .* at most \d+ blocks fit"),

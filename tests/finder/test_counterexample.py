@@ -72,7 +72,7 @@ def test_the_point_of_no_return_is_the_last_moment_from_which_a_run_ends_well() 
     point = one.point_of_no_return()
     assert point.num_operations == 2 and "lab.abort(" in str(point)
     endless = found(NeverAdmits, scopes=ONE_SCOPE, kinds=GRAVE, max_workloads=0).point_of_no_return()
-    assert endless.num_operations == 1 and "with steps alone" in str(endless)
+    assert endless.num_operations == 1 and "with only steps" in str(endless)
 
 
 def test_a_run_that_is_worse_has_no_point_of_no_return() -> None:

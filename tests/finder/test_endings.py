@@ -122,7 +122,7 @@ def test_an_end_that_no_single_workload_brings_about_is_a_finding_and_no_test() 
     one = searched(ending(at_the_twentieth), scopes=ONE_SCOPE)
     assert isinstance(one, Counterexample) and one.rule == LOST
     assert "exit code 0" in one.message
-    with pytest.raises(ConfigError, match="a test would be green"):
+    with pytest.raises(ConfigError, match="a test would pass"):
         one.to_test()
 
 
@@ -270,7 +270,7 @@ def test_a_file_that_ends_the_process_when_it_is_executed_is_refused(
     file = tmp_path / "script_that_exits.py"
     file.write_text("import sys\nsys.exit(0)\n")
     assert main(["find", f"{file}:Exits"]) == 2
-    assert "ends the process when it is executed: SystemExit: 0" in capsys.readouterr().err
+    assert "ends the process when it runs: SystemExit: 0" in capsys.readouterr().err
 
 
 def test_find_exits_with_0_for_nothing_found_and_with_2_for_an_interrupted_search(

@@ -301,7 +301,7 @@ def test_a_script_shows_a_state_that_the_design_does_not_have() -> None:
     scope = replace(SCOPE, config=replace(SCOPE.config, num_blocks=9))
     wire = wire_workload(scope, WORKLOAD)
     broken = Driven(scope, wire, Parts(name="broken", block_pool=HeadFirst).overriding(VLLM))
-    with pytest.raises(Symptom, match=r"free_queue is .* and should be"):
+    with pytest.raises(Symptom, match=r"free_queue is .* should be"):
         play(broken, wire["settings"], wire["operations"], expected_states(scope, wire))
 
 

@@ -207,7 +207,7 @@ def test_in_an_executor() -> None:
     [
         ((3,), "find\\(\\) takes Parts"),
         (("vlm",), "Did you mean 'vllm'"),
-        ((int,), "int is not a subclass of a part"),
+        ((int,), "int must be a subclass of a part"),
         ((NoAliveCheck, "vlm"), "Did you mean 'vllm'"),
     ],
 )

@@ -71,7 +71,7 @@ class OneTokenAStep(TokenBudgetScheduler):
 
 def test_lost_steps_are_worse() -> None:
     one = found(OneTokenAStep, kinds=("worse",), scopes=ONE_SCOPE, max_workloads=40)
-    assert one.message == "it takes 2 steps to the end instead of 1 with labengine"
+    assert one.message == "it takes 2 steps in total instead of 1 with labengine"
     assert "assert cost(lab).num_steps <= 1" in one.to_test()
 
 

@@ -49,7 +49,7 @@ def test_a_connectors_class_is_found_and_carried_by_its_test() -> None:
     assert (one.kind, one.rule) == ("rule", "read")
     text = one.to_test()
     assert "class MixesUp(HostStore):" in text and "external=MixesUp()" in text
-    assert "# The test is green when MixesUp is right." in text
+    assert "# The test passes when MixesUp is right." in text
     assert isinstance(outcome(text, production=True), AssertionError), "the tier is wrong, whatever the parts"
     assert outcome(text.replace("list(self._contents)[-1]", "key"), production=True) is None
     assert "external=MixesUp()" in one.to_code()
@@ -122,7 +122,7 @@ def test_a_patched_module_is_searched_and_makes_no_test_that_is_green(monkeypatc
     with pytest.raises(ConfigError, match=r"BlockPool.touch differs from labengine.core.block_pool's file"):
         one.to_test()
     monkeypatch.undo()
-    with pytest.raises(NoTestError, match=r"^the assertion holds"):
+    with pytest.raises(NoTestError, match=r"^the assertion also holds"):
         one.to_test()
 
 

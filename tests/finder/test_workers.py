@@ -67,7 +67,7 @@ def test_memory_that_no_single_workload_fills_is_none(monkeypatch: pytest.Monkey
     ("cls", "rule", "reason"),
     [
         (LoopsInC, "endless", "s of processor time"),
-        (Waits, "endless", "waits for something"),
+        (Waits, "endless", "waiting for something"),
         (Dies, "exit", "ends the process (exit code 7), in Dies.touch (wrong_parts.py:"),
     ],
 )

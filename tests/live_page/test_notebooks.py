@@ -129,9 +129,9 @@ def test_the_button_tells_how_far_it_is_and_why_it_failed(
     offer._words.observe(lambda change: heard.append(change.new), "value")
     asyncio.run(offer.fetch())
     assert heard == [
-        "SmolLM2 is loading: 1 of 98 MB …",
-        "SmolLM2 is being unpacked …",
-        "SmolLM2 did not load, so labs stay simulated: part1 did not arrive intact.",
+        "Loading SmolLM2: 1 of 98 MB …",
+        "Unpacking SmolLM2 …",
+        "SmolLM2 could not be loaded, so labs stay simulated: part1 did not arrive intact.",
     ]
     assert not offer._button.disabled and not offer.is_loaded
     files.reason = "this browser has no WebAssembly SIMD"

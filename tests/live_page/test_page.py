@@ -287,7 +287,7 @@ class TestSliders:
         posted.open(f"{TWO}&step=1")
         before = posted.state
         assert "needs" in self.slide(posted, num_blocks=1)["error"]
-        assert self.slide(posted, num_blocks="1")["error"] == "the sliders send whole numbers"  # type: ignore[arg-type]
+        assert self.slide(posted, num_blocks="1")["error"] == "the sliders must send integers"  # type: ignore[arg-type]
         assert posted.state == before
 
     def test_a_scenario_is_named_with_its_figures(self) -> None:

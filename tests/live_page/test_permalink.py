@@ -76,7 +76,7 @@ def test_a_link_written_by_hand() -> None:
         ("step=2000&step=1", "2,000 steps"),
         ("model=smollm2&step=501", "500 steps"),
         ("model=gpt5", "simulated, smollm2, got 'gpt5'"),
-        ("bug=nano-vllm-219&model=smollm2", "bug, or model"),
+        ("bug=nano-vllm-219&model=smollm2", "bug or model"),
         ("policy=priority&drafts=4&bug=x&states=8", "bug, or policy, drafts and states"),
         ("edition=vllm&bug=x", "bug, or edition"),
         ("compare=vllm,labengine&bug=x", "bug, or compare"),

@@ -43,7 +43,7 @@ def test_a_run_that_fails_says_where_and_the_crash_can_be_looked_at(wrong: Noteb
     crash = wrong.lab.crash
     assert crash is not None and str(crash) in said and "%lab goto crash" in said
     looked = wrong.printed("%lab goto crash")
-    assert "failed here in BlockPool.release" in looked and f"it stands after step {crash.step - 1}" in looked
+    assert "failed here in BlockPool.release" in looked and f"still after step {crash.step - 1}" in looked
     assert f"step {crash.step} " in wrong.printed("%lab view pool --at crash")
     assert "'crsh'" in wrong.refused("%lab goto crsh")
 

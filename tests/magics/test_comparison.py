@@ -25,7 +25,7 @@ def test_time_is_looked_at_on_both_sides(both: Notebook) -> None:
     said = both.printed("%lab goto 1")
     assert "nano-vllm: step 1 of 3" in said and "nano-vllm+243: step 1 of 3" in said
     assert "8 of 12 blocks used" in said and "5 of 12 blocks used" in said
-    assert said.endswith("These are the recordings. Neither engine has moved: they stand after step 3.\n")
+    assert said.endswith("These are the recordings. Neither engine has moved: they are still after step 3.\n")
     assert both.printed("%lab forward").count("step 2 of 3") == 2
     assert both.printed("%lab back 2").count("before step 1 of 3") == 2
     assert "comparison.left.goto(1, 4)" in both.refused("%lab goto 1 4")
@@ -81,7 +81,7 @@ def test_rewind_brings_both_back_and_fork_is_refused(both: Notebook) -> None:
     both.value("comparison.follow_up()")
     newest = comparison(both).snapshots[0].step
     assert both.printed("%lab rewind 1") == (
-        f"both engines stand after step 1; %lab rewind {newest} goes forward again\n"
+        f"both engines are after step 1; use %lab rewind {newest} to go forward again\n"
     )
     assert [snapshot.step for snapshot in comparison(both).snapshots] == [1, 1] and comparison(both).has_follow_up
     assert "between 0 and" in both.refused("%lab rewind 99")

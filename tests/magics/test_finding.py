@@ -30,7 +30,7 @@ def test_a_class_of_a_cell_is_found_opened_and_taken_home(notebook: Notebook) ->
     printed = notebook.printed("%lab find Untouched --seconds 60")
     found = notebook.shell.user_ns["counterexample"]
     assert isinstance(found, Counterexample) and found.message == "RuntimeError: no hits here"
-    assert "print(counterexample.to_test()) is a test for pytest" in printed
+    assert "print(counterexample.to_test())" in printed
     comparison = notebook.shell.user_ns["comparison"]
     assert [side.snapshot().step for side in comparison.sides][1] > 0
     assert "class Untouched(BlockPool):" in found.to_test()
@@ -38,5 +38,5 @@ def test_a_class_of_a_cell_is_found_opened_and_taken_home(notebook: Notebook) ->
 
 
 def test_names_that_are_nothing_are_refused(notebook: Notebook) -> None:
-    assert "there is no variable 'Frob'" in notebook.refused("%lab find Frob")
+    assert "no variable 'Frob'" in notebook.refused("%lab find Frob")
     assert "there is no lab yet" in notebook.refused("%lab find")

@@ -78,9 +78,9 @@ def test_bad_lines_are_refused_with_a_word_on_what_to_do(started: Notebook, cell
     [
         ("--edition nano-vlm", "unknown edition 'nano-vlm'"),
         ("--block-size 0", "block_size must be at least 1, got 0"),
-        ("--blocks many", "argument --blocks: 'many' is neither a number nor auto"),
+        ("--blocks many", "argument --blocks: must be a number or auto, got 'many'"),
         ("--model smolm2", "no model 'smolm2', did you mean 'smollm2'?"),
-        ("--bloks 3", "there is no option --bloks; did you mean --blocks?"),
+        ("--bloks 3", "no option --bloks; did you mean --blocks?"),
     ],
 )
 def test_a_start_that_cannot_work_says_why(notebook: Notebook, options: str, said: str) -> None:

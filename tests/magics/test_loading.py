@@ -103,7 +103,7 @@ WITHOUT_LAB = ("seams", "seam", "bugs", "bug", "open", "attach", "exercise")
 @pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in WITHOUT_LAB])
 def test_every_command_before_start_says_how_to_start(notebook: Notebook, name: str) -> None:
     word = WORDS.get(name, "")
-    assert "there is no lab yet: %lab start --model smollm2" in notebook.refused(f"%lab {name}{word}")
+    assert "no lab yet: start one with %lab start --model smollm2" in notebook.refused(f"%lab {name}{word}")
 
 
 def test_a_prompt_before_start_says_how_to_start(notebook: Notebook) -> None:

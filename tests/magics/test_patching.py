@@ -153,13 +153,13 @@ def test_a_workload_that_never_gets_to_the_method_is_said_to(worked: Notebook) -
     printed = worked.printed(
         patch("finish_reason", "def finish_reason(self, request):\n    return super().finish_reason(request)")
     )
-    assert "No difference: on this workload both decide the same, event by event." in printed
+    assert "No difference: on this workload" in printed
 
 
 def test_a_decision_without_consequences_is_told_from_the_same_decision(worked: Notebook) -> None:
     same = "def mapped_after(self, mapped, block_id):\n    return (block_id,)\n"
     printed = worked.printed(patch("mapped_after", same))
-    assert "No difference: on this workload both decide the same, event by event." in printed
+    assert "No difference: on this workload" in printed
     printed = worked.printed(patch("longest_chunk", "def longest_chunk(self):\n    return 999\n"))
     assert "longest_chunk decided differently" in printed
 
@@ -192,7 +192,7 @@ def test_a_class_of_the_notebook_can_be_patched(notebook: Notebook) -> None:
         "class Mine(labengine.BlockPool):\n    def reused_first(self, block_ids):\n        return []\n"
         "lab = labengine.Lab('simulated', num_blocks=8, block_size=4, parts=labengine.Parts(block_pool=Mine))"
     )
-    assert "[this notebook, never called so far]" in notebook.printed("%lab seams reused_first")
+    assert "[this notebook, not called so far]" in notebook.printed("%lab seams reused_first")
     notebook.printed("%lab seam reused_first")
     assert (
         notebook.shell.rl_next_input
@@ -210,11 +210,11 @@ def test_a_class_of_the_notebook_can_be_patched(notebook: Notebook) -> None:
     [
         ("%%lab patch tuch\ndef tuch(self): pass", "did you mean BlockPool.touch?"),
         ("%%lab patch admit\ndef admit(self): pass", "TokenBudgetScheduler.admit or KVCacheManager.admit?"),
-        ("%%lab patch touch\ndef touch(self): pass", "cannot be called like that"),
+        ("%%lab patch touch\ndef touch(self): pass", "cannot be called that way"),
         ("%%lab patch touch\ndef touch(self, block_ids): return frob", "line 2: neither labengine.core.block_pool nor"),
         ("%%lab patch touch\ndef touch(self block_ids): pass", "line 2: "),
         ("%%lab patch\ndef touch(self, block_ids): pass", "usage: %%lab patch"),
-        ("%%lab patch touch --frob\ndef touch(self, block_ids): pass", "there is no option --frob"),
+        ("%%lab patch touch --frob\ndef touch(self, block_ids): pass", "no option --frob"),
         ("%%lab step\nx", "%lab step is a separate line"),
         ("%lab patch touch", "write the method below %%lab patch touch"),
     ],

@@ -89,7 +89,7 @@ def test_start_takes_a_proposer(notebook: Notebook) -> None:
     notebook.value(f"{START} --drafts 3")
     assert notebook.lab.settings.speculation == NGram(num_drafts=3)
     assert "needs a lab with a real model" in notebook.refused(f"{START} --speculation layers=2")
-    assert "takes ngram, layers=8, or a model" in notebook.refused(f"{START} --speculation layer=2")
+    assert "--speculation must be ngram, layers=N" in notebook.refused(f"{START} --speculation layer=2")
     assert notebook.lab.settings.speculation == NGram(num_drafts=3), "a refused line closes nothing"
 
 
@@ -134,7 +134,7 @@ def test_several_steps_return_the_last_report(started: Notebook) -> None:
     assert "nothing left" not in started.run("%lab step").printed, "which has ended the open step"
     ran = started.run("%lab step 5")
     assert ran.value.step == 4 and ran.value.finished == (0, 1)
-    assert "after 1 of 5 steps there is nothing left to do" in ran.printed and "finished A, B" in ran.printed
+    assert "nothing is left to do after 1 of 5 steps" in ran.printed and "finished A, B" in ran.printed
 
 
 def test_a_step_without_work_says_so(notebook: Notebook) -> None:
@@ -226,7 +226,7 @@ def test_an_error_in_the_background_is_reported(started: Notebook, monkeypatch: 
         wait_until(lambda: not started.lab.is_running)
         for cell in ("%lab status", "%lab pause"):
             printed = started.printed(cell)
-            assert "its last step was rolled back: RuntimeError: no more memory; %lab goto crash looks" in printed
+            assert "its last step was rolled back: RuntimeError: no more memory; %lab goto crash shows" in printed
         said = started.refused("%lab step")
     assert said.startswith("step 1 failed in ") and ": RuntimeError: no more memory (in fail, line " in said
     assert "test_stepping.py). The step was rolled back" in said
@@ -235,14 +235,14 @@ def test_an_error_in_the_background_is_reported(started: Notebook, monkeypatch: 
 
 def test_reset_begins_again(started: Notebook) -> None:
     started.value("%lab step")
-    assert started.printed("%lab reset") == "empty: 12 blocks, all of them free\n"
+    assert started.printed("%lab reset") == "empty: all 12 blocks are free\n"
     assert started.lab.snapshot().requests == {}
 
 
 @pytest.mark.parametrize(("wanted", "name"), [("1", "B"), ("b", "B"), ("A", "A")])
 def test_abort_takes_an_id_or_a_name(started: Notebook, wanted: str, name: str) -> None:
     said = started.printed(f"%lab abort {wanted}")
-    assert said == f"{name} (id {ord(name) - 65}) is aborted, its blocks are free\n"
+    assert said == f"{name} (id {ord(name) - 65}) was aborted and its blocks freed\n"
     assert "finished" in started.printed(f"%lab abort {wanted}")
 
 

@@ -16,7 +16,7 @@ def test_back_and_goto_show_the_recorded_state_and_leave_the_engine_alone(starte
     assert said == started.printed("%lab goto 1")
     assert "step 1 of 3: 26 tokens computed (A 13, B 13); 8 blocks allocated; 3 blocks merged away (" in said
     assert "step 1 · 5 of 12 blocks used" in said
-    assert said.endswith("This is the recording. The engine has not moved: it stands after step 3.\n")
+    assert said.endswith("This is the recording. The engine has not moved: it is still after step 3.\n")
     assert started.printed("%lab back").startswith("before step 1 of 3\n"), "one before where one stands"
     assert "step 2 of 3" in started.printed("%lab forward 2")
     assert "step 3 of 3" in started.printed("%lab forward 7")
@@ -54,7 +54,7 @@ def test_steps_that_are_not_recorded_are_refused(started: Notebook, cell: str) -
 
 def test_what_is_no_step_is_refused(started: Notebook) -> None:
     started.value("%lab step 2")
-    assert "'-1' is neither the number of a step nor crash" in started.refused("%lab goto -1")
+    assert "must be a step number or crash, got '-1'" in started.refused("%lab goto -1")
 
 
 def test_dropped_steps_are_reported(notebook: Notebook) -> None:
@@ -96,9 +96,9 @@ def test_goto_an_event_inside_a_step(started: Notebook) -> None:
 def test_rewind_brings_the_engine_back_and_forward(started: Notebook) -> None:
     started.value("%lab step 3")
     end = started.lab.snapshot()
-    assert started.printed("%lab rewind 1") == ("the engine stands after step 1; %lab rewind 3 goes forward again\n")
+    assert started.printed("%lab rewind 1") == ("the engine is after step 1; use %lab rewind 3 to go forward again\n")
     assert started.lab.snapshot().step == 1
-    assert started.printed("%lab rewind 3") == "the engine stands after step 3\n" and started.lab.snapshot() == end
+    assert started.printed("%lab rewind 3") == "the engine is after step 3\n" and started.lab.snapshot() == end
 
 
 def test_an_interrupted_rewind_names_its_step(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_equal_prompts_of_one_step_compute_the_same_tokens() -> None:
     lab.run()
     found = newest(lab)
     assert causes(found) == [("not_registered_yet", 0, 8), ("tail", 8, 9)]
-    assert "A computes the same 8 tokens at this time" in found.sentence
+    assert "A is computing the same 8 tokens" in found.sentence
 
 
 @pytest.mark.parametrize("keys", [{"cache_salt": "x"}, {"extra_keys": {"adapter": "x"}}])
@@ -288,9 +288,9 @@ def test_one_requests_look_ups_are_found_by_its_name() -> None:
 def test_what_is_no_recording_is_refused() -> None:
     with pytest.raises(labengine.ConfigError, match="without record=False"):
         labengine.doctor(lab_of(record=False))
-    with pytest.raises(labengine.ConfigError, match="attach to it first"):
+    with pytest.raises(labengine.ConfigError, match="attach first"):
         labengine.doctor("unix:/tmp/nothing")
-    with pytest.raises(labengine.ConfigError, match="takes a lab"):
+    with pytest.raises(labengine.ConfigError, match="needs a lab"):
         labengine.doctor(3)  # type: ignore[arg-type]
 
 

@@ -44,7 +44,7 @@ def test_what_eagle_computes_again_is_no_fault_of_the_cache(tmp_path: Path) -> N
 def test_a_hit_needs_the_state_at_its_end_and_no_other(tmp_path: Path) -> None:
     sentences = [one.sentence for found in examined("states", tmp_path) for one in found.look_ups]
     assert any("the state group kept no state at their end" in one for one in sentences)
-    assert not any("gave its blocks up before they were registered" in one for one in sentences)
+    assert not any("gave up its blocks before they were registered" in one for one in sentences)
 
 
 def test_the_notes_count_drafts_and_overtaken_requests(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_two_phases_break_no_rule_and_a_bulk_touch_none_of_reading_or_writing() 
 # -- the symptom -------------------------------------------------------------------------------------------------------
 
 
-REFUSED = "request 6 (group 1, entry 0) counts on block 4 as a cache hit, but the block was allocated again before"
+REFUSED = "request 6 (group 1, entry 0) needs block 4 as a cache hit, but the block was reallocated before"
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -67,7 +67,7 @@ def one_ctrl_c_ends() -> Iterator[None]:
         yield
     switch.is_on = False
     (note, *_) = caught.value.__notes__
-    assert "had not ended after 0.05 s. It was in Switch.loop (endless_parts.py:" in note
+    assert "had not returned after 0.05 s. It was in Switch.loop (endless_parts.py:" in note
 
 
 def _press_when_inside() -> None:

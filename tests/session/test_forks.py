@@ -65,7 +65,7 @@ def test_a_seed_counts_up() -> None:
     ("edition", "n", "why"),
     [
         ("labengine", 0, "n must be"),
-        ("labengine", 17, "the answers to one prompt run together, and max_num_seqs is 16"),
+        ("labengine", 17, "the answers to one prompt run together, but max_num_seqs is 16"),
         ("nano-vllm", 2, "this edition has no forks"),
     ],
 )

@@ -281,7 +281,7 @@ def test_drawn_tokens_need_the_same_seed(make: MakeLab) -> None:
 
 
 def test_a_run_that_depends_on_more_than_its_inputs_is_refused(make: MakeLab) -> None:
-    with pytest.raises(ConfigError, match="gets other tokens"):
+    with pytest.raises(ConfigError, match="gets different tokens"):
         judge(ran(make()), ran(make(runner=DrawsByCalls)))
 
 

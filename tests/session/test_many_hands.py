@@ -130,9 +130,9 @@ def test_a_scheduler_that_starves_a_request_is_reported_instead_of_waiting_for_e
 
     with labengine.Lab("simulated", parts=labengine.Parts(scheduler=Starving)) as lab:
         lab.add(token_ids=[1, 2, 3])
-        with pytest.raises(RuntimeError, match="requests wait: 0"):
+        with pytest.raises(RuntimeError, match="requests are waiting: 0"):
             lab.run()
         lab.start()
         wait_until(lambda: not lab.is_running)
-        assert "requests wait: 0" in str(lab.background_error)
+        assert "requests are waiting: 0" in str(lab.background_error)
         assert lab.check() == []

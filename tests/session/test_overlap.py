@@ -233,7 +233,7 @@ def test_status_says_so(lab: Lab) -> None:
     assert lab.status()["scheduling"] == "overlapped with the forward"
     with small_lab(False) as plain, Lab("simulated") as usual, Lab("simulated", external="host", check=False) as tiered:
         assert plain.status()["scheduling"] == "synchronous (asked for)"
-        assert usual.status()["scheduling"].startswith("synchronous (the checks look at the core")
+        assert usual.status()["scheduling"].startswith("synchronous (the checks")
         assert tiered.status()["scheduling"].startswith("synchronous (what the external tier")
 
 

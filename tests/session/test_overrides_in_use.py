@@ -136,7 +136,7 @@ def test_each_outcome_has_its_words() -> None:
     found = {"A.x": None, "B.y": True, "C.z": False, "D.w": None}
     assert override_notes(found) == [
         "A.x and D.w were never called in this workload.",
-        "B.y decided differently from production, and nothing came of it.",
+        "B.y decided differently from production, and it made no difference.",
     ]
     line = "A.x (never called), B.y (decides differently from production), C.z, D.w (never called)"
     assert override_line(found) == line and override_notes({"C.z": False}) == []

@@ -89,8 +89,8 @@ def test_the_moment_can_be_set(recorded: Lab | Trace) -> None:
         ("back", ("1",), "must be an integer from 1"),
         ("forward", (-1,), "must be an integer from 1"),
         ("view", (), 'which view? lab.view("pool")'),
-        ("view", ("pol",), "there is no view 'pol'; did you mean 'pool'?"),
-        ("view", (3,), "there is no view 3; the views are pool"),
+        ("view", ("pol",), "no view 'pol'; did you mean 'pool'?"),
+        ("view", (3,), "no view 3; the views are pool"),
         ("view", ("pool", "xray"), "'xray' is a separate figure"),
         ("view", (["pool", "tables"],), "lab.view('pool', 'tables')"),
     ],
@@ -111,7 +111,7 @@ def test_what_is_selected(recorded: Lab | Trace) -> None:
     assert recorded.selection == Selection("hash", f"{group}:{block_hash.hex()}"), "told in full"
     recorded.selection = None
     assert recorded.selection is None
-    with pytest.raises(ValueError, match="one can select a block, a request, a hash or an event"):
+    with pytest.raises(ValueError, match="a selection must be a block, a request, a hash or an event"):
         recorded.selection = ("blok", 3)
     with pytest.raises(ConfigError, match="selection must be a Selection"):
         recorded.selection = 3  # type: ignore[assignment]
@@ -122,7 +122,7 @@ def test_what_is_selected(recorded: Lab | Trace) -> None:
     [
         ("block", 10**9, "blocks 0 to 11"),
         ("block", -1, "got -1"),
-        ("request", 99, "requests 0 (A) and 1 (B)"),
+        ("request", 99, "the requests are 0 (A) and 1 (B)"),
         ("request", "C", "there is no request 2"),
         ("event", -3, "got -3"),
         ("event", 10_000, "events 0 to "),
@@ -207,7 +207,7 @@ def test_a_step_brings_one_back_to_the_newest_moment(lab: Lab) -> None:
     lab.goto(1)
     lab.step()
     assert lab.moment is None and lab.back().step == 3
-    assert lab.back().text.endswith("the engine stays after step 4.")
+    assert lab.back().text.endswith("the engine is still after step 4.")
     assert "engine" not in lab.goto(4).text
 
 
@@ -251,7 +251,7 @@ def test_a_closed_lab_is_its_recording(lab: Lab, tmp_path: Path) -> None:
     assert all("image/svg+xml" in each for each in data)
     assert lab.goto(1).step == 1 and lab.moment is not None and lab.why(block=0).links
     assert lab.export_html(tmp_path / "closed.html").stat().st_size > 10_000
-    with pytest.raises(ConfigError, match="there is no view 'pol'; did you mean 'pool'"):
+    with pytest.raises(ConfigError, match="no view 'pol'; did you mean 'pool'"):
         lab.view("pol")
 
 

@@ -209,7 +209,7 @@ class WithAnInstancesRefusal(ModelRunner):
         ("fast", "runner must be a subclass of labengine.ModelRunner, not an instance: got 'fast'"),
         (Lab, "runner must be a subclass of labengine.ModelRunner, got <class 'labengine.lab.Lab'>"),
         (Misspelt, r"runner: Misspelt.step_tensor .* ModelRunner; did you mean step_tensors\?"),
-        (WrongArguments, r"WrongArguments.step_tensors\(self\) cannot be called like that"),
+        (WrongArguments, r"WrongArguments.step_tensors\(self\) cannot be called that way"),
         (WrongStatic, "runner WrongStatic: static_step must be a subclass of StaticStep, got <class 'list'>"),
         (PaddingNeverCalled, r"MisspeltPadding.padd .* StaticStep; did you mean pad\?"),
         (WrongAttention, "runner WrongAttention: attention must be a subclass of AttentionBackend, got 'torch'"),

@@ -192,5 +192,5 @@ def test_a_stream_of_an_earlier_tap_is_read(tmp_path: Path) -> None:
 def test_damage_in_the_newer_lists_is_refused(name: str, value: Any, tmp_path: Path) -> None:
     changed = json.loads(json.dumps(RUNS[0][1]))
     next(item["message"]["k"] for item in changed if "k" in item.get("message", ()))[name] = value
-    with pytest.raises(labengine.TraceError, match="does not add up at message 0"):
+    with pytest.raises(labengine.TraceError, match="inconsistent at message 0"):
         attached(changed, tmp_path)

@@ -161,7 +161,7 @@ def test_a_contradiction_is_shown_and_not_mended(stream: LiveStream, engine: Tap
     wait_until(lambda: len(stream.pieces) == 2, "the keyframe that was asked for", between=engine.step)
     (violation,) = stream.piece(1).violations
     assert violation.rule == "said" and "the free queue has" in violation.message
-    assert "contradicted the events before it" in stream.note and not stream.violations
+    assert "contradicted the earlier events" in stream.note and not stream.violations
 
 
 def test_a_hit_on_content_from_before_is_no_contradiction(
@@ -229,7 +229,7 @@ def test_a_killed_engine_differs_from_one_that_ended(stream: LiveStream, engine:
 def test_a_stream_that_is_damaged_ends_with_a_sentence(stream: LiveStream, engine: TappedEngine) -> None:
     engine.tap.recorder.rows.append((1, 77))
     engine.step()
-    assert stream.wait(PATIENCE) and "Reading it failed" in stream.note and "does not add up at message" in stream.note
+    assert stream.wait(PATIENCE) and "Reading it failed" in stream.note and "inconsistent at message" in stream.note
 
 
 def test_an_engine_that_says_nothing_is_abandoned(
@@ -289,7 +289,7 @@ def test_several_engines_are_listed(engine: TappedEngine, tmp_path: Path, capsys
     assert "--rank N" in last
     with labengine.attach(first.split()[0]) as stream:
         assert "rank 0" in stream.title
-    with pytest.raises(labengine.ConfigError, match="there is no rank 3; the ranks are 0"):
+    with pytest.raises(labengine.ConfigError, match="no rank 3: the ranks are 0"):
         attached(tmp_path, rank=3)
     other.scheduler.shutdown()
 
@@ -307,11 +307,11 @@ def test_a_port_and_its_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("unix:{}/nothing", "there is no folder"),
-        ("unix:{}", "no engine listens in"),
-        ("tcp:10.0.0.1:80", "a tap can only be attached on this machine"),
+        ("unix:{}/nothing", "no folder"),
+        ("unix:{}", "no engine is listening in"),
+        ("tcp:10.0.0.1:80", "a tap must be on this machine"),
         ("tcp:127.0.0.1:http", "a port must be a number"),
-        ("tcp:127.0.0.1:65000", "there is no secret for port 65000"),
+        ("tcp:127.0.0.1:65000", "no secret for port 65000"),
     ],
 )
 def test_a_place_where_nothing_is_says_so(place: str, why: str, tmp_path: Path) -> None:
@@ -322,14 +322,14 @@ def test_a_place_where_nothing_is_says_so(place: str, why: str, tmp_path: Path) 
 def test_a_socket_of_a_killed_engine_says_so(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(tmp_path / "rank0-1-dead.sock"))
-    with pytest.raises(labengine.ConfigError, match=r"nothing answers at unix:.*is vLLM gone"):
+    with pytest.raises(labengine.ConfigError, match=r"nothing answers at unix:.*is vLLM still running"):
         labengine.attach(f"unix:{tmp_path}")
 
 
 def test_pieces_are_of_files_and_ranks_of_engines(engine: TappedEngine, tmp_path: Path) -> None:
-    with pytest.raises(labengine.ConfigError, match="piece= is for files"):
+    with pytest.raises(labengine.ConfigError, match="piece= is only for files"):
         attached(tmp_path, piece=1)
-    with pytest.raises(labengine.ConfigError, match="rank= is for a running vLLM"):
+    with pytest.raises(labengine.ConfigError, match="rank= is only for a running vLLM"):
         labengine.attach(tmp_path, rank=1)
 
 

@@ -96,7 +96,7 @@ def test_a_salt_of_another_type_is_named(tmp_path: Path) -> None:
     items = [*ITEMS]
     items[number] = with_value(items[number], place, 17)
     result = labengine.conform(written(items, tmp_path))
-    assert "does not add up at message" in result.why_unjudged and "type str" in result.why_unjudged
+    assert "inconsistent at message" in result.why_unjudged and "type str" in result.why_unjudged
 
 
 def test_an_unknown_token_among_known_ones_is_no_error(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_a_command_shows_all_ranks(tap: ReplayedTap, tmp_path: Path, capsys: pyt
         assert main(["attach", f"unix:{tmp_path / 'tap'}"]) == 0
         *listed, last = capsys.readouterr().out.splitlines()
         assert [line.split(" · ")[0].split()[-2:] for line in listed] == [["rank", "0"], ["rank", "1"]]
-        assert "--page shows all of them" in last and main(["attach", listed[1].split()[0]]) == 0
+        assert "--page shows them all" in last and main(["attach", listed[1].split()[0]]) == 0
         assert "· rank 1 ·" in capsys.readouterr().out.splitlines()[0]
         assert main(["attach", f"unix:{tmp_path / 'tap'}", "--page", "--seconds", "0"]) == 0
         first, second, address, *_ = capsys.readouterr().out.splitlines()

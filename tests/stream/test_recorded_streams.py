@@ -145,16 +145,16 @@ def _changed(lines: list[bytes], number: int, **changes: Any) -> list[bytes]:
         (0, {"version": 9}, "has format 9, but this labengine reads 1"),
         (0, {"kinds": [["BlockExploded", "block_id"]]}, "event 'BlockExploded'"),
         (0, {"rank": "0"}, "damaged header"),
-        (1, {"k": {}}, "does not add up at message 0"),
-        (1, {"k": 3}, "does not add up at message 0"),
-        (1, {"names": ["x"]}, "does not add up at message 0"),
-        (2, {"e": [[99, 1]]}, "does not add up at message 1"),
-        (2, {"e": [[-1, 1]]}, "does not add up at message 1"),
-        (2, {"e": [[9, 10**9, 0, 0, 0]]}, "does not add up at message 1"),
-        (2, {"e": [[10, 0, 0, 10**12]]}, "does not add up at message 1"),
-        (2, {"e": [[1]]}, "does not add up at message 1"),
-        (2, {"e": 7}, "does not add up at message 1"),
-        (2, {"n": "1"}, "does not add up at message 1"),
+        (1, {"k": {}}, "inconsistent at message 0"),
+        (1, {"k": 3}, "inconsistent at message 0"),
+        (1, {"names": ["x"]}, "inconsistent at message 0"),
+        (2, {"e": [[99, 1]]}, "inconsistent at message 1"),
+        (2, {"e": [[-1, 1]]}, "inconsistent at message 1"),
+        (2, {"e": [[9, 10**9, 0, 0, 0]]}, "inconsistent at message 1"),
+        (2, {"e": [[10, 0, 0, 10**12]]}, "inconsistent at message 1"),
+        (2, {"e": [[1]]}, "inconsistent at message 1"),
+        (2, {"e": 7}, "inconsistent at message 1"),
+        (2, {"n": "1"}, "inconsistent at message 1"),
         (3, {"n": 0}, "message 0 is repeated"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_folder_with_several_streams_names_them(tmp_path: Path) -> None:
         (tmp_path / f"rank{rank}-77-abc-0001.labstream").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"has 2 streams, newest first: .*rank\d-77-abc, .*rank"):
         labengine.attach(tmp_path)
-    with pytest.raises(ConfigError, match="there is no stream in"):
+    with pytest.raises(ConfigError, match="no stream in"):
         labengine.attach(tmp_path.parent)
     with pytest.raises(ConfigError, match="there is no file"):
         labengine.attach(tmp_path / "nothing")

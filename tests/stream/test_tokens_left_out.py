@@ -64,7 +64,7 @@ def _without_tokens(fold: Fold) -> list[object]:
 
 
 def test_views_show_lengths_and_say_why(trace: Trace, tmp_path: Path) -> None:
-    assert "Token ids were left out (LABENGINE_TAP_TOKENS=0)" in trace.note
+    assert "Token ids were omitted (LABENGINE_TAP_TOKENS=0)" in trace.note
     trace.save(tmp_path / "run.lab")
     again = labengine.open(tmp_path / "run.lab")
     assert again.note == trace.note and again.token_text(LEFT_OUT) == "·" and LEFT_OUT == ev.UNKNOWN_TOKEN
@@ -88,7 +88,7 @@ def test_the_doctor_compares_hashes(trace: Trace, tmp_path: Path) -> None:
         found = labengine.doctor(place)
         assert [one.verdict for one in found.look_ups] == ["new", "hit", "new", "evicted"]
         assert found.look_ups[1].num_hit == 12 and "by c's" in found.look_ups[3].sentence
-        assert "no request before it begins with the same block" in found.look_ups[2].sentence
+        assert "no earlier request begins with the same block" in found.look_ups[2].sentence
         assert found.prefixes[0].text == "" and "-1" not in repr(found) + found._repr_html_()
         with pytest.raises(ConfigError, match="cannot be repeated"):
             found.with_pools()
@@ -100,7 +100,7 @@ def test_conform_does_not_judge_it(tmp_path: Path, capsys: pytest.CaptureFixture
     header = {**items[0]["header"], "has_tokens": False}
     file = written([{"header": header}, *items[1:]], tmp_path)
     assert main(["conform", str(file)]) == 2
-    assert "it has no token ids, on which prefix hits depend" in capsys.readouterr().out
+    assert "it has no token ids" in capsys.readouterr().out
 
 
 def test_another_value_is_refused(
@@ -108,4 +108,4 @@ def test_another_value_is_refused(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "no")
     assert labengine_vllm.attach(FakeScheduler(8), f"file:{tmp_path / 'tap'}") is None
-    assert "LABENGINE_TAP_TOKENS must be 0 (leave token ids out) or 1, got 'no'" in caplog.text
+    assert "LABENGINE_TAP_TOKENS must be 0 (omit token ids) or 1, got 'no'" in caplog.text

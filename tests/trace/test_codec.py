@@ -108,7 +108,7 @@ def test_an_integer_of_another_library_becomes_an_integer() -> None:
 
 
 def test_an_event_that_holds_something_else_is_refused() -> None:
-    with pytest.raises(TypeError, match="ids, ints, texts and hashes only"):
+    with pytest.raises(TypeError, match="ids, integers, strings and hashes"):
         dumps(rows([TokenSampled(0, {1}, 3)]))  # type: ignore[arg-type]
 
 

@@ -170,7 +170,7 @@ def test_damaged_rows_of_another_version_are_refused(folder: Path, row: Any) -> 
     header = json.dumps(json.loads(header) | {"kinds": [*reversed(kinds)]}).encode()
     rows = [[len(kinds) - 1 - number, *values] for number, *values in json.loads(lines[4])]
     lines[4] = json.dumps([row, *rows[1:]]).encode()
-    with pytest.raises(TraceError, match="get it again"):
+    with pytest.raises(TraceError, match="download it again"):
         opened(folder, gzip.compress(b"\n".join([header, *lines])))
 
 

@@ -55,7 +55,7 @@ def containers(number: int) -> bytes:
 
 
 CLAIMS: dict[str, tuple[Callable[[], bytes], str]] = {
-    "a bomb": (lambda: bomb(1_500_000_000), "its text takes at least"),
+    "a bomb": (lambda: bomb(1_500_000_000), "its text needs at least"),
     "many blocks": (lambda: changed(5, more_blocks), "states of 10,000,000 blocks take at least 6.0 GB"),
     "many small lists": (lambda: containers(12_000_000), "a line of 36,000,0.. bytes takes at least 1.[0-9] GB"),
 }

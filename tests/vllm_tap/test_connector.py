@@ -257,12 +257,12 @@ def _raise(scheduler: Any) -> None:
     [
         (_hole, "a prefix hit has a hole"),
         (_growth, "a table grew by an entry without a block"),
-        (_copy, "copy-on-write of a block that was hit in part"),
+        (_copy, "copy-on-write of a partially hit block"),
         (_insert, "a hash moved to another block"),
         (_free, "blocks were freed that are in no table"),
         (_free_twice, "block 3 was freed, and had no reference"),
-        (_unpin, "blocks were unpinned that nobody had pinned"),
-        (_session, "a streaming session went on"),
+        (_unpin, "blocks were unpinned that had not been pinned"),
+        (_session, "a streaming session continued"),
         (_raise, "FakeScheduler._free_blocks raised KeyError"),
     ],
 )

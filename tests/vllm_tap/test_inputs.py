@@ -79,7 +79,7 @@ def test_what_no_other_scheduler_can_follow_is_named(tmp_path: Path) -> None:
     scheduler.schedule()
     scheduler.shutdown()
     why = [words[1] for words, _ in calls(tmp_path) if words[0] == "unusual"]
-    late = "an output came that is not the oldest step's"
+    late = "an output arrived that is not the oldest step's"
     assert why == ["request cmpl-7 has a LoRA adapter", late, "the scheduler is paused (PAUSED_ALL)"]
 
 

@@ -88,7 +88,7 @@ def test_only_the_user_can_connect(path: str) -> None:
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tmp_path.chmod(0o755)
     assert labengine_vllm.attach(FakeScheduler(8), f"unix:{tmp_path}") is None
-    assert f"{tmp_path} must be yours alone" in caplog.text and "chmod 700" in caplog.text
+    assert f"{tmp_path} must be accessible only to you" in caplog.text and "chmod 700" in caplog.text
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,9 +99,9 @@ def test_a_path_that_is_too_long_for_a_socket_is_refused(tmp_path: Path, caplog:
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("tcp:0.0.0.0:7000", "a tap listens only on this machine"),
-        ("tcp:example.org:7000", "a tap listens only on this machine"),
-        ("tcp:7000", "a tap listens only on this machine"),
+        ("tcp:0.0.0.0:7000", "a tap must listen on this machine"),
+        ("tcp:example.org:7000", "a tap must listen on this machine"),
+        ("tcp:7000", "a tap must listen on this machine"),
         ("tcp:127.0.0.1:port", "a port must be a number from 0 to 65535"),
         ("tcp:127.0.0.1:70000", "a port must be a number from 0 to 65535"),
     ],

@@ -151,7 +151,7 @@ def test_an_unknown_signature_is_named(tmp_path: Path, caplog: pytest.LogCapture
     scheduler = OtherScheduler(8)
     assert labengine_vllm.attach(scheduler, f"file:{tmp_path / 'tap'}") is None
     assert "OtherScheduler._preempt_request takes (victim, timestamp), not (request, timestamp, ...)" in caplog.text
-    assert "the tap knows vLLM 0.30, 0.31, 0.32" in caplog.text and len(caplog.records) == 1
+    assert "the tap supports vLLM 0.30, 0.31, 0.32" in caplog.text and len(caplog.records) == 1
     assert run_fake(scheduler) == UNTAPPED and not (tmp_path / "tap").exists()
 
 
@@ -165,7 +165,7 @@ def test_a_wrapper_that_passes_on_what_it_gets_is_tapped(tmp_path: Path) -> None
 
 
 def test_an_unknown_group_is_named() -> None:
-    with pytest.raises(UnknownEngineError, match="KV-cache group ChunkedLocalAttentionManager; the tap knows"):
+    with pytest.raises(UnknownEngineError, match="KV-cache group ChunkedLocalAttentionManager; the tap supports"):
         Engine.of(scheduler_with(ChunkedLocalAttentionManager))
 
 
@@ -346,7 +346,7 @@ def test_a_change_behind_the_taps_back_is_shown_as_a_contradiction(tmp_path: Pat
     assert (
         violation.rule == "said" and "the free queue has" in violation.message and "ref_count of #" in violation.message
     )
-    assert "contradicted the events before it" in trace.note and earlier.fold().step == 3 and trace.fold().step == 6
+    assert "contradicted the earlier events" in trace.note and earlier.fold().step == 3 and trace.fold().step == 6
 
 
 def test_a_writer_that_does_not_write_never_blocks_the_engine(tmp_path: Path) -> None:

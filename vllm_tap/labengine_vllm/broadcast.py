@@ -149,7 +149,7 @@ class Broadcast(Sender):
 
     def _refuse_surplus(self, viewer: Viewer) -> None:
         if sum(one.is_admitted for one in self._viewers.values()) > MAX_VIEWERS:
-            self._send_off(viewer, f"{MAX_VIEWERS} viewers are attached already")
+            self._send_off(viewer, f"{MAX_VIEWERS} viewers are already attached")
 
     def _send_off(self, viewer: Viewer, why: str) -> None:
         self._guarded(viewer, lambda one: one.refuse(why))

@@ -134,7 +134,7 @@ class Engine:
 
 
 def _known() -> str:
-    return f"the tap knows vLLM {', '.join(KNOWN_VERSIONS)}"
+    return f"the tap supports vLLM {', '.join(KNOWN_VERSIONS)}"
 
 
 def _kind(group: Any) -> str | None:

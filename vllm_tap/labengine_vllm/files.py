@@ -108,5 +108,5 @@ def _setting(name: str, default: int) -> int:
     if text is None:
         return default
     if not text.isdecimal() or len(text) > MAX_DIGITS or int(text) < 1:
-        raise ValueError(f"{name} must be an integer from 1, got {text[:40]!r}")
+        raise ValueError(f"{name} must be a positive integer, got {text[:40]!r}")
     return int(text)

@@ -104,7 +104,7 @@ class GroupObserver:
     ) -> None:
         recorder, pair = self._recorder, (source_block.block_id, cow_block.block_id)
         if cow_block.ref_cnt != 2:
-            return recorder.lose("copy-on-write of a block that was hit in part")
+            return recorder.lose("copy-on-write of a partially hit block")
         recorder.rows.append((BLOCK_COPIED, *pair, recorder.id_of(request_id), self._number, block_idx))
         recorder.pins.update(pair)
 

@@ -46,7 +46,7 @@ def unix_place(folder: str, name: str) -> Place:
         unready.rename(file)  # renamed once it answers, because another starting rank removes silent sockets
     except OSError as error:
         listener.close()
-        raise OSError(f"no socket can be made at {file} ({error}): a shorter path may help") from error
+        raise OSError(f"no socket can be created at {file} ({error}): a shorter path may help") from error
     return Place(listener, file, str(file))
 
 
@@ -58,7 +58,7 @@ def tcp_place(address: str, header: dict[str, Any]) -> Place:
     host, _, port = address.rpartition(":")
     if host not in LOOPBACK:
         raise ValueError(
-            f"a tap listens only on this machine, as tcp:127.0.0.1:PORT; got {address!r}. "
+            f"a tap must listen on this machine, as tcp:127.0.0.1:PORT, got {address!r}. "
             "From another machine, use ssh -L PORT:127.0.0.1:PORT HOST"
         )
     if not _is_port(port):
@@ -86,7 +86,9 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise ValueError(f"{folder} must be yours alone, as it holds sockets: chmod 700 {folder}, or name another one")
+        raise ValueError(
+            f"{folder} must be accessible only to you, because it holds sockets: chmod 700 {folder}, or use another"
+        )
 
 
 def _remove_stale(folder: Path) -> None:

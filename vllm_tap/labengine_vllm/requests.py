@@ -67,7 +67,7 @@ class RequestObserver:
     def _after_add(self, is_known: bool, result: None, request: Any) -> None:
         recorder = self._recorder
         if is_known:
-            return recorder.lose("a streaming session went on")
+            return recorder.lose("a streaming session continued")
         recorder.close_step()
         number = recorder.id_of(request.request_id)
         priority = request.priority if self._is_prioritized else 0
@@ -174,7 +174,7 @@ class RequestObserver:
     def _before_preempt(self, *_: Any, drop_stale_output: bool = False, **__: Any) -> None:
         self._recorder.free_reason = "preempted"
         if drop_stale_output:
-            self._recorder.note("unusual", "the cache was reset under running requests")
+            self._recorder.note("unusual", "the cache was reset while requests were running")
 
     def _after_preempt(self, found: None, result: None, request: Any, *_: Any, **__: Any) -> None:
         self._recorder.free_reason = "finished"

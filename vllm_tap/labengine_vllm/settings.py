@@ -110,4 +110,4 @@ def _features_of_states(engine: Engine) -> Iterator[str]:
     if states and getattr(engine.manager.coordinator, "enable_partial_hash_hits", False):
         yield "hits inside a block of a state"
     if any(group.block_size != engine.scheduler.cache_config.block_size for group in states):
-        yield "chunks that end elsewhere than the blocks of states"
+        yield "chunks that do not end where blocks of states do"

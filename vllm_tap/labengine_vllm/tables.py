@@ -64,7 +64,7 @@ class FreeObserver:
                 recorder.pins[block.block_id] += 1
 
     def _before_unpin(self, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
-        self._before_free(list(blocks), "blocks were unpinned that nobody had pinned", "BlockPool.unpin_blocks")
+        self._before_free(list(blocks), "blocks were unpinned that had not been pinned", "BlockPool.unpin_blocks")
 
     def _after_unpin(self, found: None, result: None, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
         self._report_unpinned(list(blocks))
@@ -72,13 +72,13 @@ class FreeObserver:
     def _before_free(
         self,
         ordered_blocks: list[Any],
-        why: str = "blocks were freed that are in no table",
+        why: str = "blocks were freed that are not in any table",
         by: str = "BlockPool.free_blocks",
     ) -> None:
         recorder, times = self._recorder, _ids_of(ordered_blocks)
         for block in ordered_blocks:
             if not block.is_null and block.ref_cnt < times[block.block_id]:
-                return recorder.lose(f"block {block.block_id} was freed, and had no reference", by)
+                return recorder.lose(f"block {block.block_id} was freed but had no reference", by)
         known = recorder.owner.index_of if recorder.owner is not None else {}
         others = Counter({block_id: times[block_id] for block_id in times if block_id not in known})
         if not others <= recorder.pins and not others.keys() - recorder.pins.keys() <= self._ids_in_tables():

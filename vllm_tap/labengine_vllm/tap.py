@@ -195,7 +195,7 @@ class Tap:
             if plan is output:
                 del self._in_flight[place]
                 if place:
-                    self.recorder.note("unusual", "an output came that is not the oldest step's")
+                    self.recorder.note("unusual", "an output arrived that is not the oldest step's")
                 return step
         return None
 

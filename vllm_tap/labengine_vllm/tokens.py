@@ -22,7 +22,7 @@ class TokenIds:
         """Return the setting of LABENGINE_TAP_TOKENS: 1 (the default) or 0. Raises ValueError for anything else."""
         text = os.environ.get(VARIABLE, "1")
         if text not in ("0", "1"):
-            raise ValueError(f"{VARIABLE} must be 0 (leave token ids out) or 1, got {text!r}")
+            raise ValueError(f"{VARIABLE} must be 0 (omit token ids) or 1, got {text!r}")
         return cls(are_sent=text == "1")
 
     def of(self, request: Any) -> list[int]:

@@ -78,7 +78,9 @@ class Viewer:
     def _take(self, line: bytes) -> None:
         if not self.is_admitted:
             if self._secret is None or not hmac.compare_digest(line, self._secret.encode()):
-                self.refuse("the secret is wrong: an earlier engine's file of the same port, or another user's")
+                self.refuse(
+                    "the secret is wrong: it may be from an earlier engine on the same port, or from another user"
+                )
                 raise ViewerGone
             self._admit()
         elif line == KEYFRAME:

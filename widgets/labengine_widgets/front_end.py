@@ -29,7 +29,7 @@ def keep_by_owner(widget: registry.Widget) -> None:
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SVG = "image/svg+xml"
 
-WORDS = "This picture was saved. Run the cell to make it live."
+WORDS = "This is a saved picture. Run the cell to make it live."
 
 STYLE = (
     ".jp-OutputArea-child:has([data-labengine-picture]) + .jp-OutputArea-child "

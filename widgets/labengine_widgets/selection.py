@@ -24,13 +24,13 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(SelectionKind):
-            raise ValueError(f"one can select a block, a request, a hash or an event, not {self.kind!r}")
+            raise ValueError(f"a selection must be a block, a request, a hash or an event, got {self.kind!r}")
         if self.kind != "hash" and is_single_int(self.id):
             with suppress(TypeError):  # numpy and torch give fractions an __index__ too, which raises
                 object.__setattr__(self, "id", index(self.id))  # type: ignore[arg-type]  # or a TypeError
         if isinstance(self.id, bool) or not isinstance(self.id, str if self.kind == "hash" else int):
             wanted = 'a string "group:hex"' if self.kind == "hash" else "a whole number"
-            raise TypeError(f"the id of a {self.kind} is {wanted}, not {self.id!r}")
+            raise TypeError(f"the id of a {self.kind} must be {wanted}, got {self.id!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the selection serialised for the browser (JSON types only)."""

@@ -33,7 +33,7 @@ export class Connection implements Source {
       else act(data);
     };
     this.worker.onerror = ({ message }) =>
-      act({ kind: "failed", content: { message: message || "its script did not load" }, buffers: [] });
+      act({ kind: "failed", content: { message: message || "its script could not be loaded" }, buffers: [] });
   }
 
   // Ends Python, whatever it does, and starts a new one.

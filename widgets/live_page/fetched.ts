@@ -17,7 +17,7 @@ export function refusal() {
   const { deviceMemory = MIN_GB } = navigator as { deviceMemory?: number }; // some browsers do not tell it
   if (deviceMemory < MIN_GB)
     return `this device has ${deviceMemory} GB of memory, and the model is offered only with ${MIN_GB} or more`;
-  return isSecureContext ? "" : "a page can keep and check weights only over https";
+  return isSecureContext ? "" : "a page can only keep and check weights over https";
 }
 
 // Fetches what the browser has not kept, and removes what an older version of the site has left.

@@ -50,7 +50,7 @@ export class Opening {
   async show(place: HTMLElement) {
     this.element.hidden = false;
     const opened = await fetched().catch(() => null);
-    if (!opened) return this.offerOwn("The picture of this question could not be loaded. You can ask your own below.");
+    if (!opened) return this.offerOwn("The picture for this question could not be loaded. You can ask your own below.");
     const stage = await mount(place, JSON.stringify(opened.recording), PLAIN);
     if (this.element.hidden) return stage.close(); // another session was quicker
     this.stage = stage;

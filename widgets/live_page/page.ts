@@ -21,7 +21,7 @@ const COMPARE: Arrangement = { kind: "compare", views: [] },
 
 const WORDS: Record<State, string> = {
   opening: "",
-  recorded: "A recording; Python is loading (10 MB the first time) …",
+  recorded: "Recorded; Python is loading (10 MB the first time) …",
   loading: "Python is loading (10 MB the first time) …",
   live: "Live: it runs in your browser",
   failed: "only the front page's question and the recorded bugs can be played.",
@@ -152,15 +152,15 @@ class LivePage {
     this.isPythonThere = false;
     this.whyNoPython = "";
     this.query = location.search.slice(1);
-    this.show("loading", "Python restarts and repeats the steps …");
+    this.show("loading", "Python is restarting and repeating the steps …");
     this.realModel.forget();
     this.connection.restart();
   }
 
   fail(message: string) {
     const why = "WebAssembly" in globalThis ? message.trim().split("\n").at(-1) : "this browser has no WebAssembly";
-    if (!this.connection.isOpen) this.whyNoPython = `Python does not run here (${why}): ${WORDS.failed}`;
-    this.show("failed", this.whyNoPython || `Python has stopped: Restart Python takes the same steps again. (${why})`);
+    if (!this.connection.isOpen) this.whyNoPython = `Python cannot run here (${why}): ${WORDS.failed}`;
+    this.show("failed", this.whyNoPython || `Python has stopped: press Restart Python to take the same steps again. (${why})`);
   }
 
   // The recording of the same session becomes live as it is; any other picture makes room.

@@ -89,7 +89,7 @@ export class RealModel {
     if (news.state === "loading") this.say(progress(news.arrived, news.total));
     else if (news.state === "loaded") this.openWanted();
     else if (news.state === "failed") this.fail(news.message);
-    else this.showFront("This link runs a real model. Until its weights are fetched, you see the front page.");
+    else this.showFront("This link runs a real model. Until its weights have been downloaded, you see the front page.");
   }
 
   openWanted() {
@@ -108,7 +108,7 @@ export class RealModel {
   fail(message: string) {
     if (this.wanted) this.acts.open(simulated(this.wanted));
     this.wanted = "";
-    this.say(`The real model did not load, and the lab stays simulated: ${message}.`, true);
+    this.say(`The real model could not be loaded, so the lab stays simulated: ${message}.`, true);
   }
 
   label() {
@@ -128,8 +128,8 @@ export class RealModel {
 const isReal = (query: string) => new URLSearchParams(query).get("model") === MODEL;
 
 function progress(arrived: number, total: number) {
-  if (arrived >= total && arrived) return "The real model is being unpacked …";
-  return `The real model is loading: ${Math.floor(arrived / 1e6)} of ${Math.round(total / 1e6)} MB …`;
+  if (arrived >= total && arrived) return "Unpacking the real model …";
+  return `Loading the real model: ${Math.floor(arrived / 1e6)} of ${Math.round(total / 1e6)} MB …`;
 }
 
 // The same requests and steps with weights; a scenario's need tokens that are made for it.

@@ -45,7 +45,7 @@ export async function intact(listed: Listed, onBytes: (count: number) => void = 
   }
   const content = await fetched(listed, onBytes);
   if (!(await isAsListed(content, listed)))
-    throw new Error(`${listed.file} did not arrive intact: its SHA-256 differs from the one that this site lists`);
+    throw new Error(`${listed.file} did not arrive intact: its SHA-256 differs from the one this site lists`);
   await store?.put(key, new Response(content)).catch(() => {}); // without room it is fetched again next time
   return content;
 }
@@ -70,9 +70,9 @@ async function isAsListed(content: Uint8Array<ArrayBuffer>, { sha256 }: Listed) 
 // Past the browser's HTTP cache, which would answer with a damaged file again, and keep a second copy of each.
 async function answered(file: string) {
   const answer = await fetch(new URL(file, FOLDER), { cache: "no-store" }).catch(() => {
-    throw new Error(`${file} could not be fetched: the host does not answer`);
+    throw new Error(`${file} could not be downloaded: the host does not answer`);
   });
-  if (!answer.ok) throw new Error(`${file} could not be fetched: ${answer.status} ${answer.statusText}`);
+  if (!answer.ok) throw new Error(`${file} could not be downloaded: ${answer.status} ${answer.statusText}`);
   return answer;
 }
 
@@ -82,7 +82,7 @@ async function fetched({ file, bytes }: Listed, onBytes: (count: number) => void
   let arrived = 0;
   for (;;) {
     const { done, value } = (await reader?.read().catch(() => {
-      throw new Error(`the connection was lost inside ${file}`);
+      throw new Error(`the connection was lost during ${file}`);
     })) ?? { done: true, value: undefined };
     if (done) break;
     if (arrived + value.length > bytes)

@@ -37,13 +37,13 @@ class PrefillFirstScheduler(Scheduler):
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for windows, states, an external tier and settings that nano-vLLM does not have."""
         if kind := next((group.kind for group in config.groups if group.kind != "full"), None):
-            raise ConfigError(f"this edition has no {kind.replace('_', '-')} groups; use edition 'labengine' or 'vllm'")
+            raise ConfigError(f"this edition has no {kind.replace('_', '-')} groups: use edition 'labengine' or 'vllm'")
         if connector is not None:
-            raise ConfigError("this edition has no external tier; use edition 'labengine' or 'vllm', or external=None")
+            raise ConfigError("this edition has no external tier: use edition 'labengine' or 'vllm', or external=None")
         for setting in fields(config):
             if setting.name not in _SETTINGS and getattr(config, setting.name) != setting.default:
                 name = "speculation" if setting.name == "num_drafts" else setting.name
-                raise ConfigError(f"this edition has no {name}; use edition 'labengine' or 'vllm', or leave it out")
+                raise ConfigError(f"this edition has no {name}: omit it, or use edition 'labengine' or 'vllm'")
 
     def schedule(self) -> StepPlan:
         """Plan a prefill step while a waiting request fits, else a decode step."""
@@ -108,7 +108,7 @@ class UnchunkedScheduler(PrefillFirstScheduler):
         """Raise ConfigError unless there is one group, with hash_block_size as its block size."""
         super().refuse_what_it_lacks(config, connector)
         if len(config.groups) > 1 or config.hash_block_size != config.groups[0].block_size:
-            raise ConfigError("this edition has one KV-cache group, and its hash_block_size is the block size")
+            raise ConfigError("this edition has a single KV-cache group, so hash_block_size must be its block size")
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Raise ConfigError also for a request longer than a step: it would wait for ever and block all behind it."""
@@ -117,7 +117,7 @@ class UnchunkedScheduler(PrefillFirstScheduler):
         if request.max_kv_tokens > limit:
             raise ConfigError(
                 f"this edition computes a prompt in one step: {request.num_prompt_tokens} tokens with "
-                f"max_tokens={request.sampling.max_tokens} (after a preemption all are computed again) need "
+                f"max_tokens={request.sampling.max_tokens} (after a preemption all are recomputed) need "
                 f"max_num_batched_tokens={request.max_kv_tokens} or more, but it is {limit}"
             )
 

@@ -51,7 +51,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         """Raise ConfigError for an external tier, whose loads and saves follow booked steps."""
         super().refuse_what_it_lacks(config, connector)
         if connector is not None:
-            raise ConfigError("edition vllm-async has no external tier: use edition vllm")
+            raise ConfigError("edition 'vllm-async' has no external tier: use edition 'vllm'")
 
     def restore_unbooked(self, request: Request, unbooked: Any) -> None:
         """Restore a request's Unbooked, when the lab begins in the middle of a recording."""
@@ -150,7 +150,7 @@ class AsyncTokenBudgetScheduler(VllmScheduler):
         Raises ConfigError with drafts: the positions of a step's tokens are known only when the step before is booked.
         """
         if self.config.num_drafts:
-            raise ConfigError("edition vllm-async cannot run a model with speculation: use edition 'vllm'")
+            raise ConfigError("edition 'vllm-async' cannot run a model with speculation: use edition 'vllm'")
         before = self.unbooked
         self._journal.record((setattr, self, "unbooked", before))
         self.unbooked = (plan, tuple(sampled)) if plan.scheduled else None

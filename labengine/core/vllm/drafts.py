@@ -42,32 +42,32 @@ def refuse_failing(config: EngineConfig) -> None:
     if 0 < config.long_prefill_token_threshold <= config.num_drafts:
         raise ConfigError(
             f"long_prefill_token_threshold={config.long_prefill_token_threshold} is less than the "
-            f"{1 + config.num_drafts} tokens of a padded decode, for which vLLM 0.32 fails an assertion: use a "
+            f"{1 + config.num_drafts} tokens of a padded decode, so vLLM 0.32 would fail an assertion: use a "
             "larger one, or edition 'labengine'"
         )
     if num_read_ahead(config) > 1 and any(group.kind == "state" for group in config.groups):
         raise ConfigError(
-            "several modules of MTP beside state groups: with a small budget a request may wait for ever in vLLM "
-            "0.32, which first ends a chunk with a state's block, and then before the tokens that the modules read. "
+            "several MTP modules together with state groups: with a small budget a request may wait forever in vLLM "
+            "0.32, which ends a chunk first at a state's block and then before the tokens that the modules read. "
             "Use drafter 'eagle', or edition 'labengine'"
         )
     if config.num_drafts >= config.hash_block_size and any(
         group.checkpoint_alignment is not None for group in config.groups
     ):
         raise ConfigError(
-            f"num_drafts={config.num_drafts}, and the hash chain has links of {config.hash_block_size} tokens: "
-            "where layers can leave a state inside a chunk, vLLM 0.32 keeps a block for one after drafts that "
-            "fill a link, and fails an assertion if they are not yet tokens of the request. Use fewer drafts, "
+            f"num_drafts={config.num_drafts} with links of {config.hash_block_size} tokens in the hash chain: "
+            "where layers can leave a state inside a chunk, vLLM 0.32 keeps a block for a state after drafts that "
+            "fill a link, and fails an assertion if they are not tokens of the request yet. Use fewer drafts, "
             "larger blocks, or edition 'labengine'"
         )
     largest = max((group.block_size for group in config.groups if group.kind == "state"), default=0)
     if config.num_drafts and config.drafter == "draft_model" and largest == config.max_num_batched_tokens:
         raise ConfigError(
-            f"max_num_batched_tokens={largest} is one block of states, and the draft model takes a token of it: "
-            "vLLM 0.32 waits for ever for a chunk of that length. Allow one more token, or use edition 'labengine'"
+            f"max_num_batched_tokens={largest} is one block of states, and the draft model takes one of its tokens: "
+            "vLLM 0.32 waits forever for a chunk of that length. Allow one more token, or use edition 'labengine'"
         )
     if config.drafter == "mtp" and config.num_drafts > config.scheduler_block_size:
         raise ConfigError(
-            f"num_drafts={config.num_drafts}: the modules of MTP read that many tokens ahead, but a hit drops only "
-            f"{config.scheduler_block_size} tokens, which have to include them: use larger blocks or fewer drafts"
+            f"num_drafts={config.num_drafts}: the MTP modules read that many tokens ahead, but a hit drops only "
+            f"{config.scheduler_block_size} tokens, which must include them: use larger blocks or fewer drafts"
         )

@@ -35,7 +35,7 @@ class VllmScheduler(TokenBudgetScheduler):
     def refuse_beams(self, num_beams: int) -> None:
         """Raise ConfigError: vLLM's scheduler has no beams."""
         raise ConfigError(
-            "edition 'vllm' has no beam search: vLLM's is a front end that asks its scheduler for one token of each "
+            "edition 'vllm' has no beam search: vLLM's is a front end that asks the scheduler for one token of each "
             "beam at a time, as separate requests. Use edition 'labengine'"
         )
 
@@ -50,7 +50,7 @@ class VllmScheduler(TokenBudgetScheduler):
         if (needed := self._most_blocks(request)) > num_usable:
             raise ConfigError(
                 f"with {config.num_drafts} drafts a prompt of {request.num_prompt_tokens} tokens with max_tokens="
-                f"{request.sampling.max_tokens} needs {needed} blocks, and the pool has {num_usable}: lower one of "
+                f"{request.sampling.max_tokens} needs {needed} blocks, but the pool has {num_usable}: lower one of "
                 f"these, or use num_blocks={needed + config.num_blocks - num_usable} or more"
             )
 

@@ -112,9 +112,9 @@ class FlashAttention(AttentionBackend):
         if setting.device.type != "cuda":
             return f"it runs on a GPU, but the model is on {setting.device}"
         if setting.dtype not in DTYPES:
-            return f"it computes in float16 and bfloat16, not in {str(setting.dtype).removeprefix('torch.')}"
+            return f"it computes in float16 or bfloat16, not in {str(setting.dtype).removeprefix('torch.')}"
         if setting.head_dim > 256 or setting.head_dim % 8:
-            return f"it takes a head_dim up to 256 and a multiple of 8, not {setting.head_dim}"
+            return f"head_dim must be a multiple of 8 up to 256, got {setting.head_dim}"
         refusals = _refusals(setting)
         return None if None in refusals else "; ".join(filter(None, refusals))
 

@@ -70,7 +70,7 @@ class FlashKernels(ABC):
             package = import_module(cls.module_name)
         except (ImportError, OSError) as error:  # OSError: kernels built against another torch
             is_absent = isinstance(error, ModuleNotFoundError) and error.name == cls.module_name
-            return f"{where} " + ("is not installed" if is_absent else f"does not load: {error}")
+            return f"{where} " + ("is not installed" if is_absent else f"cannot be loaded: {error}")
         absent = [name for name in cls.functions if not callable(getattr(package, name, None))]
         return f"{where} has no {' and no '.join(absent)}" if absent else None
 

@@ -19,7 +19,7 @@ class StaticTorch(TorchGather):
     """
 
     name = "torch_static"
-    advantage = "plain torch of fixed shapes: decodes can be recorded"
+    advantage = "plain torch with fixed shapes: decodes can be recorded"
     is_capturable = True
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:

@@ -218,7 +218,7 @@ class TritonAttention(AttentionBackend):
         if setting.head_dim > MAX_HEAD_DIM:
             return f"heads of {setting.head_dim} are larger than {MAX_HEAD_DIM}"
         if setting.dtype not in MIN_CAPABILITY:
-            return f"it computes in {', '.join(str(dtype).removeprefix('torch.') for dtype in MIN_CAPABILITY)} only"
+            return f"it computes only in {', '.join(str(dtype).removeprefix('torch.') for dtype in MIN_CAPABILITY)}"
         if is_interpreted():
             return None
         if setting.device.type != "cuda":

@@ -38,7 +38,7 @@ def open_store(spec: str | PathLike[str] | Connector) -> Connector:
     if _is_folder(spec):
         return DiskStore(spec)
     raise ConfigError(
-        f"external must be 'host' (memory), 'disk' (your cache), a folder such as './kv', or a Connector; got {spec!r}"
+        f"external must be 'host' (memory), 'disk' (your cache), a folder such as './kv' or a Connector, got {spec!r}"
     )
 
 

@@ -66,7 +66,7 @@ def _parse(data: bytes) -> tuple[BlockKV | None, dict[str, Any]]:
         header = json.loads(data[8:end])
         has_tensors = bool(header.keys() - {"__metadata__"})
         if not has_tensors and len(data) != end:
-            raise StoreError(f"its file is damaged: it has {len(data)} bytes, but its header gives {end}")
+            raise StoreError(f"its file is damaged: it has {len(data)} bytes, but its header says {end}")
         return _tensors(data) if has_tensors else None, header.get("__metadata__") or {}
     except (ValueError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(f"its file is damaged: {error}") from None

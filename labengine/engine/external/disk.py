@@ -34,7 +34,7 @@ class DiskStore(KVStore):
         super().__init__()
         self.path = checked_path("path", path).expanduser()
         if self.path.exists() and not self.path.is_dir():
-            raise ConfigError(f"{self.path} is a file; a disk store needs a folder, and creates it if necessary")
+            raise ConfigError(f"{self.path} is a file; a disk store needs a folder, which it creates if necessary")
         self._folder = BlockFolder(self.path)
         self._index: RecencyIndex[str] = RecencyIndex(max_bytes=checked_cap("max_bytes", max_bytes))
         self._namespace = ""
@@ -65,7 +65,7 @@ class DiskStore(KVStore):
         """Return the folder, the number of this model's blocks, and the bytes of all files."""
         cap = "" if self._index.max_bytes is None else f" of {readable_bytes(self._index.max_bytes)}"
         blocks, amount = readable_blocks(len(self)), readable_bytes(self.num_bytes)
-        return f"disk, {self.path}: {blocks} of this model, {amount}{cap} in all"
+        return f"disk, {self.path}: {blocks} of this model, {amount}{cap} in total"
 
     def close(self) -> None:
         """Forget the folder's content, but keep the files."""
@@ -78,13 +78,13 @@ class DiskStore(KVStore):
         try:
             data = self._folder.read(file_name(self._namespace, key))
         except FileNotFoundError:
-            raise StoreError("its file is gone") from None
+            raise StoreError("its file no longer exists") from None
         return decode(fingerprint, key, data)
 
     def _put(self, key: Key, kv: BlockKV | None) -> None:
         data, name = encode(self._bound(), key, kv), file_name(self._namespace, key)
         if not self._index.can_hold(len(data)):
-            raise StoreError(f"max_bytes={self._index.max_bytes} is less than one block's file of {len(data)} bytes")
+            raise StoreError(f"max_bytes={self._index.max_bytes} is less than one block's file ({len(data)} bytes)")
         self._make_room(len(data))
         self._folder.write(name, data, self._now())
         self._index.add(name, len(data))

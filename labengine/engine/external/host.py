@@ -67,7 +67,7 @@ class HostStore(KVStore):
     def _put(self, key: Key, kv: BlockKV | None) -> None:
         num_bytes = sum(tensor.nbytes for tensor in (kv or {}).values())
         if not self._index.can_hold(num_bytes):
-            raise StoreError(f"max_bytes={self._index.max_bytes} is less than one block of {num_bytes} bytes")
+            raise StoreError(f"max_bytes={self._index.max_bytes} is less than one block ({num_bytes} bytes)")
         for victim in self._index.make_room(num_bytes):
             self._contents.pop(victim, None)
             self.log.note_dropped(victim)

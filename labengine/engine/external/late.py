@@ -211,7 +211,9 @@ class LateLoads(ConnectorWrapper):
     def _load(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
         for request_id in dict.fromkeys(transfer.request_id for transfer in loads):
             if request_id in self._pending:
-                raise RuntimeError(f"request {request_id} still has a load under way: call cancel({request_id}) first")
+                raise RuntimeError(
+                    f"request {request_id} still has a load in progress: call cancel({request_id}) first"
+                )
             transfers = [transfer for transfer in loads if transfer.request_id == request_id]
             load = self._pending[request_id] = PendingLoad(transfers, self._samples_for(transfers, kv))
             self._begin(load)
@@ -252,7 +254,7 @@ class Delayed(LateLoads):
     def __init__(self, inner: Connector, steps: int = 1) -> None:
         super().__init__(inner)
         if not is_single_int(steps) or steps < 1:
-            raise ConfigError(f"steps must be an integer of at least 1, got {steps!r}")
+            raise ConfigError(f"steps must be a positive integer, got {steps!r}")
         self.steps = int(steps)
 
     def describe(self) -> str:

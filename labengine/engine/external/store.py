@@ -87,7 +87,7 @@ def checked_cap(name: str, cap: int | None) -> int | None:
     if cap is None:
         return None
     if not is_single_int(cap) or int(cap) < 1:
-        raise ConfigError(f"{name} must be an integer of at least 1, or None for no limit; got {cap!r}")
+        raise ConfigError(f"{name} must be a positive integer, or None for no limit, got {cap!r}")
     return int(cap)
 
 
@@ -140,7 +140,7 @@ class KVStore(Connector):
         """Serve this model's KV. Raises ConfigError while the store serves another model; close it first."""
         if self._fingerprint not in (None, fingerprint):
             raise ConfigError(
-                f"this store holds KV of {self._fingerprint!r}, so it cannot serve {fingerprint!r}: "
+                f"this store holds KV from {self._fingerprint!r}, so it cannot serve {fingerprint!r}: "
                 "give the second engine a separate store"
             )
         self._fingerprint = fingerprint

@@ -33,17 +33,17 @@ class Mamba2Fields(ConfigFields):
     def _steps_are_unlimited(self) -> Self:
         low, high = [*self.time_step_limit, None, None][:2]
         if low != 0.0 or high not in (math.inf, {"__float__": "Infinity"}):
-            raise relation_error("time_step_limit other than 0 to infinity is not supported")
+            raise relation_error("time_step_limit must be 0 to infinity")
         return self
 
     @model_validator(mode="after")
     def _mamba_sizes_agree(self) -> Self:
         inner, heads = self.mamba_expand * self.hidden_size, self.mamba_n_heads
         if inner != heads * self._mamba_head_dim:
-            text = "mamba_expand * hidden_size is {inner}, which is not mamba_n_heads * mamba_d_head: {heads} * {dim}"
+            text = "mamba_expand * hidden_size must be mamba_n_heads * mamba_d_head ({heads} * {dim}), got {inner}"
             raise relation_error(text, inner=inner, heads=heads, dim=self._mamba_head_dim)
         if heads % self.mamba_n_groups:
-            text = "mamba_n_heads should be a multiple of mamba_n_groups, got {heads} and {groups}"
+            text = "mamba_n_heads must be a multiple of mamba_n_groups, got {heads} and {groups}"
             raise relation_error(text, heads=heads, groups=self.mamba_n_groups)
         return self
 

@@ -40,7 +40,7 @@ class Phi3Fields(WindowFields, PartialRopeFields):
     def _factors(self, name: str, factors: list[float] | None) -> tuple[float, ...]:
         num_pairs = int(self.head_size * self.rotary_share) // 2
         if factors is None or len(factors) != num_pairs:
-            raise ConfigError(f"{name} should have {num_pairs} numbers, one per rotated pair of a head's dimensions")
+            raise ConfigError(f"{name} must have {num_pairs} numbers, one per rotated pair of a head's dimensions")
         return tuple(factors)
 
     def _magnitude(self, settings: RopeFields) -> float:

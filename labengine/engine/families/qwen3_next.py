@@ -44,7 +44,7 @@ class DeltaNetFields(PartialRopeFields):
     def _value_heads_divide(self) -> Self:
         values, keys = self.linear_num_value_heads, self.linear_num_key_heads
         if values % keys:
-            text = "linear_num_value_heads should be a multiple of linear_num_key_heads, got {values} and {keys}"
+            text = "linear_num_value_heads must be a multiple of linear_num_key_heads, got {values} and {keys}"
             raise relation_error(text, values=values, keys=keys)
         return self
 

@@ -46,7 +46,7 @@ def choose_forward(
     eager = EagerForward(model, kv, backend, reason)
     if (needs := model.config.needs_modules) is not None:
         if recorder is not None:
-            raise ConfigError(f"a runner that records decodes cannot compute {needs}; use labengine.ModelRunner")
+            raise ConfigError(f"a runner that records decodes cannot compute {needs}: use labengine.ModelRunner")
         return eager
     if limits is None or not backend.is_capturable or (recorder is None and refusal(kv.device, backend) is not None):
         return eager

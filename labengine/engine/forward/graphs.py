@@ -179,7 +179,7 @@ def refusal(device: torch.device, backend: AttentionBackend) -> str | None:
     if device.type != "cuda":
         return f"graphs are recorded on a GPU, but the model is on {device}"
     if not backend.is_capturable:
-        return f"attention by {backend.name} needs the host in between"
+        return f"{backend.name} attention needs the host partway through"
     return None
 
 

@@ -66,7 +66,7 @@ class RopeFields(FileModel):
     def _is_complete(self) -> Self:
         for name in self._NEEDED.get(self.kind, ()):
             if getattr(self, name) is None:
-                raise relation_error("lacks {name}, which rope type {kind} needs", name=name, kind=self.kind)
+                raise relation_error("has no {name}, which rope type {kind} needs", name=name, kind=self.kind)
         low, high = self.low_freq_factor, self.high_freq_factor
         if self.kind == "llama3" and low is not None and high is not None and low >= high:
             raise relation_error("needs a high_freq_factor above its low_freq_factor")
@@ -124,10 +124,10 @@ class ConfigFields(TokenFields):
     def _heads_divide(self) -> Self:
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
         if heads % kv_heads:
-            text = "num_attention_heads should be a multiple of num_key_value_heads, got {heads} and {kv_heads}"
+            text = "num_attention_heads must be a multiple of num_key_value_heads, got {heads} and {kv_heads}"
             raise relation_error(text, heads=heads, kv_heads=kv_heads)
         if self.head_dim is None and self.hidden_size % (2 * heads):
-            text = "hidden_size {hidden_size} does not divide into {heads} heads of an even size; give head_dim"
+            text = "hidden_size {hidden_size} does not divide evenly into {heads} heads of an even size; set head_dim"
             raise relation_error(text, hidden_size=self.hidden_size, heads=heads)
         return self
 
@@ -213,7 +213,7 @@ class ConfigFields(TokenFields):
     def rotary_share(self) -> float:
         """The share of each head that is rotated, from its start. Raises ConfigError for an unsupported share."""
         if self.share_in_file not in (None, 1.0):
-            raise ConfigError("partial_rotary_factor is not supported here; the rope must rotate whole heads")
+            raise ConfigError("partial_rotary_factor is not supported here: the rope must rotate whole heads")
         return 1.0
 
     @property
@@ -245,7 +245,7 @@ class PartialRopeFields(ConfigFields):
         dims = int(self.head_size * share)
         if dims < 2 or dims % 2:
             raise ConfigError(
-                f"partial_rotary_factor {share} rotates {dims} of {self.head_size} dimensions of a head; it should be "
+                f"partial_rotary_factor {share} rotates {dims} of {self.head_size} dimensions of a head; that must be "
                 "an even number, at least 2"
             )
         return share
@@ -265,6 +265,6 @@ class MixtureFields(ConfigFields):
     @model_validator(mode="after")
     def _experts_suffice(self) -> Self:
         if 0 < self.num_experts < self.num_experts_per_tok:
-            text = "num_experts_per_tok should be at most the number of experts, got {chosen} of {experts}"
+            text = "num_experts_per_tok must be at most the number of experts, got {chosen} of {experts}"
             raise relation_error(text, chosen=self.num_experts_per_tok, experts=self.num_experts)
         return self

@@ -70,7 +70,7 @@ def _refuse_unsupported(raw: Mapping[str, Any], only: Mapping[str, Any]) -> None
         value = raw.get(name, supported)
         if value != supported and (value or supported):
             model_type = raw["model_type"]
-            raise ConfigError(f"{name}={shown(value)} is not supported for {model_type}, only {supported!r}")
+            raise ConfigError(f"{name} must be {supported!r} for {model_type}, got {shown(value)}")
     if raw.get("quantization_config"):
         raise ConfigError(
             "quantization_config: quantized weights are not supported; save the model in bfloat16, float16 or float32"
@@ -92,5 +92,5 @@ def _end_tokens(fields: TokenFields, vocab_size: int) -> frozenset[int]:
     eos = fields.eos_token_id
     ids = frozenset([eos] if isinstance(eos, int) else eos or ())
     if ids and max(ids) >= vocab_size:
-        raise ConfigError(f"eos_token_id {max(ids)} should be below vocab_size, which is {vocab_size}")
+        raise ConfigError(f"eos_token_id must be below vocab_size, which is {vocab_size}, got {max(ids)}")
     return ids

@@ -43,7 +43,7 @@ def read_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ConfigError(f"{path} should hold one JSON object, got {shown(found)}")
+        raise ConfigError(f"{path} must hold a single JSON object, got {shown(found)}")
     return found
 
 
@@ -56,7 +56,7 @@ def read_bytes(path: Path) -> bytes:
             raise ConfigError(f"{path} is {what}")
         return path.read_bytes()
     except FileNotFoundError:
-        missing = f"{path} is missing: a model directory holds config.json and *.safetensors"
+        missing = f"{path} is missing: a model directory needs config.json and *.safetensors"
         raise ConfigError(missing) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -121,7 +121,7 @@ def _line(place: Place, alternatives: list[dict[str, Any]]) -> str:
     if first["type"] == "missing":
         return f"lacks {name!r}"
     if first["type"] == "extra_forbidden":
-        return f"{name} is not a known field; leave it out"
+        return f"{name} is not a known field; omit it"
     if first["type"] in (_RELATION, "json_invalid"):
         return f"{name}: {message}" if name else message
     return f"{name} {message}, got {shown(first['input'])}".lstrip()
@@ -139,5 +139,5 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"{twice!r} occurs twice in one object; delete one of them")
+        raise ConfigError(f"{twice!r} appears twice in one object; delete one of them")
     return found

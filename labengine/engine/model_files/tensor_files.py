@@ -24,7 +24,7 @@ DTYPES = ("BF16", "F16", "F32", "F64")
 
 def _file_name(text: str) -> str:
     if "/" in text or "\\" in text or not text.endswith(".safetensors"):
-        raise relation_error("should be a .safetensors file in the same directory, got {text}", text=shown(text))
+        raise relation_error("must be a .safetensors file in the same directory, got {text}", text=shown(text))
     return text
 
 
@@ -50,7 +50,7 @@ class StoredTensor:
             tensor: Tensor = self._file.get_tensor(self.name)
         except (SafetensorError, OSError, ValueError, RuntimeError) as error:
             raise ConfigError(
-                f"{self.path}: the tensor {self.name} cannot be read ({error}); fetch the file again"
+                f"{self.path}: the tensor {self.name} cannot be read ({error}); download the file again"
             ) from error
         return tensor
 
@@ -63,7 +63,7 @@ def open_tensors(model_dir: Path) -> Iterator[StoredTensors]:
     """Open all tensors of the directory, by name. Raises ConfigError for broken files, duplicates and a wrong index."""
     paths = sorted(model_dir.glob("*.safetensors"))
     if not paths:
-        raise ConfigError(f"{model_dir} holds no *.safetensors")
+        raise ConfigError(f"{model_dir} has no *.safetensors")
     with ExitStack() as stack:
         found: dict[str, StoredTensor] = {}
         for path in paths:
@@ -71,9 +71,7 @@ def open_tensors(model_dir: Path) -> Iterator[StoredTensors]:
             for tensor in _tensors_of(path, file):
                 if other := found.get(tensor.name):
                     files = f"{other.path.name} and {path.name}"
-                    raise ConfigError(
-                        f"{model_dir} holds the tensor {tensor.name} twice, in {files}; delete one of them"
-                    )
+                    raise ConfigError(f"{model_dir} has the tensor {tensor.name} twice, in {files}; delete one of them")
                 found[tensor.name] = tensor
         _check_index(model_dir / INDEX, found)
         yield found
@@ -85,7 +83,7 @@ def _open(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{path} is not a readable safetensors file ({error}); fetch it again") from error
+        raise ConfigError(f"{path} is not a readable safetensors file ({error}); download it again") from error
 
 
 def _tensors_of(path: Path, file: Any) -> Iterator[StoredTensor]:
@@ -100,10 +98,10 @@ def _check_index(index: Path, found: StoredTensors) -> None:
         return
     for name, file in validated(IndexFields, read_object(index), index).weight_map.items():
         if not (index.parent / file).is_file():
-            raise ConfigError(f"{index}: {name} should be in {file}, which is missing; fetch it")
+            raise ConfigError(f"{index}: {name} should be in {file}, which is missing; download it")
         if name not in found:
-            raise ConfigError(f"{index}: {name} should be in {file}, which lacks it; fetch both again")
+            raise ConfigError(f"{index}: {name} should be in {file} but is not; download both again")
         if found[name].path.name != file:
             raise ConfigError(
-                f"{index}: {name} should be in {file}, but is in {found[name].path.name}; fetch both again"
+                f"{index}: {name} should be in {file}, but is in {found[name].path.name}; download both again"
             )

@@ -29,7 +29,7 @@ class TokenizerModel(FileModel):
     @model_validator(mode="after")
     def _ids_are_unique(self) -> Self:
         if isinstance(self.vocab, dict) and len(set(self.vocab.values())) < len(self.vocab):
-            raise relation_error("vocab gives two texts the same id; fetch the file again")
+            raise relation_error("has two vocab entries with the same id; download the file again")
         return self
 
 

@@ -75,7 +75,7 @@ def compiled_image(compilers: Sequence[Command]) -> bytes:
 def find_compilers() -> list[Command]:
     """Return the installed compilers among $CC (may be "ccache gcc"), cc, gcc, clang. Raises CompileError if none."""
     if os.name != "posix":
-        raise CompileError(f"the kernels are compiled on Linux and macOS only, not on {platform.system()}")
+        raise CompileError(f"the kernels can only be compiled on Linux and macOS, not on {platform.system()}")
     commands = [_requested(), ["cc"], ["gcc"], ["clang"]]
     found = [(path, *command[1:]) for command in commands if command and (path := shutil.which(command[0]))]
     if not found:

@@ -80,7 +80,7 @@ def requested_instruction_set() -> InstructionSet:
         return InstructionSet(NATIVE, ("-march=native", *(WIDENS if widens() else ())))
     if name not in INSTRUCTION_SETS:
         known = ", ".join((NATIVE, *INSTRUCTION_SETS))
-        raise ConfigError(f"{VARIABLE}={name!r} is not an instruction set; known: {known}")
+        raise ConfigError(f"{VARIABLE} must be one of {known}, got {name!r}")
     lacking = INSTRUCTION_SETS[name].lacking()
     if lacking:
         raise ConfigError(f"{VARIABLE}={name} cannot run on this processor: it needs {', '.join(lacking)}")

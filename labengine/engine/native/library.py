@@ -79,7 +79,7 @@ def _newly_compiled() -> CDLL:
     try:
         return _load(keep(cached_file(), image))
     except OSError as error:
-        _say(f"the CPU kernels cannot be cached, so each process will compile them: {error}")
+        _say(f"the CPU kernels cannot be cached, so every process will compile them: {error}")
     with TemporaryDirectory(prefix="labengine-") as folder:
         return _load(keep(Path(folder) / "kernels.so", image))
 
@@ -138,7 +138,7 @@ class Team:
         self._library = library()
         self._team = self._library.team_new(num_threads)
         if not self._team:
-            raise MemoryError(f"no memory for a team of {num_threads} threads")
+            raise MemoryError(f"not enough memory for a team of {num_threads} threads")
         self._is_taken = Lock()
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._renew)

@@ -90,5 +90,5 @@ def _trial(dtype: torch.dtype) -> str | None:
     except (AttributeError, RuntimeError) as error:
         return f"this torch cannot pack {name} weights on this CPU ({str(error).partition(chr(10))[0]})"
     if not torch.allclose(found.float(), linear(hidden, weight).float(), rtol=2e-2, atol=2e-2):
-        return f"packed {name} products are wrong on this CPU"
+        return f"packed {name} products give wrong results on this CPU"
     return None

@@ -31,7 +31,7 @@ class TritonOps(Ops):
     def refusal(cls, setting: OpsSetting) -> str | None:
         """Refuse settings that Triton attention or the kernels do not support, and a failing trial launch."""
         if not setting.rotates_whole_heads:
-            return "it rotates whole heads, but the model does not"
+            return "it can rotate only whole heads, and this model does not"
         if setting.norm not in (RMSNorm, OffsetRMSNorm) or setting.activation not in KERNELS_WORDS:
             return "it has no kernels for the model's norm or activation"
         refusal = TritonAttention.unsupported(AttentionSetting(setting.device, setting.dtype, 1, 1, 64, (16,)))

@@ -128,7 +128,7 @@ def gated(gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:
     The result is [num_tokens, size].
     """
     if activation not in ("silu", "gelu_tanh"):
-        raise ValueError(f"activation {activation!r} is unknown; use silu or gelu_tanh")
+        raise ValueError(f"activation must be silu or gelu_tanh, got {activation!r}")
     gate_up = _with_contiguous_rows(gate_up)
     num_tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(num_tokens, size, dtype=gate_up.dtype, device=gate_up.device)

@@ -42,7 +42,7 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
         directory = hub_snapshot(name)
     for needed in ("config.json", "*.safetensors"):
         if not any(directory.glob(needed)):
-            raise ConfigError(f"{directory} is not a model directory: it lacks {needed}")
+            raise ConfigError(f"{directory} is not a model directory: it has no {needed}")
     from labengine.engine.model_files.tokenizer_files import check_tokenizer_file
 
     check_tokenizer_file(directory)

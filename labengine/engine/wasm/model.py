@@ -108,7 +108,7 @@ class PageModel(LoadedModel):
             "device": "this page's processor, one thread (WebAssembly)",
             "dtype": "float32, weights in bfloat16 (half the memory)",
             "attention": "cpu (the C kernels of csrc, compiled for 128-bit vectors)",
-            "step": f"at most {config.max_num_batched_tokens} tokens (the page waits while a step is computed)",
+            "step": f"at most {config.max_num_batched_tokens} tokens (the page freezes while a step is computed)",
             "kv_pool": (
                 f"{config.num_blocks} blocks of {config.groups[0].block_size} tokens, "
                 f"{self._pool_bytes / 2**20:,.1f} MiB (num_blocks)"
@@ -128,11 +128,11 @@ def _checked_pool(num_bytes: int, num_blocks: int, block_size: int) -> int:
 def _refuse(options: ModelOptions) -> None:
     """Raise ConfigError for options that a page does not support."""
     if options.num_blocks is None:
-        raise ConfigError('num_blocks="auto": a page cannot tell how much memory is free; give a number')
+        raise ConfigError('num_blocks="auto": a page cannot tell how much memory is free; use a number')
     if options.runner is not None:
-        raise ConfigError("runner=...: a page has its own runner, and no torch for labengine.ModelRunner; leave it out")
+        raise ConfigError("runner=...: omit it: a page has its own runner, and no torch for labengine.ModelRunner")
     asked = {"dtype": options.dtype, "device": options.device, "attention": options.attention}
     only = {"dtype": "float32", "device": "cpu", "attention": "cpu"}
     for name, value in asked.items():
         if value not in (None, only[name]):
-            raise ConfigError(f"{name}={shown(value)}: a page computes with {name}={only[name]!r}; leave it out")
+            raise ConfigError(f"{name}={shown(value)}: omit it: a page always computes with {name}={only[name]!r}")

@@ -68,7 +68,7 @@ class PageProgram:
         """Refuse a step that would overwrite other memory; a user's scheduler may plan anything."""
         if counts[0] > self._max_tokens or counts[1] > self._max_requests:
             raise ValueError(
-                f"a step of {counts[0]} tokens of {counts[1]} requests exceeds max_num_batched_tokens="
+                f"a step with {counts[0]} tokens of {counts[1]} requests exceeds max_num_batched_tokens="
                 f"{self._max_tokens} or max_num_seqs={self._max_requests}"
             )
         slots, tables = inputs[2], inputs[5]

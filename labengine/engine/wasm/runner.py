@@ -94,7 +94,7 @@ class PageRunner:
         rows = plan.logits_rows
         tokens, are_finite = ([found[row] for row in rows] for found in self._program.argmax(max(rows) + 1))
         if broken := [request.request_id for request, finite in zip(requests, are_finite, strict=True) if not finite]:
-            raise FloatingPointError(f"logits of request {', '.join(map(str, broken))} hold NaN or infinity")
+            raise FloatingPointError(f"logits of request {', '.join(map(str, broken))} contain NaN or infinity")
         return [self._token(*one) for one in zip(rows, requests, tokens, strict=True)]
 
     def likeliest(self, plan: StepPlan, logits: PageLogits, num_tokens: int) -> list[Likeliest]:
@@ -169,7 +169,7 @@ def packed_plan(
     starts.append(0)
     for request in scheduled:
         if len(request.block_tables) != 1:
-            raise ConfigError("a page computes only models with one KV-cache group")
+            raise ConfigError("a page can only run models with one KV-cache group")
         ids.extend(request.token_ids)
         positions.extend(range(request.start, request.end))
         for block_id, offset, length in request.slot_runs[0]:

@@ -53,7 +53,7 @@ class LlamaSizes:
     def of(cls, fields: Mapping[str, Any]) -> LlamaSizes:
         """Read the metadata. Raises ConfigError for another architecture."""
         if (architecture := fields.get("general.architecture")) != "llama":
-            raise ConfigError(f"a page computes Llama models only, not {architecture}")
+            raise ConfigError(f"a page can only run Llama models, not {architecture}")
         hidden, heads = fields["llama.embedding_length"], fields["llama.attention.head_count"]
         eos = fields.get("tokenizer.ggml.eos_token_id")
         return cls(
@@ -107,7 +107,7 @@ def load_weights(memory: Memory, at: int, num_bytes: int, name: str, digest: str
     loader = _Loader(memory, at, num_bytes, header)
     try:
         if "output.weight" in header.tensors:
-            raise ConfigError(f"{name} has a separate output matrix; a page computes only models without one")
+            raise ConfigError(f"{name} has a separate output matrix; a page can only run models without one")
         return PageWeights(
             name=name,
             digest=digest,
@@ -224,5 +224,7 @@ def _row_bytes(place: TensorPlace) -> int:
     k = place.shape[0]
     sizes = {F32: 4 * k, Q4_1: k // 32 * 20, Q8_0: k // 32 * 34}
     if place.kind not in sizes or (place.kind != F32 and k % 32):
-        raise ConfigError(f"the weights' GGUF has a tensor of type {place.kind}; a page reads F32, Q4_1 and Q8_0 only")
+        raise ConfigError(
+            f"the weights' GGUF has a tensor of type {place.kind}; a page can only read F32, Q4_1 and Q8_0"
+        )
     return sizes[place.kind]

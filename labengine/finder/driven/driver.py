@@ -170,7 +170,7 @@ def _text(error: BaseException) -> str:
     try:
         return str(error)
     except BaseException as second:
-        return f"(its text cannot be made: {type(second).__name__})"
+        return f"(its __str__ raised {type(second).__name__})"
 
 
 def _looking(at: Any) -> Callable[[int, FrameType | None], None]:

@@ -49,7 +49,7 @@ class Contents:
             length = next((index for index, block in enumerate(found) if block is None), most) * size
             if length > start:
                 blocks = found[: length // size]
-                yield f"request {name} finds {start} tokens in the cache, and blocks {blocks} hold {length}"
+                yield f"request {name} finds {start} tokens in the cache, but blocks {blocks} hold {length}"
 
     def note(self, state: Mapping[str, Any]) -> None:
         """Remember the blocks in use."""
@@ -102,9 +102,9 @@ def wrong_counts(state: Mapping[str, Any]) -> Iterator[str]:
         if block == state.get("null_block", 0):
             continue
         if count != held[block]:
-            yield f"block {block} has ref_count {count}, and {held[block]} hold it"
+            yield f"block {block} has ref_count {count}, but {held[block]} hold it"
         if queued[block] != (count == 0):
-            yield f"block {block} has ref_count {count}, and is {queued[block]} times in the free queue"
+            yield f"block {block} has ref_count {count}, but is in the free queue {queued[block]} times"
 
 
 def shared_blocks(state: Mapping[str, Any]) -> Iterator[str]:
@@ -191,4 +191,4 @@ def differences(state: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterat
     """Yield a sentence for each part of the state that differs from the design."""
     for part, value in expected.items():
         if state[part] != value:
-            yield f"{part} is {state[part]}, and should be {value}"
+            yield f"{part} is {state[part]} but should be {value}"

@@ -127,10 +127,10 @@ class EngineSearch:
         lines.append(searched)
         lines.append(f"{self.num_conforming:,} workloads conform, event by event, to their edition.")
         if self.num_alike:
-            lines.append(f"{counted(self.num_alike, 'more workload')} had the same errors as those shown.")
+            lines.append(f"{counted(self.num_alike, 'more workload')} had the same errors as the ones shown.")
         if self.unjudged:
             reasons = listed([f"{why} ({number:,})" for why, number in self.unjudged.items()])
-            lines.append(f"Workloads that no edition could judge to their end: {reasons}.")
+            lines.append(f"Workloads that no edition could judge to the end: {reasons}.")
         return "\n".join([*lines, *self.remarks])
 
 

@@ -123,7 +123,7 @@ def _raised(error: Sequence[str] | None) -> list[Finding]:
         return [
             Finding(
                 "liveness",
-                f"a workload exceeds its processor time, or waits forever, in {readable(message)}",
+                f"a workload exceeds its processor time or waits forever, in {readable(message)}",
                 "endless",
             )
         ]

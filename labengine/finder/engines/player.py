@@ -117,7 +117,7 @@ class Player:
         try:
             self.process.send(_wire(suspected))
             played = self._judged_answer(suspected, self._answer())
-            self.remarks.append(f"The engine was lost once, but not because of its workload: {error}.")
+            self.remarks.append(f"The engine was lost once, though not because of its workload: {error}.")
         except EngineLostError as again:
             self.process.close()
             self._begin()

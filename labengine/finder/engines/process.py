@@ -73,7 +73,7 @@ class EngineProcess(Closing):
             )
         except OSError as error:
             raise ConfigError(
-                f"{driven.python} does not start ({error.strerror}): give the engine's Python with --python"
+                f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
             ) from None
         assert self._process.stdout
         self._selector = selectors.DefaultSelector()

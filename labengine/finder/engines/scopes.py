@@ -169,7 +169,7 @@ def wire_operation(operation: Operation) -> list[Any]:
         case Reset():
             return ["reset"]
         case _:
-            raise TypeError(f"{operation} is only for labengine's engine")
+            raise TypeError(f"{operation} works only with labengine's engine")
 
 
 def _does(scope: EngineScope, operation: Operation) -> bool:

@@ -67,7 +67,7 @@ def find_in_engine(
     Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search and returns its findings so far.
     """
     if engine not in SCOPES:
-        raise ConfigError(f"the finder drives {', '.join(SCOPES)}; got {shown(engine)}")
+        raise ConfigError(f"engine must be one of {', '.join(SCOPES)}, got {shown(engine)}")
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds < inf:
         raise ConfigError(f"seconds must be a number above 0, got {shown(seconds)}")
     checked_int("seed", seed)

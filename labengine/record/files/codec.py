@@ -76,7 +76,7 @@ def renumbering(kinds: Sequence[Kind]) -> Callable[[Any], Row]:
     def renumbered(row: Any) -> Row:
         number, *values = row
         if type(number) is not int or number < 0:
-            raise ValueError("a row's kind is not a number")
+            raise ValueError("a row's kind must be a number")
         mine, missing = ours[number]
         return [mine, *values, *missing]
 
@@ -86,14 +86,14 @@ def renumbering(kinds: Sequence[Kind]) -> Callable[[Any], Row]:
 def _number_and_missing(kind: Kind) -> tuple[int, list[Any]]:
     """Return our number of a kind, and the defaults of the fields that it lacks, as JSON."""
     if not kind:
-        raise TraceError("an event kind has no name: get the trace again")
+        raise TraceError("an event kind has no name: download the trace again")
     name, *names = kind
     number = next((number for number, known in enumerate(KINDS) if known[0] == name), None)
     if number is None:
         raise TraceError(f"this labengine does not know the event {name[:80]!r}: open the trace with a newer version")
     missing = [f.default for f in fields(EVENT_KINDS[number])[len(names) :]]
     if names != KINDS[number][1 : len(names) + 1] or MISSING in missing:
-        raise TraceError(f"in this labengine {name} has other fields than {names}: open the trace with a newer version")
+        raise TraceError(f"this labengine's {name} has fields other than {names}: open the trace with a newer version")
     return number, [[*value] if isinstance(value, tuple) else value for value in missing]
 
 
@@ -103,7 +103,7 @@ def plain(value: object) -> object:
         return value.hex()
     if hasattr(value, "__index__"):
         return value.__index__()
-    raise TypeError(f"an event cannot hold {value!r}: ids, ints, texts and hashes only")
+    raise TypeError(f"an event can contain only ids, integers, strings and hashes, got {value!r}")
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), default=plain, check_circular=False, allow_nan=False)

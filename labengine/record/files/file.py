@@ -80,7 +80,7 @@ def run_of(raw: bytes, limits: Limits) -> SavedRun:
         limits.refuse_line(line)
     header = read_header(path, lines[0])
     if len(lines) != LINES_BEFORE + 2 * len(header.segments) + 1:
-        raise TraceError(f"{path} is incomplete: get it again")
+        raise TraceError(f"{path} is incomplete: download it again")
     _, facts, text_line, seconds, *pieces, last = lines
     found = [Segment(*spans, *pieces[2 * i : 2 * i + 2]) for i, spans in enumerate(header.segments)]
     timeline = RecordedTimeline(found, last, header.kinds, _table(_SECONDS, seconds), _cache_sizes(found, last, limits))
@@ -111,7 +111,7 @@ def _table(shape: Shape, line: bytes) -> dict[int, Any]:
     """Parse [[key, ...], [value, ...]] into a dictionary."""
     keys, values = parsed_as(shape, line)
     if len(keys) != len(values):
-        raise TraceError("the trace is damaged (a table's two columns differ in length): get it again")
+        raise TraceError("the trace is damaged (a table's two columns have different lengths): download it again")
     return dict(zip(keys, values, strict=True))
 
 
@@ -159,7 +159,7 @@ def validate(timeline: RecordedTimeline, limits: Limits) -> None:
             _check_steps(segment, [row[1] for row in rows if row[0] == _STARTED] or [step])
         except (LookupError, TypeError, ValueError) as error:
             where = f"in events {segment.start} to {segment.end}"
-            raise TraceError(f"{limits.path} does not add up {where} ({error}): get it again") from None
+            raise TraceError(f"{limits.path} is inconsistent {where} ({error}): download it again") from None
     _compare(_keyframe(timeline.last_keyframe, limits), sequence, pool, timeline.end)
 
 
@@ -171,7 +171,7 @@ def _keyframe(line: bytes, limits: Limits) -> Fold:
     try:
         return checked_fold(document)
     except ValueError as error:
-        raise TraceError(f"{limits.path}: {error}: get it again") from None
+        raise TraceError(f"{limits.path}: {error}: download it again") from None
 
 
 def _pool(row: Sequence[Any], pool: PoolSize, limits: Limits) -> PoolSize:
@@ -185,7 +185,9 @@ def _pool(row: Sequence[Any], pool: PoolSize, limits: Limits) -> PoolSize:
 
 def _compare(state: Fold, sequence: SequenceCheck, pool: PoolSize, moment: int) -> None:
     if PoolSize(len(state.ref_counts), len(state.groups)) != pool or not sequence.matches(state):
-        raise TraceError(f"the trace contradicts itself (events and keyframe differ at moment {moment}): get it again")
+        raise TraceError(
+            f"the trace contradicts itself (events and keyframe differ at moment {moment}): download it again"
+        )
 
 
 def _check_steps(segment: Segment, steps: Sequence[int]) -> None:

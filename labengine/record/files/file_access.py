@@ -43,17 +43,17 @@ class Limits:
         """Raise TraceError for data that takes more memory than allowed. what: the beginning of the second clause."""
         if num_bytes > self.max_bytes:
             raise TraceError(
-                f"{self.path} takes too much memory to open: {what} at least {_size(num_bytes)}, and the limit is "
+                f"{self.path} needs too much memory to open: {what} at least {_size(num_bytes)}, and the limit is "
                 f"{_size(self.max_bytes)}. If you trust the file, use labengine.open(path, max_bytes={num_bytes})"
             )
 
     def refuse_pool(self, num_blocks: int) -> None:
         """Raise TraceError for a pool whose states do not fit."""
-        self.refuse_size(STATES_WHILE_OPENING * BYTES_PER_BLOCK * num_blocks, f"states of {num_blocks:,} blocks take")
+        self.refuse_size(STATES_WHILE_OPENING * BYTES_PER_BLOCK * num_blocks, f"states of {num_blocks:,} blocks need")
 
     def refuse_line(self, line: bytes) -> None:
         """Raise TraceError for a line of JSON that is too large once parsed."""
-        self.refuse_size(parsed_size(line), f"a line of {len(line):,} bytes takes")
+        self.refuse_size(parsed_size(line), f"a line of {len(line):,} bytes needs")
 
     def refuse_late(self) -> None:
         """Raise TraceError when the time is up."""
@@ -90,21 +90,21 @@ def content(path: str | PathLike[str], limits: Limits) -> bytes:
             raw = file.read(limits.max_bytes + 1)
     except (OSError, TypeError, ValueError) as error:
         raise TraceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    limits.refuse_size(len(raw), "the file itself takes")
+    limits.refuse_size(len(raw), "the file itself needs")
     return raw
 
 
 def unpacked(raw: bytes, limits: Limits) -> bytes:
     """Return the text of a gzip file with one member. Raises TraceError if damaged, too large, or of another kind."""
     if not raw.startswith(b"\x1f\x8b"):
-        raise TraceError(f"{limits.path} is not a trace of labengine: lab.save(...) writes one")
+        raise TraceError(f"{limits.path} is not a labengine trace: use lab.save(...) to write one")
     reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         pieces = _pieces(reader, raw, limits)
     except zlib.error as error:
-        raise TraceError(f"{limits.path} is damaged or incomplete ({error}): get it again") from None
+        raise TraceError(f"{limits.path} is damaged or incomplete ({error}): download it again") from None
     if not reader.eof or reader.unused_data.strip(b"\0"):
-        raise TraceError(f"{limits.path} is damaged or incomplete: get it again")
+        raise TraceError(f"{limits.path} is damaged or incomplete: download it again")
     return b"".join(pieces)
 
 
@@ -114,7 +114,7 @@ def _pieces(reader: zlib._Decompress, raw: bytes, limits: Limits) -> list[bytes]
         limits.refuse_late()
         pieces.append(reader.decompress(left, _CHUNK))
         num_bytes += _COPIES * len(pieces[-1])
-        limits.refuse_size(num_bytes, "its text takes")
+        limits.refuse_size(num_bytes, "its text needs")
         left = reader.unconsumed_tail
     pieces.append(reader.flush())
     return pieces
@@ -143,5 +143,5 @@ def _file_at(path: str | PathLike[str]) -> stat_result | None:
     except FileNotFoundError:
         return None
     if (kind := kind_of(present.st_mode)) is not None:
-        raise ValueError(f"it is {kind}, not a file; give the name of a file")
+        raise ValueError(f"it is {kind}, not a file; name a file")
     return present

@@ -82,7 +82,7 @@ def checked_fold(document: Any) -> Fold:
         _check(document)
         return fold_of(document)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"this is not a keyframe ({error})") from None
+        raise ValueError(f"not a valid keyframe ({error})") from None
 
 
 def _check(document: Any) -> None:
@@ -94,12 +94,12 @@ def _check(document: Any) -> None:
     if len(set(queue)) < len(queue) or null_block in queue:
         raise ValueError("the free queue has a block twice, or the null block")
     if len({request[0] for request in requests}) < len(requests):
-        raise ValueError("there are two requests with one id")
+        raise ValueError("two requests have the same id")
     for request_id, _, tokens, num_prompt, num_computed, tables in requests:
         is_within = max(num_computed, *map(len, tables), 0) <= len(tokens) + SLACK
         has_blocks = null_block < 0 or all(-1 not in table for table in tables)
         if len(tables) != pool.num_groups or num_prompt > len(tokens) or not (is_within and has_blocks):
-            raise ValueError(f"request {request_id} does not add up")
+            raise ValueError(f"request {request_id} is inconsistent")
 
 
 def _read(name: str, value: Any) -> Any:

@@ -26,7 +26,7 @@ def parsed(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"the trace is damaged ({error}): get it again") from None
+        raise TraceError(f"the trace is damaged ({error}): download it again") from None
 
 
 def parsed_as(shape: Shape, text: bytes) -> Any:
@@ -35,4 +35,4 @@ def parsed_as(shape: Shape, text: bytes) -> Any:
     try:
         return shape(document)
     except (TypeError, ValueError) as error:
-        raise TraceError(f"the trace is damaged ({error}): get it again") from None
+        raise TraceError(f"the trace is damaged ({error}): download it again") from None

@@ -128,12 +128,12 @@ class RecordedTimeline(Timeline):
     def _read_rows(self, i: int) -> list[Row]:
         segment, read = self.segments[i], parsed(self.segments[i].rows)
         if not isinstance(read, list) or len(read) != segment.end - segment.start:
-            raise TraceError(f"events {segment.start} to {segment.end} of the trace are incomplete: get it again")
+            raise TraceError(f"events {segment.start} to {segment.end} of the trace are incomplete: download it again")
         try:
             return read if self._has_our_kinds else list(map(self._renumbered, read))
         except (LookupError, TypeError, ValueError) as error:
             where = f"events {segment.start} to {segment.end}"
-            raise TraceError(f"{where} of the trace are damaged ({error}): get it again") from None
+            raise TraceError(f"{where} of the trace are damaged ({error}): download it again") from None
 
     @garbage_collection_paused()
     def _read_events(self, i: int) -> list[ev.Event]:
@@ -154,7 +154,9 @@ class RecordedTimeline(Timeline):
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             if isinstance(error, TraceError):
                 raise
-            raise TraceError(f"the trace contradicts itself after event {self._starts[i]}: get it again") from error
+            raise TraceError(
+                f"the trace contradicts itself after event {self._starts[i]}: download it again"
+            ) from error
 
 
 def rows_between(timeline: Timeline, start: int | None = None, stop: int | None = None) -> list[Row]:

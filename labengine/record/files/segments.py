@@ -100,7 +100,7 @@ def read_header(path: str | PathLike[str], line: bytes) -> Header:
     """Return the header of the file at `path`. Raises TraceError for another format or an unknown version."""
     header = _document(line)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise TraceError(f"{path} is not a trace of labengine: lab.save(...) writes one")
+        raise TraceError(f"{path} is not a labengine trace: use lab.save(...) to write one")
     if header.get("version") != VERSION:
         raise TraceError(
             f"{path} has format {header.get('version')!r}, but this labengine reads {VERSION}: "
@@ -121,9 +121,9 @@ def _checked(path: str | PathLike[str], header: dict[str, Any]) -> Header:
         kinds = _KINDS(header["kinds"])
         spans: tuple[Span, ...] = _SPANS(header["segments"])
     except (KeyError, TypeError, ValueError) as error:
-        raise TraceError(f"{path} has a damaged header ({error}): get it again") from None
+        raise TraceError(f"{path} has a damaged header ({error}): download it again") from None
     if not _adjoin(spans):
-        raise TraceError(f"{path} has gaps in its recording: get it again")
+        raise TraceError(f"{path} has gaps in its recording: download it again")
     return Header([list(kind) for kind in kinds], spans)
 
 

@@ -69,7 +69,7 @@ class SequenceCheck:
 
     def _start(self, row: Row) -> None:
         if not self._has_engine or self._is_open or row[1] != self.step + 1:
-            raise ValueError(f"step {row[1]} begins after step {self.step}, or in it")
+            raise ValueError(f"step {row[1]} begins during step {self.step}, or not right after it")
         self.step, self._is_open, self._before_step = row[1], True, _Before()
 
     def _end(self, row: Row) -> None:
@@ -93,7 +93,7 @@ class SequenceCheck:
 
     def _add(self, row: Row) -> None:
         if not self._has_engine or self._is_open or row[1] in self.tokens:
-            raise ValueError(f"request {row[1]} is added twice, or in the middle of a step")
+            raise ValueError(f"request {row[1]} is added twice or in the middle of a step")
         if row[4] > len(row[2]):
             raise ValueError(f"request {row[1]} has generated more tokens than it has")
         self.tokens[row[1]], self._before_step = len(row[2]), None
@@ -110,19 +110,19 @@ class SequenceCheck:
         _, request_id, _, position = row
         known = self._named(request_id)
         if position != known:
-            raise ValueError(f"request {request_id} has {known} tokens, but its token {position} is sampled")
+            raise ValueError(f"request {request_id} has {known} tokens, but token {position} was sampled")
         if self._before_step is not None:
             self._before_step.tokens.setdefault(request_id, known)
         self.tokens[request_id] = known + 1
 
     def _reach(self, request_id: int, end: int) -> None:
         if end > self._named(request_id) + SLACK:
-            raise ValueError(f"request {request_id} has {self.tokens[request_id]} tokens, but an event names {end}")
+            raise ValueError(f"request {request_id} has {self.tokens[request_id]} tokens, but an event refers to {end}")
 
     def _named(self, request_id: int) -> int:
         tokens = self.tokens.get(request_id)
         if tokens is None:
-            raise ValueError(f"there is no request {request_id}")
+            raise ValueError(f"no request {request_id}")
         return tokens
 
     def _hit(self, row: Row) -> None:
@@ -155,7 +155,7 @@ class SequenceCheck:
         _, request_id, group, start, runs = row
         self._reach(request_id, start + sum(length for _, _, length in runs))
         if any(offset + length > self._sizes[group] for _, offset, length in runs):
-            raise ValueError("a run of slots goes beyond its block")
+            raise ValueError("a run of slots extends beyond its block")
 
     # -- entries of tables ---------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ def _whole(mark: Whole) -> Shape:
         _all_of(column, int)
         if column and not mark.low <= min(column) <= max(column) <= high:
             wrong = min(column) if min(column) < mark.low else max(column)
-            raise ValueError(f"{wrong} is not between {mark.low} and {high}")
+            raise ValueError(f"a value must be between {mark.low} and {high}, got {wrong}")
 
     return Shape(check)
 
@@ -108,7 +108,7 @@ def _one_of(values: tuple[object, ...]) -> Check:
     def check(column: Column, pool: PoolSize) -> None:
         _all_of(column, *map(type, values))
         if not set(column) <= set(values):
-            raise ValueError(f"{str(column)[:60]} is not one of {values}")
+            raise ValueError(f"a value must be one of {values}, got {str(column)[:60]}")
 
     return check
 
@@ -131,7 +131,7 @@ _HEX_DIGITS = frozenset("0123456789abcdef")
 def _hashes(column: Column, pool: PoolSize) -> None:
     _all_of(column, str)
     if not _HEX_DIGITS.issuperset("".join(column)) or any(len(text) % 2 for text in column):
-        raise ValueError("a hash has other characters than hex digits, or an odd number of them")
+        raise ValueError("a hash must have an even number of hex digits and nothing else")
 
 
 def _seconds(column: Column, pool: PoolSize) -> None:
@@ -143,7 +143,7 @@ def _seconds(column: Column, pool: PoolSize) -> None:
 
 def _all_of(column: Column, *types: type) -> None:
     if not set(map(type, column)) <= set(types):
-        raise TypeError(f"a value is not of type {' or '.join(sorted({kind.__name__ for kind in types}))}")
+        raise TypeError(f"a value must be of type {' or '.join(sorted({kind.__name__ for kind in types}))}")
 
 
 _PLAIN: dict[Any, Shape] = {

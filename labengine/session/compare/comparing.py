@@ -25,11 +25,11 @@ def compare(left: Looking | str | Parts, right: Looking | str | Parts, **setting
     checked_text("title", words.get("title", ""))
     is_made = [isinstance(side, str) or not hasattr(side, "timeline") for side in (left, right)]
     if settings and not any(is_made):
-        raise ConfigError(f"{', '.join(settings)}: compare() takes settings only for labs it makes; both sides exist")
+        raise ConfigError(f"omit {', '.join(settings)}: compare() takes settings only for labs that it makes")
     if all(is_made) and isinstance(settings.get("external"), Connector):
         raise ConfigError(
-            f"external={shown(settings['external'])} is a connector, which serves only one engine: make two labs with "
-            "a connector each, and compare those"
+            f"external={shown(settings['external'])} is a connector, which serves only one engine: make two labs, each "
+            "with its own connector, and compare those"
         )
     with ExitStack() as made:
         sides: list[Any] = [
@@ -43,6 +43,6 @@ def compare(left: Looking | str | Parts, right: Looking | str | Parts, **setting
 
 def _lab(side: Any, settings: dict[str, Any]) -> Lab:
     if not isinstance(side, str | Parts):
-        raise ConfigError(f"compare labs, opened traces, names of editions, or labengine.Parts; got {side!r}")
+        raise ConfigError(f"a side must be a lab, an opened trace, an edition's name or labengine.Parts, got {side!r}")
     settings = {"model": "simulated", **settings}
     return Lab(edition=side, **settings) if isinstance(side, str) else Lab(parts=side, **settings)

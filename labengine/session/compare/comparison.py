@@ -257,7 +257,7 @@ class Comparison(Closing):
         """Raise ConfigError: only one side can be forked."""
         asked = ", ".join([*([] if step is None else [str(step)]), *(f"{k}={v!r}" for k, v in settings.items())])
         raise ConfigError(
-            f"fork one side: comparison.left.fork({asked}) or comparison.right.fork({asked}); "
+            f"fork one side, with comparison.left.fork({asked}) or comparison.right.fork({asked}); "
             f"labengine.compare(one, other) compares two forks"
         )
 
@@ -358,7 +358,7 @@ class Comparison(Closing):
         if subject:
             asked = ", ".join(f"{name}={value!r}" for name, value in subject.items())
             raise ConfigError(
-                f"ask one side: comparison.left.why({asked}) or comparison.right.why({asked}); "
+                f"ask one side, with comparison.left.why({asked}) or comparison.right.why({asked}); "
                 f"comparison.why() explains the first difference"
             )
         return why_of(self.sides, self.names)
@@ -407,7 +407,7 @@ class Comparison(Closing):
         ConfigError for an unknown command.
         """
         if not isinstance(action, str) or action not in _COMMANDS:
-            raise ConfigError(f"the action is one of {', '.join(_COMMANDS)}; got {shown(action)}")
+            raise ConfigError(f"the action must be one of {', '.join(_COMMANDS)}, got {shown(action)}")
         if action == "pause":  # a posted pause would wait for a step that may not end
             self._runs.background.end_step()
         return self._runs.background.post(partial(_COMMANDS[action], self, **arguments))

@@ -79,7 +79,7 @@ class Difference:
         }
 
 
-NOTHING = "nothing of the kind happens."
+NOTHING = "nothing like it happens."
 """The sentence for a side that has no such event."""
 
 

@@ -150,7 +150,7 @@ class PairHistory:
         """Do all follow-ups on both sides, after the step at which they are due. Raises ConfigError if none is left."""
         pair = self._pair
         if not pair.follow_ups:
-            raise ConfigError("no follow-up is left; labengine.bug(id).compare() prepares follow-ups")
+            raise ConfigError("no follow-up is left; use labengine.bug(id).compare() to prepare one")
         with pair.lock:
             pair.complete()
             pair.require_aligned()

@@ -135,9 +135,9 @@ class SidePair:
             behind, number = ("right", self.ahead) if self.ahead > 0 else ("left", -self.ahead)
             steps = [progress(lab)[0] for lab in self.labs]
             raise ConfigError(
-                f"the left side is after step {steps[0]}, the right one after step {steps[1]}: one of them was "
-                f"stepped, rewound or reset by itself. {self._cut_off_advice}comparison.step() moves the {behind} one "
-                f"forward ({number} step{'s' * (number > 1)}), comparison.rewind(step) takes both back"
+                f"the left side is after step {steps[0]}, the right side after step {steps[1]}: one of them was "
+                f"stepped, rewound or reset separately. {self._cut_off_advice}comparison.step() moves the {behind} one "
+                f"forward ({number} step{'s' * (number > 1)}); comparison.rewind(step) takes both back"
             )
 
     @property
@@ -150,7 +150,7 @@ class SidePair:
         if self.cut_off is None:
             return ""
         step = self.cut_off.step
-        return f"comparison.rewind({step}) was cut off: repeat it to realign both without losing a request. "
+        return f"comparison.rewind({step}) was interrupted: repeat it to realign both without losing a request. "
 
     def require_same_requests(self) -> None:
         """Raise ConfigError if the sides have had different requests."""
@@ -160,10 +160,10 @@ class SidePair:
         left, right = (requests_of(lab.session, first) for lab in self.labs)
         unequal = first_unequal(left, right, first)
         if unequal or counts[0] != counts[1]:
-            what = unequal or f"the left one has had {counts[0]}, the right one {counts[1]}"
+            what = unequal or f"the left side has had {counts[0]}, the right side {counts[1]}"
             raise ConfigError(
                 f"the two sides no longer have the same requests: {what}. {self._cut_off_advice}"
-                "comparison.add(...) adds a request to both. comparison.reset() starts both over"
+                "Use comparison.add(...) to add a request to both, or comparison.reset() to start both over"
             )
         self._num_known_requests = counts[0]
 

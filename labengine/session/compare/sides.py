@@ -19,7 +19,7 @@ from labengine.session.session import Session
 if TYPE_CHECKING:  # widgets are imported for views only
     pass
 
-SAME_WAY = "compare two empty labs, or labs with the same requests, as made by lab.fork(edition=...)"
+SAME_WAY = "compare two empty labs, or two with the same requests, such as those that lab.fork(edition=...) makes"
 
 
 class LiveSide(Looking):
@@ -38,7 +38,7 @@ def session_of(side: object) -> Session | None:
 def timeline_of(side: Looking) -> Timeline:
     """Return the recording of a side. ConfigError without one."""
     if side.timeline is None:
-        raise ConfigError("a lab made with record=False cannot be compared: it has no recording")
+        raise ConfigError("a lab made with record=False has no recording and cannot be compared")
     return side.timeline
 
 
@@ -64,7 +64,7 @@ def checked_names(names: object) -> tuple[str, str] | None:
     if names is None:
         return None
     if not isinstance(names, (tuple, list)) or len(names) != 2 or not all(isinstance(n, str) and n for n in names):
-        raise ConfigError(f'names must be a name for each side, such as names=("before", "after"); got {names!r}')
+        raise ConfigError(f'names must be a name for each side, such as names=("before", "after"), got {names!r}')
     return names[0], names[1]
 
 
@@ -75,12 +75,12 @@ def refuse_incomparable(left: Looking, right: Looking) -> None:
     """Raise ConfigError for two sides that cannot be compared."""
     for side in (left, right):
         if session_of(side) is None and not isinstance(side, Trace):
-            raise ConfigError(f"a side must be a lab or an opened trace; got {side!r}. {_instead(side)}")
+            raise ConfigError(f"a side must be a lab or an opened trace, got {side!r}. {_instead(side)}")
     for side in (left, right):
         timeline_of(side)
     if left is right:
         raise ConfigError(
-            "both sides are the same object: make a second lab with lab.fork(edition=...), or compare with a saved "
+            "both sides are the same object: make a second lab with lab.fork(edition=...), or compare it with a saved "
             "recording, labengine.open(path)"
         )
     _refuse_other_requests(left, right)
@@ -101,14 +101,14 @@ def _refuse_other_requests(left: Looking, right: Looking) -> None:
     requests = _requests_of(left), _requests_of(right)
     unequal = first_unequal(*requests)
     if not unequal and are_live and len(requests[0]) != len(requests[1]):
-        numbers = f"the left lab has had {len(requests[0])} requests, the right one {len(requests[1])}"
+        numbers = f"the left lab has had {len(requests[0])} requests, the right lab {len(requests[1])}"
         raise ConfigError(f"{numbers}: {SAME_WAY}")
     if unequal:
         raise ConfigError(f"the sides have had different requests: {unequal}. {SAME_WAY.capitalize()}")
     steps = left.snapshot().step, right.snapshot().step
     if are_live and steps[0] != steps[1]:
         raise ConfigError(
-            f"the left lab is after step {steps[0]}, the right one after step {steps[1]}: step the one that is behind "
+            f"the left lab is after step {steps[0]}, the right lab after step {steps[1]}: step the one behind "
             f"first, or rewind the other with lab.rewind({min(steps)})"
         )
 
@@ -191,7 +191,7 @@ def first_unequal(left: Sequence[RequestSettings], right: Sequence[RequestSettin
     for request_id, (one, other) in enumerate(zip(left, right, strict=False), first):
         what = one.differs_from(other)
         if what == "the prompt":
-            return f"request {request_name(request_id)} has different prompts on the left and on the right"
+            return f"request {request_name(request_id)} has different prompts on the left and the right"
         if what:
             values = one.settings[what], other.settings[what]
             return (

@@ -180,8 +180,8 @@ def _lab(side: Any) -> Any:
     """Return a lab that has a recorded workload. ConfigError for anything else."""
     if session_of(side) is None:
         raise ConfigError(
-            f"vary() repeats a workload on an engine, which a recording does not have: give a lab, or a comparison of "
-            f"two labs. Got {shown(side)}"
+            f"vary() repeats a workload on an engine, which a recording does not have: use a lab, or a comparison of "
+            f"two labs, got {shown(side)}"
         )
     timeline_of(side)
     return side
@@ -241,7 +241,7 @@ class VariedSide:
         self._is_recorded = not (on_weights or isinstance(self.session.model, SimulatedModel))
         if self._is_recorded and any(isinstance(one, AddInput) and one.options.sampling.beams > 1 for one in inputs):
             raise ConfigError(
-                "a beam search cannot be varied, because recorded tokens do not say how other beams would go on: vary "
+                "a beam search cannot be varied: recorded tokens do not show how other beams would continue. Vary "
                 "a lab without beams, or repeat the search with fork(num_blocks=...)"
             )
 
@@ -251,7 +251,7 @@ class VariedSide:
         if not self._is_recorded:
             return ""
         name = self.session.model.name
-        return f"{name} does not compute again: requests sample their recorded tokens, and made-up ones after these."
+        return f"{name} does not compute again: requests sample their recorded tokens, then made-up ones."
 
     def empty_lab(self, num_blocks: int, block_size: int, copies: int) -> LiveSide:
         """Return a new lab with this pool, to play `copies` of a request in."""

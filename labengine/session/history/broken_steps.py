@@ -36,7 +36,7 @@ def break_off(stepper: Stepper, reached: Phase, reason: str = "KeyboardInterrupt
     or an invalid name.
     """
     if reached not in _REACHED or not reason.isidentifier():
-        raise ConfigError(f"break_off() takes a phase ({', '.join(_REACHED)}) and an error's name: got {reached!r}")
+        raise ConfigError(f"break_off() takes a phase ({', '.join(_REACHED)}) and an error's name, got {reached!r}")
     with stepper.between_steps():
         break_off_step(stepper.engine, BrokenStep(stepper.engine.num_finished_steps, reached, reason))
 
@@ -63,7 +63,7 @@ def checked_place(kind: str, number: int, reason: str) -> None:
     if kind not in _INSIDE:
         near = get_close_matches(str(kind), _INSIDE, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"kind must be an event inside a step, such as 'TokenSampled': got {kind!r}{hint}")
+        raise ConfigError(f"kind must be an event inside a step, such as 'TokenSampled', got {kind!r}{hint}")
     checked_int("number", number, 1)
     if not isinstance(reason, str) or not reason.isidentifier():
         raise ConfigError(f"reason must be the name of an error, got {shown(reason)}")

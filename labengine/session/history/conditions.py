@@ -37,9 +37,9 @@ def checked(kind: type[Event], wanted: Mapping[str, Any], bounds: Bounds) -> dic
         hint = _narrowest(hints[name])
         if not (_is_beginning(value) if name == _HASH else _fits(value, hint, bounds.pool)):
             said = _in_words(hint, bounds.pool)
-            raise ConfigError(f"{name} of {kind.__name__} must be {said}; got {wanted.get(name, value)!r}")
+            raise ConfigError(f"{name} of {kind.__name__} must be {said}, got {wanted.get(name, value)!r}")
     if len(found.get(_HASH, "")) > (num_digits := bounds.num_hash_digits or MAX_NUMBER):
-        raise ConfigError(f"a hash has at most {num_digits} hex digits; got {len(found[_HASH])}")
+        raise ConfigError(f"a hash must have at most {num_digits} hex digits, got {len(found[_HASH])}")
     return found
 
 
@@ -107,7 +107,7 @@ def _in_words(hint: Any, pool: PoolSize) -> str:
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, inner))}"
     if get_origin(hint) is tuple and inner[-1] is Ellipsis:
-        return f"a sequence with each item {_in_words(inner[0], pool)}"
+        return f"a sequence, each item {_in_words(inner[0], pool)}"
     if get_origin(hint) is tuple:
         return f"({', '.join(_in_words(one, pool) for one in inner)})"
     return " or ".join(_in_words(one, pool) for one in inner) if inner else _WORDS[hint]
@@ -116,7 +116,7 @@ def _in_words(hint: Any, pool: PoolSize) -> str:
 def _number_in_words(mark: Whole, pool: PoolSize) -> str:
     if not isinstance(mark.high, int):
         return f"a {mark.high[4:-1]}, {max(mark.low, 0)} to {getattr(pool, mark.high) - 1}"
-    number = "an integer from 0" if mark.low == 0 else "an integer"
+    number = "a non-negative integer" if mark.low == 0 else "an integer"
     return f'{number}, such as 2 or "C"' if mark.role == "request" else number
 
 
@@ -170,7 +170,7 @@ def _any_kind(test: Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> C
     if test is not None:
         checked_call("kind", test, "event")
         if wanted:
-            raise ConfigError(f"a test and fields cannot be combined: check {', '.join(wanted)} inside the test")
+            raise ConfigError(f"a test cannot be combined with fields: check {', '.join(wanted)} inside the test")
         return Condition(EVENT_KINDS, {}, test, f"{getattr(test, '__name__', repr(test))}(event)")
     kinds = tuple(kind for kind in EVENT_KINDS if wanted and wanted.keys() <= {f.name for f in fields(kind)})
     if not kinds:
@@ -204,10 +204,10 @@ def _kind(kind: object) -> type[Event]:
         if kind not in _BY_NAME:
             known = [VIOLATION, *_BY_NAME]
             hint = _near(kind, known) or f"; the kinds are {', '.join(known)}"
-            raise ConfigError(f"there is no event kind {shown(kind)}{hint}")
+            raise ConfigError(f"no event kind {shown(kind)}{hint}")
         return _BY_NAME[kind]
     if not isinstance(kind, type) or kind not in EVENT_KINDS:
-        raise ConfigError(f"kind must be a class of labengine.events or its name, 'BlockEvicted'; got {shown(kind)}")
+        raise ConfigError(f"kind must be a class in labengine.events or its name, 'BlockEvicted', got {shown(kind)}")
     return kind
 
 

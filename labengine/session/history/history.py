@@ -103,7 +103,7 @@ class History:
 
     def refuse_lasting_tier(self, call: str) -> None:
         """Raise ConfigError, with advice, if the external tier cannot be emptied for the call."""
-        self._refuse_lasting_tier(call, _NO_TIER.get(call, f"give the {call} external=None, or external='host'"))
+        self._refuse_lasting_tier(call, _NO_TIER.get(call, f"use {call}(external=None) or {call}(external='host')"))
 
     @property
     def past(self) -> tuple[tuple[Input, ...], int]:
@@ -119,7 +119,7 @@ class History:
     ) -> LabSettings:
         for name in _OF_THE_WEIGHTS:
             if name in changes:
-                raise ConfigError(f"{call}() shares this lab's loaded weights, which fix {name}: make a new Lab")
+                raise ConfigError(f"{call}() shares this lab's loaded weights, which determine {name}: make a new Lab")
         if "external" not in changes:
             self.refuse_lasting_tier(call)
         own: dict[str, Any] = {"num_blocks": self._session.config.num_blocks}
@@ -164,7 +164,7 @@ class History:
         try:
             rerun(self._stepper, self._inputs, step)
         except BaseException as error:
-            where = f"The lab is back after step {self._now} of {step}; lab.rewind({step}) continues."
+            where = f"The lab is now after step {self._now} of {step}; lab.rewind({step}) continues."
             error.add_note(where)
             raise
 
@@ -182,16 +182,16 @@ class History:
             return
         if self._session.settings.external != "host":
             raise ConfigError(
-                f"{call}() repeats the steps from an empty external tier, and {external.describe()} cannot be "
+                f"{call}() repeats the steps from an empty external tier, but {external.describe()} cannot be "
                 f"emptied: {instead}"
             )
         if self._session.was_tier_written:
             raise ConfigError(
-                f"{call}() repeats a lab's inputs, and some blocks in its external tier did not come from an input: "
-                "fill the tier with lab.fill_external(prompt), which is one"
+                f"{call}() repeats a lab's inputs, but some blocks in its external tier did not come from one: "
+                "fill the tier with lab.fill_external(prompt), which counts as an input"
             )
         if self._session.has_used_tier:
-            text = f"reset() kept the host tier's blocks; {call}() begins without them, and may run differently"
+            text = f"reset() kept the host tier's blocks; {call}() starts without them and may run differently"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
 
 
@@ -213,7 +213,7 @@ def _repeat(fork: Session, inputs: tuple[Input, ...], step: int) -> None:
     except BaseException as error:
         reached = fork.stepper.engine.num_finished_steps
         if fork.stepper.engine.failure is error:
-            text = f"The fork stops after step {reached} of {step}, where its parts fail: {fork.crashes.newest}"
+            text = f"The fork stopped after step {reached} of {step}, where its parts fail: {fork.crashes.newest}"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
             return
         fork.close()

@@ -169,8 +169,8 @@ class Inputs:
     def _refuse_dropped(self) -> None:
         if self.are_dropped:
             raise ConfigError(
-                f"a lab is repeated from its first input, and this lab dropped its inputs after {self._limit:,}: "
-                "Lab(keep_inputs=None) keeps all, reset() starts over; the recording of events continues without them"
+                f"a lab is repeated from its first input, but this lab dropped its inputs after {self._limit:,}: "
+                "use Lab(keep_inputs=None) to keep all, or reset() to start over; events are still being recorded"
             )
 
     @property
@@ -280,8 +280,8 @@ def _of_one_lab(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
         return inputs
     where = f"went to {moved.lab}" if isinstance(moved, HandOverInput) else f"came from {moved.lab} with its KV"
     raise ConfigError(
-        f"after step {moved.num_steps} request {moved.request_id} {where}: one lab cannot repeat that alone. "
-        f"Only the steps before can be repeated; for later ones, make both labs again and hand the request over"
+        f"after step {moved.num_steps} request {moved.request_id} {where}: one lab cannot repeat that by itself. "
+        f"Only earlier steps can be repeated; for later ones, recreate both labs and hand the request over"
     )
 
 

@@ -41,7 +41,7 @@ def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
         return after
     first, _ = recorded_steps([timeline])
     if step == first:
-        raise ConfigError(f"the recording begins with step {first + 1}: the events of step {step} are not in it")
+        raise ConfigError(f"the recording begins with step {first + 1}, so it has no events of step {step}")
     start, end = timeline.step_moments(step)
     if not is_single_int(event) or not 0 <= event < end - start:
         raise ConfigError(f"step {step} has events 0 to {end - start - 1}, got {event!r}")
@@ -94,7 +94,7 @@ def steps_before(timelines: Sequence[Timeline], moments: Sequence[int | None], n
     first, _ = recorded_steps(timelines)
     if asked > now - first:
         way = f"back({now - first}) goes to its beginning" if now > first else "this is its beginning"
-        raise ConfigError(f"a step {asked:,} before step {now} {_not_recorded(timelines)}: {way}")
+        raise ConfigError(f"{asked:,} back from step {now} {_not_recorded(timelines)}: {way}")
     return moments_of(timelines, now - asked)
 
 
@@ -102,7 +102,7 @@ def _where(timelines: Sequence[Timeline], moments: Sequence[int | None], num_ste
     """Return num_steps, the last step that had begun, and True if a moment lies before its end."""
     asked = as_int(num_steps)
     if asked is None or asked < 1:
-        raise ConfigError(f"the number of steps must be an integer from 1, got {num_steps!r}")
+        raise ConfigError(f"the number of steps must be a positive integer, got {num_steps!r}")
     first, _ = recorded_steps(timelines)
     places = [(one, one.end if at is None else at) for one, at in zip(timelines, moments, strict=True)]
     now = max(timeline.state(at).step for timeline, at in places)

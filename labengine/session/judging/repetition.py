@@ -45,8 +45,8 @@ class Repetition:
         run = self._run
         if position not in self._readings or self._token_at(position) != run.token_ids[position]:
             raise ConfigError(
-                f"{run.request} gets other tokens when its steps are repeated (up to position {position}): this run "
-                "depends on more than its inputs, and cannot be judged"
+                f"{run.request} gets different tokens when its steps are repeated (up to position {position}): it "
+                "depends on more than the run's inputs and cannot be judged"
             )
         return self._readings.pop(position)
 

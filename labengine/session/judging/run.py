@@ -60,7 +60,7 @@ def run_of(run: object, request: int | str) -> JudgedRun:
     lab, name = run if isinstance(run, tuple) and len(run) == 2 else (run, request)
     session = session_of(lab)
     if session is None:
-        raise ConfigError(f"a run must be a lab, or (lab, request) such as (lab, 0) or (lab, 'B'): got {shown(run)}")
+        raise ConfigError(f"a run must be a lab, or (lab, request) such as (lab, 0) or (lab, 'B'), got {shown(run)}")
     session.stepper.refuse_if_closed()
     with session.stepper.reading():
         found = session.requests.named(name)
@@ -80,7 +80,7 @@ def run_of(run: object, request: int | str) -> JudgedRun:
 def refuse_unlike(one: JudgedRun, other: JudgedRun) -> None:
     """Raise ConfigError for runs whose KV or tokens may differ because their requests do."""
     if one.session is other.session and one.request_id == other.request_id:
-        raise ConfigError(f"both runs are {one.request} of the same lab: judge((lab, 'A'), (lab, 'B')) compares two")
+        raise ConfigError(f"both runs are {one.request} of the same lab: use judge((lab, 'A'), (lab, 'B'))")
     _refuse_other_model(one, other)
     if one.prompt != other.prompt:
         raise ConfigError(
@@ -102,7 +102,7 @@ def _refuse_other_model(one: JudgedRun, other: JudgedRun) -> None:
     if one.is_simulated and other.is_simulated:
         return
     if one.is_simulated or other.is_simulated or model_path(models[0]) != model_path(models[1]):
-        raise ConfigError(f"the runs are of different models, {models[0]} and {models[1]}")
+        raise ConfigError(f"the runs are from different models, {models[0]} and {models[1]}")
     if any(group.kind == "state" for group in one.session.model.config.groups):
         raise ConfigError(
             f"{one.session.model.name} has layers with recurrent state: judge compares only models with K and V in "

@@ -40,7 +40,7 @@ def difference_before_sentence(misreads: Misreads, steps: tuple[int, int]) -> st
 def chain_sentence(runs: tuple[JudgedRun, JudgedRun], misreads: Misreads, names: Names) -> str:
     """Return a sentence per run in which another request misread, because the judged one may have hit its KV."""
     return "".join(
-        f" In {name}, {_first(found)}: the KV that it computed from then on does not match its tokens."
+        f" In {name}, {_first(found)}: the KV it computed from then on does not match its tokens."
         for name, run, found in zip(names, runs, misreads, strict=True)
         if found and not own_misreads(run, found)
     )
@@ -51,7 +51,7 @@ def unseen_sentence(figures: Figures, names: Names) -> str:
     layer = figures.first_far_layer or 0
     far = figures.layers[layer]
     text = (
-        f"the plans of both runs are right, but K or V of position {far.position} differ in layer {layer} by "
+        f"both runs' plans are right, but K or V of position {far.position} differ in layer {layer} by "
         f"{far.relative:.2g} of a vector's length, where rounding stays below {figures.limit:g}."
     )
     wrong = [name for name, far in zip(names, figures.distances or (), strict=False) if far > figures.limit]
@@ -65,8 +65,8 @@ def equal_sentence(figures: Figures) -> str:
         positions = f"{figures.num_positions:,} positions"
         return f"bit for bit: {figures.num_tokens:,} tokens, their logits, and K and V of {positions}."
     return (
-        f"the {figures.num_tokens:,} tokens are equal, the bits are not: {_differences(figures)}. "
-        "No request has read KV of other tokens: this is rounding, and no tie was narrow enough to change a token."
+        f"the {figures.num_tokens:,} tokens are equal, but the bits are not: {_differences(figures)}. "
+        "No request read another token's KV: this is rounding, and no tie was narrow enough to change a token."
     )
 
 
@@ -76,7 +76,7 @@ def rounding_sentence(figures: Figures, names: Names) -> str:
     assert margin is not None
     margins = " and ".join(f"by {value:.3g} in {name}" for name, value in zip(names, margin.margins, strict=True))
     return (
-        f"same content. {token_sentence(figures, names)} Neither run has read KV of other tokens; "
+        f"same content. {token_sentence(figures, names)} Neither run read another token's KV; "
         f"{_differences(figures)}. "
         f"At that token the two highest logits differ {margins}, and the logits of the runs by up to "
         f"{margin.logit_difference:.3g}: rounding decides such a tie."
@@ -98,9 +98,9 @@ def not_kv_sentence(figures: Figures, names: Names) -> str:
     if figures.relative_logits > figures.limit:
         return (
             f"{text} The logits differ by {figures.relative_logits:.2g} of their spread, where rounding stays below "
-            f"{figures.limit:g}: look at the code that turns the last layer into logits, and at their rows."
+            f"{figures.limit:g}: look at the code that turns the last layer into logits, and at the logits' rows."
         )
-    return f"{text} A run has not taken its highest logit, or equal logits gave different tokens: look at the sampler."
+    return f"{text} A run did not take its highest logit, or equal logits gave different tokens: look at the sampler."
 
 
 def _differences(figures: Figures) -> str:

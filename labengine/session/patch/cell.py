@@ -99,16 +99,16 @@ def _definition(tree: ast.Module, seam: PartSeam) -> _Definition:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ConfigError(f"the cell defines {seam.name} {len(found)} times: leave the one that counts")
+        raise ConfigError(f"the cell defines {seam.name} {len(found)} times: keep only one")
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     if classes:
         raise ConfigError(
-            f"the cell defines class {classes[0]}: write the method alone, or run the class in a separate cell and "
+            f"the cell defines class {classes[0]}: write only the method, or run the class in a separate cell and "
             f"call lab.rerun({classes[0]})"
         )
     others = [name for node in tree.body if isinstance(node, _Definition) for name in _defined(node)]
     has = f"it defines {', '.join(others)}" if others else "it defines nothing"
-    raise ConfigError(f"the cell must define {seam.name}, to replace {seam}: {has}")
+    raise ConfigError(f"the cell must define {seam.name} to replace {seam}: {has}")
 
 
 def _defined(node: _Definition) -> list[str]:
@@ -136,7 +136,7 @@ def _refuse_unknown_names(names: Iterable[str], tree: ast.Module, seam: PartSeam
             own = {node.id for node in used} | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
             near = get_close_matches(name, (known | own) - {name}, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"line {line}: neither {seam.owner.__module__} nor this notebook knows {name}{hint}")
+            raise ConfigError(f"line {line}: neither {seam.owner.__module__} nor this notebook defines {name}{hint}")
 
 
 def _split(source: str, definition: _Definition) -> tuple[str, str]:

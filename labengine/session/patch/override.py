@@ -29,7 +29,7 @@ def parts_with(override: object, parts: Parts, kinds: Collection[str]) -> Parts:
             return with_classes(parts, class_name(override), {field_of(override): override})
         case FunctionType():
             return _with_function(override, parts, kinds)
-    raise ConfigError(f"an override must be a part's subclass, or a function named like a seam: got {shown(override)}")
+    raise ConfigError(f"an override must be a part's subclass or a function named after a seam, got {shown(override)}")
 
 
 def with_classes(parts: Parts, name: str, classes: Mapping[str, type]) -> Parts:
@@ -62,7 +62,7 @@ def _with_function(function: FunctionType, parts: Parts, kinds: Collection[str])
     code = function.__code__
     if "super" in code.co_names and "__class__" not in code.co_freevars:
         raise ConfigError(
-            f"{seam.name} calls super(), which works only inside a class: call {seam}(self, ...), or make it a method "
+            f"{seam.name} calls super(), which works only inside a class: use {seam}(self, ...), or make it a method "
             f"of a subclass"
         )
     classes = {field: _subclass(getattr(parts, field), function) for field in seam.fields}

@@ -91,5 +91,5 @@ def _warn_of_lost_overrides(override: object, parts: Parts) -> None:
         return
     in_use = getattr(parts, field_of(override))
     if lost := lost_overrides(override, in_use):
-        text = f"{class_name(override)} does not derive from {in_use.__name__}, this lab's class, and so loses"
+        text = f"{class_name(override)} does not inherit from {in_use.__name__}, this lab's class, and so loses"
         warnings.warn(f"{text} {', '.join(lost)}", stacklevel=stacklevel_of_caller())

@@ -71,7 +71,7 @@ def find_seam(text: str, parts: Parts, kinds: Collection[str]) -> PartSeam:
     if len(found) == 1:
         return found[0]
     if found:
-        raise AmbiguousSeamError(f"{text} is a seam of several parts: {' or '.join(map(str, found))}?")
+        raise AmbiguousSeamError(f"{text} is a seam of several parts: do you mean {' or '.join(map(str, found))}?")
     raise ConfigError(f"this lab's parts have no seam {text!r}; {_hint(text, known)}")
 
 

@@ -39,7 +39,7 @@ def assertion_of(asserting: Asserting) -> Assertion:
         return Assertion(_lines(dedent(asserting).strip()))
     if not isinstance(asserting, FunctionType) or asserting.__code__.co_argcount != 1:
         raise ConfigError(
-            f"asserting= takes Python over `lab`, such as 'lab.snapshot().step == 3', or a function of one lab; got "
+            f"asserting= must be Python about `lab`, such as 'lab.snapshot().step == 3', or a function of one lab, got "
             f"{shown(asserting)}"
         )
     return _called(asserting)
@@ -52,25 +52,25 @@ def _lines(text: str) -> tuple[str, ...]:
         raise ConfigError(f"asserting= is not valid Python: {error}") from None
     if unknown := [name for name in outside_names(text) if name not in KNOWN and not hasattr(builtins, name)]:
         raise ConfigError(
-            f"asserting= uses {', '.join(unknown)}, which the test does not define: it defines {', '.join(KNOWN)}; "
-            "give a function of a lab instead, whose names are copied into the test"
+            f"asserting= uses {', '.join(unknown)}, which the test does not define (it defines {', '.join(KNOWN)}): "
+            "use a function of a lab instead, whose names are copied into the test"
         )
     match statements:
         case [ast.Expr()]:
             return (f"assert {text}",) if "\n" not in text else ("assert (", *text.split("\n"), ")")
     if not any(isinstance(node, ast.Assert) for one in statements for node in ast.walk(one)):
-        raise ConfigError(f"asserting={text!r} asserts nothing: give an expression, or statements with an assert")
+        raise ConfigError(f"asserting={text!r} asserts nothing: use an expression, or statements with an assert")
     return tuple(text.split("\n"))
 
 
 def _called(function: FunctionType) -> Assertion:
     name = function.__name__
     if name.startswith("test"):
-        raise ConfigError(f"pytest would collect {name} as a separate test: give the function another name")
+        raise ConfigError(f"pytest would collect {name} as a separate test: rename the function")
     if name == "<lambda>":
         source, text = lambda_text(function)
         if not source:
-            raise ConfigError("this lambda's source was not found: give asserting= a string, or a `def` function")
+            raise ConfigError("this lambda's source was not found: use a string or a `def` function for asserting=")
         name = f"({source})"
     else:
         text = function_text(function)

@@ -133,7 +133,7 @@ def _defined_name(text: str) -> list[str]:
 def checked_source(text: str) -> str:
     """Return Python unchanged. Raises TraceError if a character in it hides text from a reader of the script."""
     if found := hiding(text):
-        raise TraceError(f"the source of a class in this session has {found}, which hides text: write an escape")
+        raise TraceError(f"the source of a class in this session has {found}, which hides text: use an escape")
     return text
 
 
@@ -155,7 +155,7 @@ def _constants(texts: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 def _checks(names: Sequence[str]) -> Iterator[str]:
     """Yield a check for names that the script lacks, since an error at its top is better than one in some step."""
     for name in names:
-        yield f"# {name} is needed here, and could not be saved: define it above the next line."
+        yield f"# {name} is needed here but could not be saved: define it above the next line."
     if names:
         yield f"if missing := {{{', '.join(map(quoted, names))}}} - globals().keys():"
         yield "    raise NameError(f\"define {', '.join(sorted(missing))} above: it could not be saved\")"

@@ -130,5 +130,5 @@ def _input(done: Input) -> dict[str, Any]:
         case BrokenStep():
             fact = {"do": "break_off", "reached": done.reached, "reason": done.reason}
         case _:
-            raise AssertionError(f"{done} is an input without a form in JSON")
+            raise AssertionError(f"{done} is an input with no JSON form")
     return {"step": done.num_steps, **fact}

@@ -30,7 +30,7 @@ class NoScriptError(ConfigError):
 def refuse_dropped(facts: Mapping[str, Any]) -> None:
     """Raise NoScriptError for a lab that has forgotten its first inputs."""
     if facts.get("are_inputs_dropped"):
-        raise NoScriptError("this lab had more inputs than it kept (keep_inputs): no script can repeat it")
+        raise NoScriptError("this lab had more inputs than it kept (keep_inputs), so no script can repeat it")
 
 
 def input_lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:

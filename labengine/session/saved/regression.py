@@ -85,8 +85,8 @@ class RegressionTest:
         texts = [*texts_of(self.facts, self.external), *([self.assertion.text] if self.assertion.text else [])]
         if missing := missing_names(texts):
             raise ConfigError(
-                f"a test cannot contain {listed(missing)}: names in the classes must be imported, plain values, or "
-                "functions or classes with a source; move them into a module or into the class"
+                f"a test cannot contain {listed(missing)}: names that classes use must be imports, plain values, or "
+                "functions or classes with source; move them into a module or into the class"
             )
         if comments:
             raise ConfigError(f"a test cannot contain {'; '.join(one.removeprefix('# ') for one in comments)}")
@@ -109,10 +109,10 @@ class RegressionTest:
     @property
     def _comment(self) -> str:
         if self.facts["parts"] is not None and self.right is not None and self.right.get("PARTS", "") is None:
-            return "# With PARTS = None, the production classes, the test is green."
+            return "# With PARTS = None, the production classes, the test passes."
         if self.external is not None and self.external.text is not None:
-            return f"# The test is green when {checked_name(self.external.text['name'])} is right."
-        return f"# The test is green with {in_a_line(self.right_name)}."
+            return f"# The test passes when {checked_name(self.external.text['name'])} is right."
+        return f"# The test passes with {in_a_line(self.right_name)}."
 
     def seen_both_ways(self) -> str:
         """Return the file, after running it: red as it is, green with the right names.
@@ -147,14 +147,14 @@ class RegressionTest:
         suggestion = self._suggestion()
         what = "no rule is broken here"
         if self.assertion is not NO_RULE:
-            what = f"the assertion holds with your classes, too ({in_a_line(' '.join(self.assertion.lines))})"
+            what = f"the assertion also holds with your classes ({in_a_line(' '.join(self.assertion.lines))})"
         if suggestion:
-            return NoTestError(f"{what}: give an assertion, such as to_test(asserting={suggestion!r})", suggestion)
+            return NoTestError(f"{what}: add an assertion, such as to_test(asserting={suggestion!r})", suggestion)
         alike = "" if suggestion is None else f", and {self.right_name} would decide the same on these requests"
         notes = notes_of_none(self.overrides) if suggestion is not None else []
         return NoTestError(
-            " ".join([f"{what}{alike}: the test would always be green.", *notes])
-            + f" Add requests on which the classes matter ({self._find_call} searches for them), or give an assertion, "
+            " ".join([f"{what}{alike}: the test would always pass.", *notes])
+            + f" Add requests for which the classes matter ({self._find_call} searches for them), or add an assertion, "
             "to_test(asserting=...)"
         )
 
@@ -174,7 +174,7 @@ class RegressionTest:
         suggestion = self._suggestion() or ""
         hint = f", such as to_test(asserting={suggestion!r})" if suggestion else ", to_test(asserting=...)"
         return NoTestError(
-            f"the test is red with {self.right_name}, too: {green.said}. Give an assertion that holds there{hint}",
+            f"the test also fails with {self.right_name}: {green.said}. Add an assertion that holds there{hint}",
             suggestion,
         )
 
@@ -213,7 +213,7 @@ def session_test(session: Session, asserting: Asserting | None, other: Parts | N
 def _refuse_what_no_test_repeats(settings: LabSettings) -> None:
     if settings.runner is not None:
         raise NoTestError(
-            "a test checks decisions, and cannot see the tensors that a runner computes: compare those with lab.rerun, "
+            "a test checks decisions and cannot see the tensors that a runner computes: compare those with lab.rerun, "
             "or make the lab without runner="
         )
     if isinstance(settings.external, (str, PathLike)) and settings.external != "host":
@@ -234,6 +234,6 @@ def _right(facts: Mapping[str, Any], connector: Connector | None, other: Parts) 
     if other is not edition(settings.get("edition", LABENGINE.name), settings.get("policy", "fcfs")):
         return {"PARTS": other}, f"the parts of {other.name}"
     raise NoTestError(
-        "this lab has production's classes, with which a test is green, so it could catch nothing. "
+        "this lab has the production classes, with which a test always passes, so it would catch nothing. "
         "Override one of them, lab.rerun(YourClass).right.to_test(), or make the lab with parts="
     )

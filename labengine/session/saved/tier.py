@@ -31,7 +31,7 @@ def maker_text(maker: Callable[[], Connector]) -> ClassText:
         text = function_text(maker)
     if text is None or text["missing"]:
         raise ConfigError(
-            f"{shown(maker)} cannot be written as Python: give find() the connector's class, or a `def` function that "
+            f"{shown(maker)} cannot be written as Python: pass find() the connector's class, or a `def` function that "
             f"uses only importable names"
         )
     return text

@@ -108,7 +108,7 @@ class Trace(ViewedRecording):
         script = self.to_code()
         settings = self.facts["settings"]
         if lost := [name for name, value in settings.items() if isinstance(value, dict) and "proposer" not in value]:
-            text = f"repeated without {', '.join(lost)}, which the file cannot make: see to_code()"
+            text = f"repeated without {', '.join(lost)}, which the file cannot recreate: see to_code()"
             warnings.warn(text, stacklevel=2)
         return run_script(script, self.title)
 
@@ -121,7 +121,7 @@ class Trace(ViewedRecording):
 def _text(facts: dict[str, Any], name: str) -> str:
     text = facts.get(name)
     if not isinstance(text, str):
-        raise TraceError(f"the trace has no valid {name}: get the file again")
+        raise TraceError(f"the trace has an invalid {name} or none: download the file again")
     return readable(text, 400)
 
 
@@ -131,7 +131,7 @@ def checked_gaps(facts: Mapping[str, Any]) -> tuple[Gap | None, Gap | None]:
         stream = _typed(facts.get("stream", {}), dict)
         before, after = (_gap(stream.get(name)) for name in ("gap_before", "gap_after"))
     except (LookupError, TypeError) as error:
-        raise TraceError(f"the trace has invalid gaps of lost events ({error}): get the file again") from None
+        raise TraceError(f"the trace has invalid gaps of lost events ({error}): download the file again") from None
     return before, after
 
 
@@ -151,7 +151,7 @@ def checked_seams(facts: Mapping[str, Any]) -> dict[str, Any]:
             for method in _typed(seam.get("methods", []), list):
                 _check(method)
     except (LookupError, TypeError) as error:
-        raise TraceError(f"the trace has invalid methods for its events ({error}): get the file again") from None
+        raise TraceError(f"the trace has invalid methods for its events ({error}): download the file again") from None
     seen: dict[str, Any] = _seen(code)
     return seen
 

@@ -112,7 +112,7 @@ class EventCache:
             if self.is_incomplete(place):
                 self.num_early_removals += 1
             else:
-                self._contradict(f"block {hash_text(block_hash)} is removed, but was not stored there")
+                self._contradict(f"block {hash_text(block_hash)} was removed, but it was not stored there")
 
     def _clear(self, source: int, batch: Batch) -> None:
         here = (source, batch.rank)

@@ -89,7 +89,7 @@ class BlockContents:
         if content.token_ids is None:
             content.token_ids = token_ids
         elif content.token_ids != token_ids:
-            self._contradict(f"block {hash_text(content.hash)} was stored with other tokens before")
+            self._contradict(f"block {hash_text(content.hash)} was stored with different tokens before")
 
     def _place(self, content: Content, parent: BlockHash | None) -> None:
         if not content.is_placed:

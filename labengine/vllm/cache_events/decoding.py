@@ -54,17 +54,17 @@ class Decoder:
         try:
             return _batch(self._decode(payload))
         except self._error as error:
-            raise ValueError(f"it is not msgpack ({error})") from None
+            raise ValueError(f"it must be msgpack ({error})") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
 
 
 def _batch(document: Any) -> Batch:
     if not isinstance(document, list) or len(document) < 2 or not isinstance(document[1], list):
-        raise ValueError("it is not [time, events, rank]")
+        raise ValueError("it must be [time, events, rank]")
     at, events = document[:2]
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e12:
-        raise ValueError("its time is not a number of seconds")
+        raise ValueError("its time must be a number of seconds")
     rank = _integer(document[2], "the rank") if len(document) > 2 and document[2] is not None else None
     return Batch(float(at), tuple(map(_event, events)), rank)
 
@@ -86,7 +86,7 @@ def _named(raw: Any) -> tuple[str, Mapping[Any, Any]]:
     if isinstance(raw, dict):
         return _text(raw.get("type"), "an event's type"), raw
     if not isinstance(raw, list) or not raw:
-        raise ValueError("an event is neither a map nor an array")
+        raise ValueError("an event must be a map or an array")
     kind, *values = raw
     names: Sequence[str] = {"BlockStored": STORED_FIELDS, "BlockRemoved": REMOVED_FIELDS}.get(str(kind), ())
     fields = {name: value for name, value in zip_longest(names, values) if name is not None}
@@ -114,7 +114,7 @@ def _stored(fields: Mapping[Any, Any]) -> BlocksStored:
 def _hashes(fields: Mapping[Any, Any]) -> tuple[BlockHash, ...]:
     values = fields.get("block_hashes")
     if not isinstance(values, list):
-        raise ValueError("block_hashes is not an array")
+        raise ValueError("block_hashes must be an array")
     return tuple(map(_hash, values))
 
 
@@ -122,16 +122,16 @@ def _hash(value: Any) -> BlockHash:
     if type(value) is int or (isinstance(value, bytes) and 0 < len(value) <= MAX_HASH_BYTES):
         hashed: BlockHash = value
         return hashed
-    raise ValueError(f"a block's hash is neither a number nor up to {MAX_HASH_BYTES} bytes")
+    raise ValueError(f"a block's hash must be a number or at most {MAX_HASH_BYTES} bytes")
 
 
 def _tokens(values: Any) -> tuple[int, ...]:
     """Return token ids: of SGLang's pairs (token, next token), the first of each."""
     if not isinstance(values, list):
-        raise ValueError("token_ids is not an array")
+        raise ValueError("token_ids must be an array")
     tokens = [value[0] if isinstance(value, list) and len(value) == 2 else value for value in values]
     if not set(map(type, tokens)) <= {int}:
-        raise ValueError("token_ids has a value that is not a number")
+        raise ValueError("token_ids must contain only numbers")
     return tuple(tokens)
 
 
@@ -150,7 +150,7 @@ def _keys(fields: Mapping[Any, Any], adapter: str | None, num_blocks: int) -> tu
     """Return digests of all keys but the adapter, because a salt is a secret that keeps tenants apart."""
     salt, listed = fields.get("cache_salt"), fields.get("extra_keys")
     if listed is not None and not isinstance(listed, list):
-        raise ValueError("extra_keys is not an array")
+        raise ValueError("extra_keys must be an array")
     if salt is None and listed is None:
         return ()
     per_block = listed if listed is not None and len(listed) == num_blocks else [listed] * num_blocks
@@ -169,11 +169,11 @@ def _optional(read: Any, fields: Mapping[Any, Any], name: str) -> Any:
 
 def _integer(value: Any, name: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{name} is not a number")
+        raise ValueError(f"{name} must be a number")
     return value
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name} is not a string")
+        raise ValueError(f"{name} must be a string")
     return value[:MAX_TEXT]

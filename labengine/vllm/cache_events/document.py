@@ -18,9 +18,9 @@ MAX_NOTE = 300
 
 UNKNOWN = "unknown"
 CANNOT_KNOW = (
-    ("requests", "which requests exist, which wait, and which of them use a block"),
+    ("requests", "which requests exist, which are waiting, and which use each block"),
     ("blocks", "their numbers, ref counts and tables, the free queue, and which block is evicted next"),
-    ("hits", "of a request, and the hit rate: only hits that stored blocks prove are counted"),
+    ("hits", "of a request, and the hit rate: only hits proved by stored blocks are counted"),
     ("why", "a block is gone: evicted, replaced, or reset"),
 )
 """Subjects that KV events never tell, and their words."""

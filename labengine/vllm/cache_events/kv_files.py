@@ -55,13 +55,13 @@ class RecordedEvents:
     def __init__(self, path: Path, limits: Limits) -> None:
         if not path.is_file():
             raise ConfigError(
-                f"there is no file {path}: labengine attach-kv tcp://HOST:PORT --record OUT{SUFFIX} makes one"
+                f"no file {path}: use labengine attach-kv tcp://HOST:PORT --record OUT{SUFFIX} to make one"
             )
         self._path, self._limits = path, limits
         self._lines = self._documents()
         header = next(self._lines, {})
         if header.get("format") != FORMAT:
-            raise TraceError(f"{path} is not a file of KV events: make one with attach-kv ... --record OUT{SUFFIX}")
+            raise TraceError(f"{path} is not a file of KV events: use attach-kv ... --record OUT{SUFFIX} to make one")
         if header.get("version") != VERSION:
             raise TraceError(f"{path} was written by a newer labengine: update this one")
         self.sources: tuple[str, ...] = self._read(_SOURCES, header.get("sources"))
@@ -99,4 +99,4 @@ class RecordedEvents:
             raise self._damage(str(error)) from None
 
     def _damage(self, why: str) -> TraceError:
-        return TraceError(f"{self._path} is damaged ({why}): get it again")
+        return TraceError(f"{self._path} is damaged ({why}): download it again")

@@ -27,8 +27,8 @@ SHARE_FOR_VIEWS = 10
 """A pause between views lasts at least this many times as long as the last view took, to leave time for reading."""
 
 NOTHING_YET = (
-    "no batch has come yet: an engine publishes when it stores or removes blocks. vLLM and SGLang bind only endpoints "
-    "with * or ipc://; if theirs names a host, they connect, and the place here must begin with kv:bind:"
+    "no batch has arrived yet: engines publish when they store or remove blocks. vLLM and SGLang bind only endpoints "
+    "with * or ipc://; if theirs names a host, they connect, so the place here must start with kv:bind:"
 )
 
 

@@ -60,7 +60,7 @@ def _publisher(name: str, replay: str | None) -> PublisherPlace:
     found = _TCP.fullmatch(endpoint)
     if is_bound and found and found["host"] not in LOOPBACK:
         raise ConfigError(
-            f"labengine binds only loopback addresses, such as kv:{BIND}tcp://127.0.0.1:5557; got {endpoint}"
+            f"labengine binds only loopback addresses, such as kv:{BIND}tcp://127.0.0.1:5557, got {endpoint}"
         )
     return PublisherPlace(endpoint, is_bound, replay)
 

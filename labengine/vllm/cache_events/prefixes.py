@@ -95,7 +95,7 @@ def _about_stream(stream: EventStream) -> Iterator[str]:
     for (source, rank), first in stream.late.items():
         name = readable(stream.sources[source], 400)
         whose = name if rank is None else f"{name}, rank {rank}"
-        yield f"{whose} begins with batch {first}: blocks cached before are unknown until they are stored again"
+        yield f"{whose} starts with batch {first}: blocks cached earlier are unknown until they are stored again"
     if stream.num_missing:
         yield f"{stream.num_missing:,} batches are missing, so their changes are unknown"
     yield from stream.notes
@@ -103,11 +103,11 @@ def _about_stream(stream: EventStream) -> Iterator[str]:
 
 def _about_cache(cache: EventCache) -> Iterator[str]:
     if cache.num_early_removals:
-        yield f"{cache.num_early_removals:,} removals were of blocks stored before the stream or in a gap"
+        yield f"{cache.num_early_removals:,} removals were of blocks stored before the stream or during a gap"
     if cache.num_forgotten:
         yield f"{cache.num_forgotten:,} gone blocks were forgotten"
     for kind, number in cache.unknown_kinds.most_common(5):
-        yield f"{number:,} events of the unknown kind {kind} were left out"
+        yield f"{number:,} events of the unknown kind {kind} were ignored"
     if cache.num_contradictions:
         yield f"{cache.num_contradictions:,} contradictions, the first: {cache.contradictions[0]}"
 

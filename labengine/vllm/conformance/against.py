@@ -61,7 +61,7 @@ class Against:
     def __repr__(self) -> str:
         figures = map(_figures, (self.recorded, self.other))
         table = Table(f"{self.title}: {self.num_requests:,} requests", dict(zip(self.names, figures, strict=True)))
-        return f"{table}\nThe recording is cut: {self.why_incomplete}." if self.why_incomplete else f"{table}"
+        return f"{table}\nThe recording is incomplete: {self.why_incomplete}." if self.why_incomplete else f"{table}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -80,9 +80,7 @@ def against(recorded: Recorded, other: object) -> Against:
     other: an edition's name, Parts, or a class that replaces one part of the edition that the stream is judged by.
     """
     if recorded.piece.is_late:
-        raise ConfigError(
-            "the traffic cannot be repeated: the recording begins late, and earlier requests are not in it"
-        )
+        raise ConfigError("the traffic cannot be repeated: the recording begins late and lacks the earlier requests")
     parts = _parts(recorded, other)
     events = recorded.piece.timeline.events()
     traffic = Traffic.of(events, salts_of(recorded.piece), arrivals_of(recorded.piece))

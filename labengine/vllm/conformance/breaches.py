@@ -76,5 +76,5 @@ def _freed_in_use(fold: Fold, block_id: int) -> Violation | None:
     if not (entries := entries_of(fold, block_id)):
         return None
     request_id, group, index = entries[0]
-    text = f"block {block_id} is freed, but is still table[{index}]{group_suffix(group)} of request {request_id}"
+    text = f"block {block_id} was freed, but is still table[{index}]{group_suffix(group)} of request {request_id}"
     return Violation("held", text, tuple(dict.fromkeys(entry[0] for entry in entries)), (block_id,))

@@ -109,7 +109,7 @@ class Rerun:
             plan = replace(plan, scheduled=tuple(part for part in plan.scheduled if self._is_open(part.request_id)))
             judged = [part.request_id for part in plan.sampling if part.num_drafts]
             if any(request_id not in accepted for request_id in judged):
-                raise CannotJudgeError("an output lacks the drafts that its step computed")
+                raise CannotJudgeError("an output is missing the drafts that its step computed")
             self._accepted = deque(accepted[request_id] for request_id in judged)
             self.scheduler.update(plan, [token for part in plan.sampling for token in _rows(part, sampled)])
         return self._done()

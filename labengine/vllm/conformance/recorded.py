@@ -64,7 +64,7 @@ class Recorded:
         """The reason that not even the first event can be judged; empty if it can."""
         timeline = self.piece.timeline
         if timeline.num_dropped:
-            return f"its first {timeline.num_dropped:,} events are not kept: give a larger max_events"
+            return f"its first {timeline.num_dropped:,} events were not kept: use a larger max_events"
         return ""
 
 
@@ -93,7 +93,7 @@ def recorded_by(
     without a keyframe.
     """
     if reader.header is None or not reader.pieces:
-        raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
+        raise TraceError(f"{place} has no keyframe yet: the engine has only just started, or the file is cut off")
     pieces = reader.pieces
     why, note = ending or _why_incomplete(reader, is_complete), ""
     if not ending and reader.end is None and len(pieces) == 1 and reader.gap is None and pieces[0].idle_at is not None:
@@ -113,5 +113,5 @@ def _why_incomplete(reader: StreamReader, is_complete: bool) -> str:
         return f"a gap ({readable(reader.gap, 400)}), and no keyframe followed"
     if reader.end is None:
         cut = " in the middle of a line" if not is_complete else ""
-        return f"the stream stops{cut} without an end: the engine still runs, or was killed"
+        return f"the stream stops{cut} without an end: the engine is still running, or was killed"
     return "" if reader.end == SHUT_DOWN else readable(reader.end, 400)

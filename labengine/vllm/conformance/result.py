@@ -123,7 +123,7 @@ class Conformance:
         if self.violations:
             ending = f", and then cannot be judged: {self.why_unjudged}" if self.why_unjudged else ""
             return f"Breaks a rule; edition {self.edition} does the same in {judged}{ending}."
-        return f"Cannot be judged to its end: {self.why_unjudged}. Until then it conforms, in {judged}."
+        return f"Cannot be judged to the end: {self.why_unjudged}. Up to there it conforms, in {judged}."
 
     def __repr__(self) -> str:
         lines = [self.title, self.verdict, *([self.note] if self.note else [])]
@@ -246,7 +246,7 @@ def name_of(request_id: int | None, names: dict[int, str]) -> str:
 
 
 def _nothing(name: str) -> SideEvent:
-    return SideEvent(name, None, "nothing of the kind happens.", "")
+    return SideEvent(name, None, "nothing like it happens.", "")
 
 
 RIGHT_NOTE = "These are the edition's events on the recorded inputs, without an engine to step."

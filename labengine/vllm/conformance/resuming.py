@@ -23,7 +23,7 @@ def late_start_of(piece: Piece, *, has_drafts: bool) -> LateStart | None:
     _, first, _ = piece.timeline.kept()
     if piece.start is None:
         raise CannotJudgeError(
-            "it does not begin with an empty engine, and its keyframe lacks the limits of its requests: record it with "
+            "it does not begin with an empty engine, and its keyframe has no limits for its requests: record it with "
             "this release's tap"
         )
     if has_drafts:
@@ -31,7 +31,7 @@ def late_start_of(piece: Piece, *, has_drafts: bool) -> LateStart | None:
     if any(group.keeps_states for group in first.groups):
         raise CannotJudgeError("it begins late, and no keyframe says which states its blocks hold")
     if first.pins or first.holding:
-        raise CannotJudgeError("it begins late, with held blocks that are in no table")
+        raise CannotJudgeError("it begins late, with held blocks that are not in any table")
     if not _adds_up(piece.start, first):
         raise CannotJudgeError("it begins late, and the queues of its first keyframe do not match its requests")
     if unusual := next((one.unusual for one in piece.start.requests.values() if one.unusual), ""):

@@ -39,7 +39,7 @@ def recorded_in(timeline: Timeline, facts: dict[str, Any], place: str) -> Record
     except TraceError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise TraceError(f"{place} does not tell its source ({error!r}): get it again") from None
+        raise TraceError(f"{place} does not name its source ({error!r}): download it again") from None
 
 
 def _recorded(timeline: Timeline, facts: dict[str, Any], stream: dict[str, Any], place: str) -> Recorded:

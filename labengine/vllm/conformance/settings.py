@@ -56,13 +56,13 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
     engine = readable(header.engine)
     if not any(header.engine.startswith(f"vllm {version}.") for version in JUDGED_VERSIONS):
         known = ", ".join(JUDGED_VERSIONS)
-        raise CannotJudgeError(f"the stream is of {engine}, but the editions decide like vllm {known}")
+        raise CannotJudgeError(f"the stream is from {engine}, but the editions decide like vllm {known}")
     if not header.has_tokens:
         raise CannotJudgeError(
-            "it has no token ids, on which prefix hits depend: record it without LABENGINE_TAP_TOKENS=0"
+            "it has no token ids, which prefix hits depend on: record it without LABENGINE_TAP_TOKENS=0"
         )
     if header.features is None:
-        raise CannotJudgeError("its header lacks the scheduler's settings: record it with this release's tap")
+        raise CannotJudgeError("its header is missing the scheduler's settings: record it with this release's tap")
     known_features = [PRIORITY, SPECULATION]
     if header.checkpoint_alignment is not None and not has_drafts(header):
         known_features.append(CHECKPOINTS)
@@ -80,7 +80,7 @@ def _refuse_other_speculation(header: StreamHeader) -> None:
         raise CannotJudgeError("its number of drafts depends on the batch, unlike in edition vllm")
     if _drafter_of(speculation) is None:
         method = readable(str(speculation.get("method")), 100)
-        raise CannotJudgeError(f"it drafts with method {method}, whose slots and hits no edition has")
+        raise CannotJudgeError(f"it drafts with method {method}, whose slots and hits no edition models")
 
 
 def drops_last_block(header: StreamHeader) -> bool:
@@ -92,7 +92,7 @@ def drops_last_block(header: StreamHeader) -> bool:
 def _speculation_of(header: StreamHeader) -> Mapping[str, Any]:
     found = header.settings.get("speculation")
     if not isinstance(found, dict):
-        raise CannotJudgeError("its header lacks its way of speculating: record it with this release's tap")
+        raise CannotJudgeError("its header does not say how it speculates: record it with this release's tap")
     return found
 
 
@@ -154,5 +154,5 @@ def longest_of(header: StreamHeader) -> int:
     """Return the length at which the engine ends every request. Raises CannotJudgeError if the header lacks it."""
     longest = header.settings.get("max_model_len")
     if type(longest) is not int or longest < 1:
-        raise CannotJudgeError("its header lacks the maximum length of a request")
+        raise CannotJudgeError("its header is missing the maximum length of a request")
     return longest

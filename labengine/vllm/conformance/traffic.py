@@ -86,7 +86,7 @@ class Traffic:
         if config.num_drafts:
             raise ConfigError(
                 "traffic with speculative decoding cannot be repeated: its guesses came from the recorded worker, "
-                "which other parts would ask at different points"
+                "which other parts would query at different points"
             )
         events: list[ev.Event] = []
         hooks = Hooks()
@@ -102,7 +102,9 @@ class Traffic:
             _step(engine, parts)
             step += 1
             if step > MAX_TIMES_AS_LONG * (self.num_steps + 100):
-                raise ConfigError(f"{parts.name} does not finish the traffic: after {step:,} steps requests still wait")
+                raise ConfigError(
+                    f"{parts.name} does not finish the traffic: after {step:,} steps requests are still waiting"
+                )
         return events
 
     def _come(self, engine: Engine, step: int, longest: int | None) -> None:

@@ -48,7 +48,7 @@ def _place(examination: Examination, one: LookUp) -> Hashable:
     if one.verdict not in ("new", "short_of_a_block"):
         return "did not diverge"
     if other is None:
-        return "begins otherwise"
+        return "begins differently"
     if sequences.has_tokens and one.num_shared >= len(sequences.tokens[other]):
-        return "goes on where the other one ends"
+        return "continues where the other one ends"
     return sequences.node_at(one.request_id, one.num_shared // unit * unit)

@@ -94,7 +94,7 @@ class Diagnosis:
             return ""
         return (
             f"After preemptions {counted(one.num_look_ups, 'look-up')} of {counted(one.num_tokens, 'token')} "
-            f"hit {one.num_hit:,}; they are not in these sums."
+            f"hit {one.num_hit:,}; they are not included above."
         )
 
     def __repr__(self) -> str:
@@ -103,11 +103,11 @@ class Diagnosis:
         lines += [f"{n:>10,}  {self.sums.share(n):>7}  {what.ljust(width)}".rstrip() for what, n in self.sums.rows]
         lines += [self.again] if self.again else []
         if self.prefixes:
-            lines += ["", "Prefixes that would have saved most, had they stayed:"]
+            lines += ["", "Prefixes that would have saved the most, had they stayed cached:"]
             lines += [f"  {prefix_sentence(one)}" for one in self.prefixes]
         lines += [""]
         if self.num_hidden:
-            lines.append(f"... {counted(self.num_hidden, 'other look-up')}: `look_ups` has them")
+            lines.append(f"... {counted(self.num_hidden, 'other look-up')}: see `look_ups`")
         names = [readable(alike[-1].name, MAX_NAME) for alike in self.shown]
         width = max(map(len, names), default=0)
         for name, alike in zip(names, self.shown, strict=True):

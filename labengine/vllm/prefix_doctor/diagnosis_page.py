@@ -47,7 +47,7 @@ def html_of_sums(sums: Sums) -> str:
         for colour, num_tokens, words in _sums_parts(sums)
         if num_tokens
     )
-    head = f"<tr><th {_LEFT}>tokens of the prompts</th><th {_RIGHT}>number</th><th {_RIGHT}>share</th></tr>"
+    head = f"<tr><th {_LEFT}>prompt tokens</th><th {_RIGHT}>number</th><th {_RIGHT}>share</th></tr>"
     bar = _bar(_sums_parts(sums), "max-width:640px;height:16px")
     return f"{bar}<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
@@ -64,7 +64,7 @@ def html_of_prefixes(prefixes: Iterable[LostPrefix]) -> str:
         return ""
     head = "".join(f"<th {_RIGHT}>{text}</th>" for text in ("tokens saved", "its tokens", "its blocks"))
     head += f"<th {_LEFT}>requests</th><th {_LEFT}>text</th>"
-    title = "<p><b>Prefixes that would have saved most, had they stayed</b></p>"
+    title = "<p><b>Prefixes that would have saved the most, had they stayed cached</b></p>"
     return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
@@ -78,7 +78,7 @@ def html_of_look_ups(shown: Iterable[Alike], num_hidden: int) -> str:
         for one, others in ((alike[-1], others_sentence(alike)) for alike in shown)
     )
     head = f"<tr><th {_LEFT}>request</th><th {_RIGHT}>step</th><th {_LEFT}>tokens</th><th {_LEFT}>why</th></tr>"
-    more = f"<p>{counted(num_hidden, 'other look-up')}: <code>look_ups</code> has them.</p>" if num_hidden else ""
+    more = f"<p>{counted(num_hidden, 'other look-up')}: see <code>look_ups</code>.</p>" if num_hidden else ""
     return f"<p><b>Look-ups</b></p><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
 
 

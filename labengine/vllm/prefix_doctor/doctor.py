@@ -104,12 +104,12 @@ def notes_of(pieces: Iterable[Sequence[ev.Event]]) -> Iterator[str]:
         overtaken |= _overtaken(events)
     if num_drafts:
         yield (
-            f"Of {counted(num_drafts, 'draft')} that were computed, padding included, the model accepted "
-            f"{num_accepted:,} ({num_accepted / num_drafts:.1%}): {1 + num_accepted / num_judged:.2f} tokens of a "
-            "request per step."
+            f"Of {counted(num_drafts, 'draft')} computed, including padding, the model accepted "
+            f"{num_accepted:,} ({num_accepted / num_drafts:.1%}): {1 + num_accepted / num_judged:.2f} tokens per "
+            "request and step."
         )
     if overtaken:
-        yield f"{counted(len(overtaken), 'request')} waited while more urgent ones that came later were admitted."
+        yield f"{counted(len(overtaken), 'request')} waited while later, more urgent requests were admitted."
 
 
 def _overtaken(events: Sequence[ev.Event]) -> set[int]:
@@ -140,7 +140,7 @@ def doctor_command(options: Namespace, say: Say) -> None:
         _follow(options, say)
         return
     if options.seconds is not None:
-        raise ConfigError("--seconds is for a running vLLM: a recording is always examined completely")
+        raise ConfigError("--seconds is only for a running vLLM: a recording is always examined in full")
     for number, place in enumerate(places_in(options.place)):
         _print(doctor(place, tokenizer=options.tokenizer, top=options.top), number, options, say)
 

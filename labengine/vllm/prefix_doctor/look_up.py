@@ -23,16 +23,16 @@ Cause = Literal[
 
 CAUSES: dict[Cause, str] = {
     "evicted": "evicted before",
-    "reset": "forgotten: the cache was reset, or the content distrusted",
-    "not_registered_yet": "computed at this time by another request, not registered yet",
+    "reset": "forgotten: the cache was reset, or the content was not trusted",
+    "not_registered_yet": "being computed by another request, and not registered yet",
     "never_registered": "computed before, but never registered",
     "other_salt": "the same under another salt, adapter or image",
-    "dropped": "cached, but computed again: the last block of a hit, for the drafter",
-    "passed_over": "cached, but the engine did not use them",
+    "dropped": "cached but recomputed: the last block of a hit, for the drafter",
+    "passed_over": "cached, but not used by the engine",
     "unknown": "unknown: the recording cannot tell",
-    "short_of_a_block": "shared, but in a block that is not shared to its end",
+    "short_of_a_block": "shared, but in a block that is shared only in part",
     "new": "new: no request had them after this prefix",
-    "tail": "end of the prompt: a part of a block, or the last token",
+    "tail": "end of the prompt: part of a block, or the last token",
 }
 """The words of every cause in the sums."""
 

@@ -29,7 +29,7 @@ class PoolRun:
     @property
     def figures(self) -> dict[str, int]:
         """The run's costs by name."""
-        lost = {"tokens missed by eviction": self.sums.missed.get("evicted", 0)}
+        lost = {"tokens missed because of eviction": self.sums.missed.get("evicted", 0)}
         return {**{name.replace("_", " "): value for name, value in asdict(self.cost).items()}, **lost}
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def with_pools(recording: RecordedEngine, sizes: Iterable[int] | None) -> PoolCo
     repeatable = recording.repeatable
     traffic = Traffic.of(recording.events, repeatable.salts, repeatable.places)
     if not traffic.requests:
-        raise ConfigError("this recording has no request yet")
+        raise ConfigError("this recording has no requests yet")
     own = repeatable.config.num_blocks
     recorded = _run("recorded", own, recording, recording.events)
     runs = [recorded]

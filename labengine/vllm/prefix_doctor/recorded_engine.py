@@ -54,7 +54,7 @@ class RecordedEngine:
     drops_last_block: bool = False
     """True if the last block of a hit is recomputed for a drafter that reads its hidden states (EAGLE, MTP)."""
     repeatable: Repeatable | None = None
-    why_not_repeatable: str = "the recording lacks the engine's settings"
+    why_not_repeatable: str = "the recording does not contain the engine's settings"
 
     def name_of(self, request_id: int) -> str:
         """Return the engine's name of a request, or its letter."""

@@ -25,7 +25,7 @@ from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeata
 
 HAS_STATES = "the file does not say whether the model's layers leave states inside chunks"
 
-HAS_TIER = "the engine has an external tier, whose content is not recorded"
+HAS_TIER = "the engine has an external tier, whose content was not recorded"
 
 
 def salts_in(facts: Mapping[str, Any]) -> dict[int, ExtraKeys] | None:

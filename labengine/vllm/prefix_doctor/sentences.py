@@ -46,7 +46,7 @@ class Sentences:
         if miss is None:
             if one.num_hit + one.num_external:
                 return "every complete block before the last token, which is always computed"
-            return f"it has no complete block of {unit} before the last token, which is always computed"
+            return f"it has no complete block of {unit} before its last token, which is always computed"
         other = "another request" if miss.request_id is None else self._name(miss.request_id)
         tokens = counted(miss.num_tokens, "token")
         match miss.cause:
@@ -58,11 +58,11 @@ class Sentences:
                 assert miss.loss is not None
                 return f"{self._tokens(miss)} {self._lost(one, miss.loss)}{self._of_group(miss)}"
             case "not_registered_yet":
-                return f"{other} computes the same {tokens} at this time, and they are not registered yet"
+                return f"{other} is computing the same {tokens}, which are not registered yet"
             case "never_registered":
                 return self._never_registered(one, miss)
             case "other_salt":
-                return f"{other} has the same {tokens} under another salt, adapter or image"
+                return f"{other} has the same {tokens} under a different salt, adapter or image"
             case "dropped":
                 return f"{self._tokens(miss)} were cached: the drafter needs the hidden states of a hit's last block"
             case "passed_over":
@@ -83,13 +83,13 @@ class Sentences:
         sequences = self.examination.sequences
         if other is None:
             unit = "token" if sequences.has_tokens else "block"
-            return f"no request before it begins with the same {unit}"
+            return f"no earlier request begins with the same {unit}"
         its_tokens, name = sequences.tokens[other], self._name(other)
         if not sequences.has_tokens:
             block = shared // sequences.size
-            return f"diverged from {name} in block {block}, in its tokens or its salt (the recording leaves tokens out)"
+            return f"diverged from {name} in block {block}, in its tokens or its salt (the recording has no tokens)"
         if shared >= len(its_tokens):
-            return f"goes on after the {counted(shared, 'token')} that {name} has"
+            return f"continues after the {counted(shared, 'token')} that {name} has"
         before = self._text(one.request_id, max(0, shared - NUM_BEFORE), shared)
         mine, its = (self._text(i, shared, shared + NUM_AFTER) for i in (one.request_id, other))
         after = f"after “{'…' if shared > NUM_BEFORE else ''}{before}” " if shared else ""
@@ -129,7 +129,9 @@ class Sentences:
         group = self.examination.groups[miss.group or 0]
         if group.kind == "sliding_window":
             kind = group_name(self.examination.groups, miss.group or 0)
-            return f"{name} had the same {tokens}, but the {kind} does not register all blocks that a hit there needs"
+            return (
+                f"{name} had the same {tokens}, but the {kind} does not register all the blocks that a hit there needs"
+            )
         if group.kind == "state":
             kind = group_name(self.examination.groups, miss.group or 0)
             whose = "it" if miss.request_id == one.request_id else name
@@ -138,13 +140,13 @@ class Sentences:
             return f"its {self._tokens(miss)} were not registered before it was preempted"
         if len(self.examination.sequences.tokens[miss.request_id]) == miss.start // unit * unit + unit:
             return f"{name} ended before its last token was computed, so the block was never full"
-        return f"{name} had the same tokens, but gave its blocks up before they were registered"
+        return f"{name} had the same tokens, but gave up its blocks before they were registered"
 
     def _unknown(self, one: LookUp) -> str:
         known = "no request since the recording began has the same first token"
         if one.shared_with is not None:
             known = f"the longest prefix known is {counted(one.num_shared, 'token')}, of {self._name(one.shared_with)}"
-        return f"unknown: {known}, and the earlier cached and evicted content is not recorded"
+        return f"unknown: {known}, and what was cached and evicted earlier is not recorded"
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 

@@ -54,10 +54,10 @@ def recordings_of(
     if isinstance(source, ViewedRecording):
         return [_of_view(source, token_text)]
     if not isinstance(source, (str, PathLike)):
-        raise ConfigError(f"doctor() takes a lab, a recording or a file; got {type(source).__name__}")
+        raise ConfigError(f"doctor() needs a lab, a recording or a file, got {type(source).__name__}")
     if is_live(source):
         raise ConfigError(
-            f"attach to it first: labengine.doctor(labengine.attach({source!r})), or `labengine doctor {source}`"
+            f"attach first: use labengine.doctor(labengine.attach({source!r})) or `labengine doctor {source}`"
         )
     path = Path(source)
     if path.is_file() and not _is_stream(path):
@@ -67,7 +67,7 @@ def recordings_of(
 
 def _of_lab(lab: Lab, token_text: TokenText | None) -> RecordedEngine:
     if lab.timeline is None:
-        raise ConfigError("this lab has no recording: make it without record=False")
+        raise ConfigError("this lab has no recording: omit record=False when you make it")
     with lab.session.stepper.reading():
         adds = [one for one in lab.session.inputs.done if isinstance(one, AddInput)]
         salts = {number: one.options.extra_keys for number, one in enumerate(adds)}
@@ -80,7 +80,7 @@ def _of_lab(lab: Lab, token_text: TokenText | None) -> RecordedEngine:
 def _of_view(view: ViewedRecording, token_text: TokenText | None) -> RecordedEngine:
     if isinstance(view, LiveStream):
         recorded = _recording(view.timeline, view.title, token_text or view.token_text, None)
-        piece, why = view.reader.pieces[-1], "let the tap write files (LABENGINE_TAP=file:DIR), and examine these"
+        piece, why = view.reader.pieces[-1], "have the tap write files (LABENGINE_TAP=file:DIR) and examine those"
         late = recorded.why_late or piece.gap
         recorded = replace(recorded, names=view.request_names, times=dict(piece.times), why_late=late)
         return replace(recorded, why_not_repeatable=why)
@@ -110,7 +110,7 @@ def _of_stream(place: Place, token_text: TokenText | None, limits: Limits) -> It
     for number, piece in enumerate(stream.pieces, 1):
         recorded = _recording(piece.timeline, stream.title, token_text, salts)
         why_late = recorded.why_late or piece.gap
-        note = f"The recording is cut: {stream.note or stream.why_incomplete}" if stream.is_cut else ""
+        note = f"The recording is incomplete: {stream.note or stream.why_incomplete}" if stream.is_cut else ""
         recorded = replace(recorded, names=names, times=piece.times, why_late=why_late, note=note * (number == 1))
         recorded = replace(recorded, drops_last_block=drops_last_block(stream.header))
         yield with_settings_of_stream(recorded, stream, salts) if number == 1 else recorded
@@ -120,7 +120,7 @@ def _recording(
     timeline: Timeline, title: str, token_text: TokenText | None, salts: Mapping[int, ExtraKeys] | None
 ) -> RecordedEngine:
     first, events, dropped = kept_events(timeline)
-    why_late = f"its first {dropped:,} events are not kept" if dropped else ""
+    why_late = f"its first {dropped:,} events were not kept" if dropped else ""
     return RecordedEngine(title, first, events, token_text, salts=salts, why_late=why_late)
 
 

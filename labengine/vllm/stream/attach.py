@@ -45,18 +45,20 @@ def attach(
     """
     refuse_unknown("attach()", unknown, attach)
     if is_kv_place(place):
-        raise ConfigError("KV events have no blocks to step through: labengine.kv_events(...) shows their prefixes")
+        raise ConfigError(
+            "KV events have no blocks to step through: use labengine.kv_events(...) to see their prefixes"
+        )
     limits = Limits(place, max_bytes, max_seconds)
     token_text = token_text_of(tokenizer)
     if max_events is not None:
         max_events = checked_int("max_events", max_events, 1)
     if is_live(place):
         if piece is not None:
-            raise ConfigError("piece= is for files; a live stream begins now, and has piece(n) for gaps")
+            raise ConfigError("piece= is only for files; a live stream begins now, and has piece(n) for gaps")
         found = endpoints(place)
         return LiveStream.attached(found, rank, token_text, max_events or MAX_LIVE_EVENTS, max_bytes)
     if rank is not None:
-        raise ConfigError("rank= is for a running vLLM: name the file of that rank instead")
+        raise ConfigError("rank= is only for a running vLLM: name that rank's file instead")
     return _opened(place, StreamReader(limits, max_events or MAX_EVENTS), piece, token_text, limits)
 
 
@@ -66,11 +68,11 @@ def _opened(
     """Open the files of a stream."""
     is_cut = not reader.take_files(place)
     if not reader.pieces:
-        raise TraceError(f"{place} has no keyframe yet: the engine has just been started, or the file is cut off")
+        raise TraceError(f"{place} has no keyframe yet: the engine has only just started, or the file is cut off")
     newest = reader.newest
     number = newest if piece is None else checked_int("piece", piece, 1, newest)
     cut = " in the middle of a line" if is_cut else ""
-    ended = f"The stream stops{cut} without an end: the engine still runs, or it or its recorder was killed."
+    ended = f"The stream stops{cut} without an end: the engine is still running, or it or its recorder was killed."
     first = f"{ended} {STEPS_ARE_OF_VLLM}" if reader.end is None and reader.gap is None else STEPS_ARE_OF_VLLM
     note = note_of(reader, number, end="", first=first)
     timeline = reader.piece(number).timeline

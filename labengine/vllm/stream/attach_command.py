@@ -81,13 +81,13 @@ def attach_command(options: Namespace, say: Say) -> None:
             _serve_ranks(options, say)
             return
         say("\n".join(engines))
-        say("--rank N, or one of these places, attaches to one of them; --page shows all of them.")
+        say("--rank N, or one of these places, attaches to one of them; --page shows them all.")
         return
     if is_live(options.place) and (options.record is not None or options.html is not None):
         _record(options, say)
         return
     if options.max_events is not None or options.max_bytes is not None:
-        raise ConfigError("--max-events and --max-bytes are for recording a running vLLM: --record, or --html")
+        raise ConfigError("--max-events and --max-bytes are for recording a running vLLM: add --record or --html")
     with attach(options.place, piece=options.piece, rank=options.rank, tokenizer=options.tokenizer) as recording:
         if options.page:
             with EndingSignals() as signals:
@@ -102,7 +102,7 @@ def _record(options: Namespace, say: Say) -> None:
     A dropped terminal may raise on any print, so all files are written before the next message.
     """
     if options.piece is not None:
-        raise ConfigError("--piece is for files; a live stream begins now")
+        raise ConfigError("--piece is only for files; a live stream begins now")
     max_bytes = None if options.max_bytes is None else checked_int("--max-bytes", options.max_bytes, 1)
     max_events = checked_int("--max-events", options.max_events or MAX_LIVE_EVENTS, 1)
     token_text, found = token_text_of(options.tokenizer), endpoints(options.place)
@@ -128,7 +128,7 @@ def _record(options: Namespace, say: Say) -> None:
     for path in earlier:
         say(f"{path}: a piece that ended at a gap")
     if not is_saved:
-        say(f"{growing.path}: the complete stream; `labengine attach {growing.path}` reads it")
+        say(f"{growing.path}: the complete stream; `labengine attach {growing.path}` opens it")
     _say_what_it_was(stream, say)
 
 
@@ -142,7 +142,7 @@ def _say_what_it_was(recording: ViewedRecording, say: Say) -> None:
 def _serve_ranks(options: Namespace, say: Say) -> None:
     """Serve all engines of a place side by side."""
     if options.record is not None or options.html is not None:
-        raise ConfigError("--record and --html are for one engine: choose it with --rank N")
+        raise ConfigError("--record and --html need a single engine: choose it with --rank N")
     with attach_ranks(options.place, tokenizer=options.tokenizer) as ranks, EndingSignals() as signals:
         _serve(ranks.streams, signals, options, say)
         for stream in ranks.streams:
@@ -155,7 +155,9 @@ def _serve(recordings: Sequence[ViewedRecording], signals: EndingSignals, option
 
     with PageServer(recordings, options.port) as server:
         say("\n".join(one.title for one in recordings))
-        say(f"{server.address}\nfor browsers on this machine: anyone with the address can view it; Ctrl-C ends it")
+        say(
+            f"{server.address}\nfor a browser on this machine: anyone with the address can view it; Ctrl-C ends it"
+        )
         signals.wait(options.seconds, Event().wait)
 
 

@@ -41,7 +41,7 @@ class Connection:
                 yield _checked(b"".join(begun), self.place)
                 begun, num_begun, most = [line], len(line), MAX_LINE_BYTES
             if num_begun > most:
-                raise ConfigError(f"{self.place} sends a line of more than {most:,} bytes: it is not labengine's tap")
+                raise ConfigError(f"{self.place} sent a line of more than {most:,} bytes: it is not labengine's tap")
 
     def wait_at_most(self, seconds: float | None) -> None:
         """Limit the time without a byte."""
@@ -76,7 +76,7 @@ def _checked(line: bytes, place: str) -> bytes:
         why = str(json.loads(line)["refused"])
     except (ValueError, LookupError):
         why = "it does not say why"
-    raise ConfigError(f"{place} refuses this viewer: {readable(why, 400)}")
+    raise ConfigError(f"{place} refused this viewer: {readable(why, 400)}")
 
 
 def _connected(endpoint: Endpoint) -> socket.socket:
@@ -89,7 +89,9 @@ def _connected(endpoint: Endpoint) -> socket.socket:
             connection.sendall(endpoint.secret.encode() + b"\n")
     except OSError as error:
         connection.close()
-        raise ConfigError(f"nothing answers at {endpoint.place} ({error.strerror or error}): is vLLM gone?") from error
+        raise ConfigError(
+            f"nothing answers at {endpoint.place} ({error.strerror or error}): is vLLM still running?"
+        ) from error
     except BaseException:
         connection.close()
         raise

@@ -37,17 +37,17 @@ def _first(found: Iterator[str]) -> str | None:
 def _queues(fold: Fold, engine: Fold) -> Iterator[str]:
     ours, real = list(fold.free_queue), list(engine.free_queue)
     if len(ours) != len(real):
-        yield f"the free queue has {len(ours)} blocks by the events, but {len(real)} in the engine"
+        yield f"the free queue has {len(ours)} blocks according to the events, but {len(real)} in the engine"
     for place, (one, other) in enumerate(zip(ours, real, strict=False)):
         if one != other:
-            names = f"{block_name(one)} by the events, but {block_name(other)} in the engine"
+            names = f"{block_name(one)} according to the events, but {block_name(other)} in the engine"
             yield f"place {place} of the free queue has {names}"
 
 
 def _blocks(what: str, ours: Sequence[object], real: Sequence[object]) -> Iterator[str]:
     for block_id, (one, other) in enumerate(zip(ours, real, strict=False)):
         if one != other:
-            text = f"{_short(one)} by the events, but {_short(other)} in the engine"
+            text = f"{_short(one)} according to the events, but {_short(other)} in the engine"
             yield f"the {what} of {block_name(block_id)} is {text}"
 
 
@@ -55,7 +55,7 @@ def _pins(fold: Fold, engine: Fold) -> Iterator[str]:
     for block_id in dict.fromkeys((*fold.pins, *engine.pins)):
         ours, real = fold.pins.get(block_id, 0), engine.pins.get(block_id, 0)
         if ours != real:
-            text = f"{ours} references outside tables by the events, but {real} in the engine"
+            text = f"{ours} references outside tables according to the events, but {real} in the engine"
             yield f"{block_name(block_id)} has {text}"
 
 
@@ -73,7 +73,7 @@ def _map(fold: Fold, engine: Fold) -> Iterator[str]:
     for key in dict.fromkeys((*fold.prefix_map, *engine.prefix_map)):
         ours, real = fold.prefix_map.get(key, ()), engine.prefix_map.get(key, ())
         if ours != real:
-            text = f"{_short(ours)} by the events, but to {_short(real)} in the engine"
+            text = f"{_short(ours)} according to the events, but to {_short(real)} in the engine"
             yield f"the map leads from {map_key(*key)[:12]} to {text}"
 
 
@@ -93,8 +93,8 @@ def _request(i: int, one: RequestFold, other: RequestFold) -> str:
         ours, real = getattr(one, name), getattr(other, name)
         if ours != real:
             what = f"{name} of request {request_name(i)}"
-            return f"{what} is {_short(ours)} by the events, but {_short(real)} in the engine"
-    raise AssertionError("requests that differ differ in a field")
+            return f"{what} is {_short(ours)} according to the events, but {_short(real)} in the engine"
+    raise AssertionError("different requests must differ in a field")
 
 
 def _hex(keys: tuple[tuple[int, bytes], ...]) -> object:

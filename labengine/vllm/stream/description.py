@@ -12,8 +12,8 @@ from labengine.vllm.stream.pieces import EDITION, Piece
 from labengine.vllm.stream.reader import StreamReader
 
 STEPS_ARE_OF_VLLM = "This is a recording of a vLLM scheduler, without an engine to step."
-NO_TOKENS = "Token ids were left out (LABENGINE_TAP_TOKENS=0): only their number and the hashes of blocks are known."
-IS_LIVE = "Live from a vLLM scheduler: the views follow it, and it cannot be stepped here."
+NO_TOKENS = "Token ids were omitted (LABENGINE_TAP_TOKENS=0): only their number and the blocks' hashes are known."
+IS_LIVE = "Live from a vLLM scheduler: the views follow it, but it cannot be stepped here."
 
 
 def facts_of(reader: StreamReader, number: int, note: str) -> dict[str, Any]:

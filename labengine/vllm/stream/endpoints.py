@@ -57,10 +57,10 @@ def _sockets(path: Path) -> list[Endpoint]:
     if path.is_socket():
         return [Endpoint(path, _rank_of(path.name))]
     if not path.is_dir():
-        raise ConfigError(f"there is no folder {path}: LABENGINE_TAP=unix:{path} makes vLLM's tap listen there")
+        raise ConfigError(f"no folder {path}: set LABENGINE_TAP=unix:{path} to make vLLM's tap listen there")
     found = [Endpoint(file, _rank_of(file.name)) for file in path.glob(f"*{SOCKET_SUFFIX}") if file.is_socket()]
     if not found:
-        raise ConfigError(f"no engine listens in {path}: LABENGINE_TAP=unix:{path} makes vLLM's tap do so")
+        raise ConfigError(f"no engine is listening in {path}: set LABENGINE_TAP=unix:{path} to make vLLM's tap do so")
     return found
 
 
@@ -73,8 +73,8 @@ def _ports(address: str) -> list[Endpoint]:
     host, _, port = address.rpartition(":")
     if host not in LOOPBACK:
         raise ConfigError(
-            f"a tap can only be attached on this machine, as tcp:127.0.0.1:PORT; got tcp:{address}. "
-            "For another machine, use ssh -L PORT:127.0.0.1:PORT HOST and copy its file with the secret"
+            f"a tap must be on this machine, as tcp:127.0.0.1:PORT, got tcp:{address}. "
+            "For another machine, use ssh -L PORT:127.0.0.1:PORT HOST and copy its secret file here"
         )
     if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
         raise ConfigError(f"a port must be a number from 0 to 65535, got {shown(port)}")
@@ -82,8 +82,8 @@ def _ports(address: str) -> list[Endpoint]:
     found = [one for one, asked in _noted() if wanted in (one.address, asked)]
     if not found:
         raise ConfigError(
-            f"there is no secret for port {wanted} in {secrets_folder()}: LABENGINE_TAP=tcp:127.0.0.1:{wanted} makes "
-            f"vLLM's tap write one; from another machine, copy its file tcp-{wanted}.json there"
+            f"no secret for port {wanted} in {secrets_folder()}: LABENGINE_TAP=tcp:127.0.0.1:{wanted} makes "
+            f"vLLM's tap write one; for another machine, copy its file tcp-{wanted}.json there"
         )
     return found
 

@@ -13,7 +13,7 @@ from labengine.config import ConfigError
 from labengine.system.regular_file import open_regular
 
 SUFFIX = ".labstream"
-WHY_UNTAPPED = 'If vLLM ran with the tap, its log gives the reason: look for "this scheduler is not tapped".'
+WHY_UNTAPPED = 'If vLLM ran with the tap, its log says why: look for "this scheduler is not tapped".'
 MAX_LINE_BYTES = 1 << 28
 """Most bytes of a line. The longest ones are keyframes: 300 bytes per block, so 30 MB for 100,000 blocks."""
 GZIP = b"\x1f\x8b"
@@ -32,16 +32,16 @@ def stream_files(place: str | PathLike[str]) -> list[Path]:
     if not path.is_dir():
         if found := _streams(path.parent).get(path.name):
             return found
-        wanted = f"attach takes a {SUFFIX} file, or the folder of LABENGINE_TAP"
-        raise ConfigError(f"there is no file {path}; {wanted}. {WHY_UNTAPPED}")
+        wanted = f"attach takes a {SUFFIX} file or the folder of LABENGINE_TAP"
+        raise ConfigError(f"no file {path}; {wanted}. {WHY_UNTAPPED}")
     streams = _streams(path)
     if not streams:
         raise ConfigError(
-            f"there is no stream in {path}: LABENGINE_TAP=file:{path} makes vLLM's tap write one. {WHY_UNTAPPED}"
+            f"no stream in {path}: set LABENGINE_TAP=file:{path} to make vLLM's tap write one. {WHY_UNTAPPED}"
         )
     if len(streams) > 1:
         names = ", ".join(places_in(path)[:8])
-        raise ConfigError(f"{path} has {len(streams)} streams, newest first: {names}; name one of these")
+        raise ConfigError(f"{path} has {len(streams)} streams, newest first: {names}; name one of them")
     return streams.popitem()[1]
 
 
@@ -86,7 +86,7 @@ def lines_of(file: Path) -> Iterator[tuple[bytes, bool]]:
             if lines.peek(2)[:2] == GZIP:
                 raise ConfigError(
                     f"{file} is a saved recording, not a stream of the tap: `labengine open {file}` shows it, with "
-                    "--html as a page; labengine doctor takes both"
+                    "--html as a page; labengine doctor takes either"
                 )
             for line in iter(partial(lines.readline, MAX_LINE_BYTES + 1), b""):
                 if len(line) > MAX_LINE_BYTES:

@@ -96,7 +96,7 @@ def _seam(kind: str, place: dict[str, Any], engine: str) -> dict[str, Any]:
 def header_of(document: dict[str, Any], where: str) -> StreamHeader:
     """Return the header of a line's JSON. Raises TraceError for another format, version or kind of row."""
     if document.get("format") != FORMAT:
-        raise TraceError(f"{where} is not a stream of labengine's tap: LABENGINE_TAP=file:DIR writes them")
+        raise TraceError(f"{where} is not a stream of labengine's tap: set LABENGINE_TAP=file:DIR to write one")
     if document.get("version") != VERSION:
         raise TraceError(
             f"{where} has format {document.get('version')!r}, but this labengine reads {VERSION}: "
@@ -110,7 +110,7 @@ def header_of(document: dict[str, Any], where: str) -> StreamHeader:
             found if isinstance(found, dict) else {} for found in (document["methods"], document.get("settings"))
         )
     except (LookupError, TypeError, ValueError) as error:
-        raise TraceError(f"{where} has a damaged header ({error!r}): get it again") from None
+        raise TraceError(f"{where} has a damaged header ({error!r}): download it again") from None
     try:
         renumbered = renumbering(kinds)
     except TraceError as error:

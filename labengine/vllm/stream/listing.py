@@ -21,7 +21,7 @@ def one_of(found: Sequence[Endpoint], rank: int | None) -> Connection:
     wanted = [one for one in found if rank is None or one.rank == rank]
     if not wanted:
         ranks = ", ".join(str(number) for number in sorted({one.rank for one in found}))
-        raise ConfigError(f"there is no rank {rank}; the ranks are {ranks}")
+        raise ConfigError(f"no rank {rank}: the ranks are {ranks}")
     answering, refusal = _connected(wanted)
     if not answering:
         raise refusal or ConfigError("nothing answers")

@@ -40,7 +40,7 @@ SECONDS_OF_A_RUN = 1.0
 LOST = "The connection closed before the stream's end: vLLM was killed, or a tunnel was closed."
 
 
-REFUSAL = "this is vLLM's own scheduler, which steps by itself: only its requests drive it"
+REFUSAL = "this is vLLM's own scheduler, which steps by itself, driven only by its requests"
 
 
 class LiveViewSource:
@@ -262,7 +262,5 @@ def _read_keyframe(connection: Connection, reader: LiveReader, lines: Iterator[b
             "it may be in a long step; attach again"
         ) from None
     except StopIteration:
-        raise ConfigError(
-            f"{connection.place} has closed the connection: vLLM has ended, or is no longer tapped"
-        ) from None
+        raise ConfigError(f"{connection.place} closed the connection: vLLM has ended or is no longer tapped") from None
     connection.wait_at_most(None)

@@ -52,7 +52,7 @@ def attach_ranks(place: str, *, tokenizer: str | PathLike[str] | None = None, **
     """
     places = answering_places(place)
     if len(places) > MAX_RANKS:
-        raise ConfigError(f"{len(places)} engines answer at {place}, but at most {MAX_RANKS} can be shown: name one")
+        raise ConfigError(f"{len(places)} engines answer at {place}, but at most {MAX_RANKS} can be shown: choose one")
     with ExitStack() as attached:
         streams = [attached.enter_context(attach(one, tokenizer=tokenizer, **options)) for one in places]
         attached.pop_all()

@@ -68,7 +68,7 @@ class StreamReader:
     def take_document(self, document: Any) -> None:
         """Read the content of one line."""
         if not isinstance(document, dict):
-            raise TraceError(f"{self._limits.path} has a line that is not a message: get the file again")
+            raise TraceError(f"{self._limits.path} has a line that is not a message: download the file again")
         if self.header is None or "format" in document:
             self._take_header(header_of(document, str(self._limits.path)))
             return
@@ -79,13 +79,15 @@ class StreamReader:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             number = str(document.get("n"))[:20]
             raise TraceError(
-                f"{self._limits.path} does not add up at message {number} ({error}): get it again"
+                f"{self._limits.path} is inconsistent at message {number} ({error}): download it again"
             ) from None
 
     def _take_header(self, header: StreamHeader) -> None:
         known = self.header
         if known is not None and known.stream != header.stream:
-            raise TraceError(f"{self._limits.path} continues with another stream: attach one engine's files at a time")
+            raise TraceError(
+                f"{self._limits.path} continues with a different stream: attach one engine's files at a time"
+            )
         self.header = header
 
     def _take_message(self, message: dict[str, Any], header: StreamHeader) -> None:
@@ -146,7 +148,7 @@ class StreamReader:
             piece.num_keyframes += 1
             return
         piece.contradict(found)
-        self._begin(document, state, f"the engine's own state contradicted the events before it: {found[0]}", None)
+        self._begin(document, state, f"the engine's own state contradicted the earlier events: {found[0]}", None)
 
     def _gap(self, state: Fold, why: str, num_events: int | None) -> Gap:
         """Return the gap between the newest piece and a state."""

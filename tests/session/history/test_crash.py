@@ -112,7 +112,8 @@ def test_a_crash_is_saved_with_the_recording(crashed: Lab, tmp_path: Path) -> No
     assert (str(trace.crash), trace.crash.moment) == (str(crashed.crash), crashed.crash.moment)
     assert trace.crash.events == crashed.crash.events
     assert (
-        crashed.goto("crash").text == f"{trace.goto('crash').text}\nOnly the views move; the engine stays after step 2."
+        crashed.goto("crash").text
+        == f"{trace.goto('crash').text}\nOnly the views have moved; the engine is still after step 2."
     )
 
 

@@ -303,7 +303,7 @@ def test_not_inside_a_listener(lab: Lab) -> None:
     lab.rewind(3)
     lab.hooks.subscribe(lambda event: lab.rewind(1), StepStarted)
     lab.step()
-    assert "listeners look and never steer" in str(lab.hooks.failures[0].error) and lab.snapshot().step == 4
+    assert "inside a hook listener" in str(lab.hooks.failures[0].error) and lab.snapshot().step == 4
 
 
 def test_violations_are_found_again(lab: Lab) -> None:
@@ -327,7 +327,7 @@ def test_an_interrupt_leaves_the_lab_between_two_steps_and_says_where(lab: Lab, 
         patched.setattr(lab.session.model.runner, "sample", sample_and_interrupt)
         with pytest.raises(KeyboardInterrupt) as interrupted:
             lab.rewind(5)
-    note = "The lab is back after step 4 of 5; lab.rewind(5) continues."
+    note = "The lab is now after step 4 of 5; lab.rewind(5) continues."
     assert interrupted.value.__notes__ == [note]
     assert story(lab) == events_until(events, 4)[: len(story(lab))] and lab.snapshot().step == 4
     assert lab.check() == [] and lab.phase == "update"

@@ -194,7 +194,7 @@ def test_another_edition_and_other_parts_hold_for_both_sides(worked: Lab) -> Non
         assert right.merge_policy is left.merge_policy and issubclass(right.block_pool, left.block_pool)
     with worked.rerun(touch, parts=Parts(merge_policy=KeepDuplicates)) as comparison:
         assert {side.parts.merge_policy for side in (comparison.left, comparison.right)} == {KeepDuplicates}
-    with pytest.raises(ConfigError, match=r"parts must be a labengine.Parts, or a class that replaces a part, got 3"):
+    with pytest.raises(ConfigError, match=r"parts must be a labengine.Parts or a class that replaces a part, got 3"):
         worked.rerun(touch, parts=3)
 
 
@@ -311,7 +311,7 @@ def test_a_wrong_signature_is_refused_before_anything_changes(worked: Lab) -> No
     def touch(self: Any) -> None:
         """Too few parameters."""
 
-    assert "PatchedBlockPool.touch(self) cannot be called like that" in refused(worked, touch)
+    assert "PatchedBlockPool.touch(self) cannot be called that way" in refused(worked, touch)
 
 
 def test_a_function_whose_name_several_parts_have_is_refused(worked: Lab) -> None:
@@ -343,7 +343,7 @@ def test_a_class_that_leaves_out_what_the_labs_own_class_overrides_is_warned_of(
 
 def test_an_external_tier_that_keeps_what_it_holds_is_refused(tmp_path: Any) -> None:
     with Lab("simulated", num_blocks=12, block_size=4, external=tmp_path) as lab:
-        assert "give the rerun external=None, or external='host'" in refused(lab, touch)
+        assert "use rerun(external=None) or rerun(external='host')" in refused(lab, touch)
         with lab.rerun(touch, external=None) as comparison:
             assert comparison.left.external is None
 

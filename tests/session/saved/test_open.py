@@ -150,7 +150,7 @@ def test_without_a_recording_it_says_what_to_do(path: Path) -> None:
 
 def test_what_is_no_session_is_refused(path: Path) -> None:
     path.write_bytes(b"no trace")
-    with pytest.raises(labengine.TraceError, match="trace of labengine"):
+    with pytest.raises(labengine.TraceError, match="labengine trace"):
         labengine.open(path)
     with pytest.raises(TraceError, match="cannot be read"):
         labengine.open(path.with_name("missing.lab"))

@@ -128,10 +128,10 @@ def test_an_override_that_changes_nothing_gets_no_test() -> None:
         with pytest.raises(NoTestError, match="decide the same on these requests") as caught:
             lab.to_test()
         said = str(caught.value)
-        assert "SaysTheSame.reused_first was called, and nothing came of it." in said
+        assert "SaysTheSame.reused_first was called, and made no difference." in said
         assert "(labengine.find(SaysTheSame) searches for them)" in said
         assert caught.value.suggestion == ""
-        with pytest.raises(NoTestError, match=r"the assertion holds .*\(assert lab"):
+        with pytest.raises(NoTestError, match=r"the assertion also holds .*\(assert lab"):
             lab.to_test("lab.snapshot().step == 3")
 
 
@@ -200,7 +200,7 @@ def test_an_assertion_of_ones_own(tmp_path: Path, asserting: Any) -> None:
         ("lab.snapshot()\nlab.step()", "asserts nothing"),
         ("x = 3", "asserts nothing"),
         ("len(mine) == 3", "uses mine, .* lab, labengine"),
-        (3, "takes Python over `lab`"),
+        (3, "must be Python about `lab`"),
         (lambda: True, "a function of one lab"),
         ((lambda lab: 1, lambda lab: 2)[0], "this lambda's source was not found"),
     ],
@@ -336,7 +336,7 @@ def test_a_connector_is_made_anew(tmp_path: Path) -> None:
         assert lab.violations
         text = lab.to_test()
         lab.save(tmp_path / "run.lab")
-    assert "external=MixesUp(flavour='sweet')" in text and "# The test is green when MixesUp is right." in text
+    assert "external=MixesUp(flavour='sweet')" in text and "# The test passes when MixesUp is right." in text
     right = text.replace("MixesUp(flavour='sweet')", "labengine.HostStore()")
     assert (run_here(tmp_path, text), run_here(tmp_path, right)) == RED_AND_GREEN
     with pytest.warns(UserWarning, match="repeated without external"):

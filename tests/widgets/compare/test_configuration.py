@@ -86,7 +86,7 @@ def test_a_null_block_moves_all_ids_and_decides_nothing() -> None:
         empty = pair_captions(comparison).captions[0]
         assert (empty.left, empty.right) == (
             "The engine starts: 12 blocks, all free.",
-            "The engine starts: 12 blocks, all free but #0, the null block.",
+            "The engine starts: 12 blocks, all free except #0, the null block.",
         )
         ask(comparison)
         comparison.step()
@@ -136,4 +136,4 @@ def test_the_null_block_is_described_by_the_engine_that_has_one() -> None:
     started = ev.EngineStarted(12, (("full", 4, None),), "vllm", 0)
     with Lab("simulated", edition="vllm", num_blocks=12, block_size=4) as lab:
         why = lab.why(event=0)
-    assert "#0" in sentence([started], None) and "12 blocks, all free but #0" in repr(why)  # type: ignore[arg-type]
+    assert "#0" in sentence([started], None) and "12 blocks, all free except #0" in repr(why)  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ def test_the_svg_shows_what_the_tier_holds_and_pins() -> None:
         assert not any("external tier" in word for word in texts(block_map_svg(lab.snapshot(), timeline=lab.timeline)))
         lab.fill_external(token_ids=range(1, 10))
         words = texts(block_map_svg(lab.snapshot(), timeline=lab.timeline))
-        assert "external tier, 2 blocks; ● in the pool as well, ○ only there:" in words
+        assert "external tier, 2 blocks; ● also in the pool, ○ only there:" in words
         assert sum(word.endswith("… ○") for word in words) == 2, "no prompt has named them yet"
         lab.add(token_ids=range(1, 10), max_tokens=2)
         lab.step()

@@ -139,7 +139,7 @@ def test_the_next_victim_and_those_before_it_that_are_gone() -> None:
     head = next(iter(state.free_queue))
     reply = run.why(next_victim=True)
     assert reply.question.startswith(f"Why is #{head} next to be")
-    assert "No block is before it." in reply.answer
+    assert "No block is ahead of it." in reply.answer
     gone = [run.timeline.events()[n] for n in numbers(reply)[1:] if n is not None]
     assert gone and all(isinstance(e, ev.BlockAllocated) for e in gone)
     last = list(state.free_queue)[-1]
@@ -160,7 +160,7 @@ def test_where_another_queue_takes_blocks_the_head_is_not_called_the_next(module
     parts = Parts(free_queue=queue).overriding(EDITIONS["labengine"])
     reply = why(timeline_of(MERGED), {"block": 6, "about": "queue"}, seams=seams_of(parts))
     assert reply.question == "Why is #6 at the head of the free queue?"
-    assert "No block is before it. NewestFirst.take decides which block is taken." in reply.answer
+    assert "No block is ahead of it. NewestFirst.take decides which block is taken." in reply.answer
 
 
 def test_nobody_is_next_where_nothing_is_free() -> None:

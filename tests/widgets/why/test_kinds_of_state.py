@@ -29,7 +29,8 @@ def test_the_first_wrong_draft_and_those_behind_it_are_named() -> None:
         *("TokensDrafted", "RequestScheduled", "DraftsJudged", "TokenSampled"),
     ]
     assert (
-        "At position 6 the model samples another token, 36041 instead of" in lab.why(request="B", about="drafts").answer
+        "At position 6 the model samples a different token, 36041 instead of"
+        in lab.why(request="B", about="drafts").answer
     )
 
 

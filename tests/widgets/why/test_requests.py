@@ -17,7 +17,7 @@ def test_a_preemption_names_the_request_that_needed_room_and_the_one_that_took_i
     reply = run.why(request=1)
     assert reply.question == "Why was B preempted?"
     assert "A needed a block for its next tokens, and no block was free." in reply.answer
-    assert "B was the last of the running requests to be admitted (after A), and is preempted first." in reply.answer
+    assert "B was the last to be admitted (after A)" in reply.answer
     assert "Of its blocks, the engine then allocated" in reply.answer
     chain = kinds(run.timeline, reply)
     assert chain[0] == "TokenSampled" and chain[-2:] == ["RequestPreempted", "BlockAllocated"]
@@ -39,7 +39,7 @@ def test_waiting_says_what_the_last_step_did_instead() -> None:
     run.add(range(200, 213), 4), run.add(range(300, 303), 4)
     run.engine.step()
     assert "B needs up to 4 blocks, and 2 were free" in run.why(request=1).answer
-    assert "B is before it in the waiting queue, and the order is kept" in run.why(request=2).answer
+    assert "B is ahead of it in the waiting queue" in run.why(request=2).answer
     assert "not waiting: it is running" in run.why(request=0, about="waiting").answer
 
 
@@ -57,7 +57,7 @@ def test_waiting_for_a_load() -> None:
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
-        ("length", "A may generate 2 tokens, and this was number 2."),
+        ("length", "A may generate 2 tokens, and this was token 2."),
         ("stop", "is the end-of-text token."),
         ("abort", "aborted from outside"),
     ],

@@ -69,7 +69,7 @@ def test_a_step_under_way_has_computed_nothing_yet() -> None:
     run.engine.step()
     scheduled = [n for n, event in enumerate(run.timeline.events()) if isinstance(event, ev.RequestScheduled)]
     under_way = run.why(request=2, moment=scheduled[0] + 1)
-    assert under_way.answer == "Step 1 is still being scheduled, and has taken A so far."
+    assert under_way.answer == "Step 1 is still being scheduled and has taken A so far."
     admitted = run.why(request=1, about="waiting", moment=scheduled[0] + 3)
     assert "chunks" not in admitted.answer and "still being scheduled" in admitted.answer
     assert "Step 1 computed 18 tokens of A and B" in run.why(request=2).answer
@@ -98,7 +98,7 @@ def test_a_running_request_that_is_passed_over() -> None:
     assert reply.answer.startswith("Step 2 computed 2 tokens of A and C, and none of B.")
     assert "fits into its blocks" in reply.answer and "passed B over" in reply.answer
     assert kinds(run.timeline, reply) == ["StepStarted", "RequestScheduled", "RequestScheduled"]
-    assert "It does: step 2 computed tokens of it." in no_token(run, 0).answer
+    assert "step 2 computed tokens of it." in no_token(run, 0).answer
 
 
 def test_a_prefill_step_of_nano_vllm_says_so() -> None:
@@ -119,7 +119,7 @@ def test_a_request_behind_one_that_gave_way() -> None:
     run.add(range(4), 5), run.add(range(100, 104), 5), run.add(range(200, 202), 5)
     run.engine.step(), run.engine.step()
     assert no_token(run, 2).answer.endswith(
-        "The step ended when A lacked a block and gave way itself: C came after it."
+        "The step ended when A lacked a block and gave way itself; C came after it."
     )
 
 

@@ -99,7 +99,7 @@ function waiting(events: Stretch, first: number): Told {
   while (events.kind(end) === "RequestAdded") end++;
   const names = Array.from({ length: end - first }, (_, i) => events.name(first + i)),
     { length } = events.field(first, "token_ids");
-  const what = names.length === 1 ? ` waits, with ${counted(length, "word")} to read.` : " wait to be read.";
+  const what = names.length === 1 ? ` is waiting, with ${counted(length, "word")} to read.` : " are waiting to be read.";
   return { until: end, words: [...separated(names), what] };
 }
 
@@ -113,7 +113,7 @@ function shared(events: Stretch, first: number): Told {
   const run = events.run(first),
     blocks = run.map((i) => events.block(i)),
     hold = blocks.length === 1 ? "holds" : "hold";
-  return { until: until(run), words: [...separated(blocks), ` ${hold} `, events.name(first), "'s words already."] };
+  return { until: until(run), words: [...separated(blocks), ` already ${hold} `, events.name(first), "'s words."] };
 }
 
 // The model runs once: some texts are read, others get a word.
@@ -140,8 +140,8 @@ function read(events: Stretch, scheduled: number[], at: number): Sentence {
 function grown(events: Stretch, scheduled: number[], at: number): Sentence {
   const names = scheduled.map((i) => events.name(i));
   if (!names.length) return [];
-  if (names.length > 1) return [...separated(names), " get another word each."];
-  return [names[0], "'s answer gets another word, in ", ...separated(written(events, names, at)), "."];
+  if (names.length > 1) return [...separated(names), " get one more word each."];
+  return [names[0], "'s answer gets one more word, in ", ...separated(written(events, names, at)), "."];
 }
 
 // The blocks into which a step has written for these requests, each once.
@@ -162,7 +162,7 @@ function merged(events: Stretch, at: number): Told {
       ["block", events.field(at, "into_block_id")],
     ],
     isFreed = events.kind(at + 1) === "BlockFreed",
-    words: Sentence = [copy, " holds the same words as ", kept, ": ", name, " uses ", kept, " too"];
+    words: Sentence = [copy, " holds the same words as ", kept, ": ", name, " now uses ", kept, " too"];
   return isFreed
     ? { until: at + 2, words: [...words, ", and ", copy, " is free."] }
     : { until: at + 1, words: [...words, "."] };
@@ -179,7 +179,7 @@ function copied(events: Stretch, at: number): Told {
 
 const REASONS: Record<string, string> = {
   finished: " is done",
-  aborted: " is ended",
+  aborted: " was stopped",
   preempted: " makes room for another and waits to be read again",
 };
 

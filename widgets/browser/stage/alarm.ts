@@ -32,7 +32,7 @@ export class AlarmCount {
     write(this.words, counted(length, " violation").replace(/^\d+ /, ""));
     const [first] = this.found;
     if (first)
-      put(this.element, "title", `rules that the checks found broken; the first: ${first.message}. Click: why?`);
+      put(this.element, "title", `rules that the checks found broken, the first: ${first.message}. Click: why?`);
     return length > 0;
   }
 
@@ -46,7 +46,7 @@ export class AlarmCount {
 export class CrashSign {
   element = button(
     "",
-    "show the moment at which it failed, with the blocks held then",
+    "show the moment of the failure, with the blocks held then",
     () => moveToMoment(this.stage, this.side, this.crash?.moment ?? this.side.moment),
     "le-alarm-crash",
   );

@@ -7,9 +7,9 @@ import { remark } from "./pointing.ts";
 import type { Stage } from "./stage.ts";
 
 const HOW = {
-  block: "Click on a block.",
-  request: "Click on a request.",
-  hash: "Click on an entry of the prefix map.",
+  block: "Click a block.",
+  request: "Click a request.",
+  hash: "Click an entry in the prefix map.",
   number: "",
 };
 const GUESS = "your prediction";
@@ -18,7 +18,7 @@ const MARKS = { said: "le-said", truth: "le-truth" } as const;
 export class AskedQuestion {
   words = element("span", "le-asked-words", { role: "status" });
   field = element("input", "le-input", { type: "number", min: "0", step: "1", title: GUESS, ariaLabel: GUESS });
-  ok = button("Predict", "keep the prediction; the next step answers");
+  ok = button("Predict", "submit the prediction; the next step gives the answer");
   refusal = element("span", "le-asked-refusal", { role: "alert" });
   reason = element("span", "le-asked-more le-asked-reason");
   hint = element("span", "le-asked-more le-asked-hint");
@@ -30,10 +30,10 @@ export class AskedQuestion {
     element("span", "le-truth", "right"),
   );
   buttons = {
-    go: button("See what happens", "take the step that answers", () => this.wish("go"), "le-primary"),
+    go: button("See what happens", "take the step that gives the answer", () => this.wish("go"), "le-primary"),
     again: button("Again", "the same question, from before the step", () => this.wish("again")),
     hint: button("Hint", "one more hint", () => this.wish("hint")),
-    another: button("Another one", "the same question about new numbers", () => this.wish("another")),
+    another: button("Another one", "the same question with new numbers", () => this.wish("another")),
   };
   wishes = element("span", "le-asked-wishes le-wrap", {}, ...Object.values(this.buttons));
   element = element("form", "le-asked le-row", { noValidate: true }); // the form itself reports a wrong number
@@ -161,7 +161,7 @@ export class AskedQuestion {
 
   question(asked: Asked) {
     const { text, verdict, is_open, is_right, prediction } = asked;
-    if (is_open && prediction !== null) return `${text} You predict ${this.named(asked)}: the next step answers.`;
+    if (is_open && prediction !== null) return `${text} You predict ${this.named(asked)}; the next step gives the answer.`;
     const judged = verdict && `${is_right ? "✓" : "✗"} ${verdict}`;
     return [judged, is_open ? text : "", is_open ? HOW[asked.kind] : ""].filter(Boolean).join(" ");
   }
@@ -176,7 +176,7 @@ export class AskedQuestion {
 
 // Why a number cannot be a prediction; empty if it can.
 function refusalOf(number: number) {
-  if (Number.isNaN(number)) return "Write a number first.";
-  if (number < 0) return "The number cannot be negative: write 0 or more.";
-  return Number.isInteger(number) ? "" : "Write a whole number.";
+  if (Number.isNaN(number)) return "Enter a number first.";
+  if (number < 0) return "The number must not be negative: enter 0 or more.";
+  return Number.isInteger(number) ? "" : "Enter a whole number.";
 }

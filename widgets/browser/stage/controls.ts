@@ -19,8 +19,8 @@ export class Controls {
     placeholder: "a prompt, such as: Once upon a time",
     maxLength: 200000,
   });
-  copies = number(1, 1, 64, "number of equal requests");
-  maxTokens = number(16, 1, 100000, "maximum number of new tokens each");
+  copies = number(1, 1, 64, "number of identical requests");
+  maxTokens = number(16, 1, 100000, "maximum number of tokens that each generates");
   options: Record<RequestOption, HTMLInputElement> = {
     n: number(1, 1, 16, "number of answers to the prompt, which share its blocks", "le-option"),
     beams: number(1, 1, 16, "number of beams in a search for the likeliest text; 1: no search", "le-option"),
@@ -28,7 +28,7 @@ export class Controls {
   };
   step = button("Step", "One step: schedule, forward, sample, update (key s)", () => this.goOn("step"), "le-primary");
   phase = button("Phase", "One phase of a step (key p)", () => this.goOn("phase"));
-  run = button("Run", "Step by itself, or pause (space)", () =>
+  run = button("Run", "Keep stepping, or pause (space)", () =>
     this.isRunning ? this.command("pause") : this.goOn("start"),
   );
   reset = button("Reset", "Empty the engine", () => this.command("reset"));
@@ -161,7 +161,7 @@ export class Notice {
     stage.on("present", () => this.say({ absence: "" }));
     stage.on("failure", (error) => this.say({ error }));
     stage.on("status", ({ listener_failures: failures }) =>
-      this.say({ listener: failures?.length ? `A listener was dropped because it raised ${failures.at(-1)}` : "" }),
+      this.say({ listener: failures?.length ? `A listener was removed because it raised ${failures.at(-1)}` : "" }),
     );
   }
 

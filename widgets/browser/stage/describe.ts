@@ -57,7 +57,7 @@ function blockWords(side: Side, id: number) {
   if (block.garbage)
     parts.push(
       block.keepsStates
-        ? "it has seen a rejected guess: garbage, to be overwritten"
+        ? "it includes a rejected guess: garbage, to be overwritten"
         : `${slotWords(block.garbage)} KV of rejected guesses: garbage, to be overwritten`,
     );
   if (block.owners.length) parts.push(`held by ${block.owners.map(requestName).join(", ")}`);

@@ -12,14 +12,14 @@ const OF_A_LAB = [
   ["p", "one phase of a step"],
 ];
 const KEYS = [
-  ["← →", "one moment back, one forward"],
-  ["page up, page down", "to the end of the previous step, of the next"],
+  ["← →", "one moment back or forward"],
+  ["page up, page down", "to the end of the previous or next step"],
   ["home", "before this step, then before the previous one"],
   ["end", "the newest moment"],
-  ["r", "play on from here, or replay the last step"],
+  ["r", "play from here, or replay the last step"],
   ["− +", "slower, faster"],
   ["m", "mark this moment: later changes are outlined"],
-  ["tab, arrows, Enter", "enter a view, move in it, choose"],
+  ["tab, arrows, Enter", "enter a view, move within it, select"],
   ["w", "why? about the selection"],
   ["Esc", "skip the playback, clear the selection"],
   ["?", "these keys"],
@@ -41,7 +41,7 @@ export class Keys {
     "div",
     "le-keys",
     { hidden: true, role: "dialog", ariaLabel: "Keys" },
-    element("h4", "", "Keys, while the dashboard has the focus"),
+    element("h4", "", "Keys while the dashboard has the focus"),
     this.list,
   );
 

@@ -51,7 +51,7 @@ export class Overflow {
         [below && !noun && "more ↓", right && "more →"].filter(Boolean).join("  ") || `more ${below ? "↓" : before}`,
       );
     }
-    put(this.element, "title", below || right ? "scrolls on" : "scrolls back");
+    put(this.element, "title", below || right ? "scroll on" : "scroll back");
   }
 
   // A frame's height on, or its width; from the end back to the beginning.

@@ -13,7 +13,7 @@ export class Presentation {
     readonly step: HTMLButtonElement,
     keys: Keys,
   ) {
-    keys.add("f", "for a lecture: full screen, tables and pool; space or page down: next step");
+    keys.add("f", "for a lecture: tables and pool in full screen; space or page down: next step");
     const onChange = () => !document.fullscreenElement && this.end();
     document.addEventListener("fullscreenchange", onChange, { signal: stage.end.signal });
   }

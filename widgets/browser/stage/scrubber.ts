@@ -9,7 +9,7 @@ import type { Stage } from "./stage.ts";
 import type { Span } from "./track.ts";
 
 const GAP_WIDTH = "24px"; // not to scale: a gap may be longer than what is known
-const NOT_KEPT = "this lab keeps no events, so time begins with its first view; Lab(..., record=True) keeps them all";
+const NOT_KEPT = "this lab keeps no events, so time begins with its first view; use Lab(..., record=True) to keep them all";
 const BACK = "one moment back (←)",
   STEP_BACK = "the end of the previous step (page up)";
 
@@ -32,7 +32,7 @@ export class Scrubber {
   back = button("‹", BACK, () => this.stage.back());
   replay = button(
     "Replay",
-    "play on from here, or replay the last step (r)",
+    "play from here, or replay the last step (r)",
     () => (this.stage.isPlaying ? this.stage.last() : this.stage.play()),
     "le-replay",
   );
@@ -42,7 +42,7 @@ export class Scrubber {
   stepCount = element("span", "le-count le-step-count");
   moments = slider("the moments of this step", (at) => this.stage.moveTo(this.positions[at]));
   count = element("span", "le-count le-moment-count", {
-    title: "the sentence of this step, and the number of the event that led here, as in the log and in Why?",
+    title: "this step's sentence, and the number of the event that led here, as in the log and in Why?",
   });
   speed = speedChoice(this.stage);
   pin = button("Mark", "mark this moment: later changes are outlined (m)", () => this.toggleMark(), "le-pin");

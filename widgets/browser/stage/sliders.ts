@@ -6,13 +6,13 @@ import { meaning } from "../model/glossary.ts";
 import type { Outcome, Varied, VariedFigure } from "../model/payloads.ts";
 import type { Stage } from "./stage.ts";
 
-const NEEDED = "These sliders run the workload again, which needs the engine: run the cell, or open the live page.";
+const NEEDED = "These sliders rerun the workload, which needs the engine: run the cell, or open the live page.";
 
 const FACTS: [name: keyof Outcome["figures"], words: string, title: string][] = [
   ["peak", "peak", "the most blocks in use at once, over the whole run"],
   ["used", "used at the end", "blocks held by requests at the end of the run"],
   ["lost", "lost at the end", meaning("lost block")],
-  ["computed", "tokens computed", "tokens whose keys and values were computed, including those computed again"],
+  ["computed", "tokens computed", "tokens whose keys and values were computed, including recomputed ones"],
   ["found", "tokens found", meaning("prefix hit")],
   ["preemptions", "preempted", meaning("preemption")],
   ["steps", "steps", meaning("step")],
@@ -67,7 +67,7 @@ class Sliders {
   element = element(
     "section",
     "labengine-sliders",
-    { ariaLabel: "the same workload with other numbers" },
+    { ariaLabel: "the same workload with different numbers" },
     this.bar,
     this.outcome,
     this.message,

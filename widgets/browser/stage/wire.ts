@@ -13,8 +13,8 @@ interface Absence {
 }
 
 const KERNEL: Absence = {
-  gone: "This lab's kernel is gone: run the cell again for a new lab.",
-  silence: "No answer yet: this is the last known state. If the kernel no longer has this lab, run the cell again.",
+  gone: "This lab's kernel is gone: run the cell again to get a new lab.",
+  silence: "No answer yet: this is the last known state. If the kernel has lost this lab, run the cell again.",
 };
 
 // The connection to a widget's model; `listen` returns a function that ends it.

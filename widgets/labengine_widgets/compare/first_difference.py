@@ -116,7 +116,7 @@ def _compared(timelines: Sequence[Timeline], before: Ends, ends: Ends) -> list[l
 
 Sentences = tuple[Sentence, Sentence]
 
-_MOVED = "a different block: ids are counted past the null block"
+_MOVED = "a different block: its id is counted without the null block"
 
 
 def distinct_sentences(words: tuple[str, str], left: Sequence[ev.Event], right: Sequence[ev.Event]) -> Sentences:
@@ -188,13 +188,13 @@ def why_different(
 def why_not_different(left: Recording, right: Recording, names: Names, notes: Sequence[str] = ()) -> Why:
     """Return the answer for two recordings whose decisions are equal so far. notes: other facts about the sides."""
     steps = max(left.state().step, right.state().step)
-    text = f"They do not differ: both have done the same, event by event, {_until(steps)}."
+    text = f"They do not differ: event by event, both have done the same {_until(steps)}."
     configurations = configuration_difference(left, right, names)
     return Why(f"Why do {names[0]} and {names[1]} differ?", " ".join(filter(None, (text, configurations, *notes))))
 
 
 def _until(steps: int) -> str:
-    return f"up to step {steps}" if steps else "and no step has been taken yet"
+    return f"up to step {steps}" if steps else "so far, and no step has been taken yet"
 
 
 def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], names: Names) -> str:
@@ -205,7 +205,7 @@ def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], nam
     text = "; ".join(
         f"for {name} {report or 'no broken rule here'}" for name, report in zip(names, reports, strict=True)
     )
-    return f"By their events both sides do the same here; only the checks tell them apart. They report {text}."
+    return f"Their events here are the same; only the checks tell the sides apart. They report {text}."
 
 
 def _rules_at(past: Past, number: int | None) -> str:
@@ -218,7 +218,7 @@ def _rules_at(past: Past, number: int | None) -> str:
 
 
 def _sides(events: list[ev.Event | None], names: Names) -> str:
-    left, right = (Sentence("nothing of the kind happens.") if event is None else phrase(event) for event in events)
+    left, right = (Sentence("nothing like it happens.") if event is None else phrase(event) for event in events)
     if events[0] is not None and events[1] is not None:
         left, right = distinct_sentences((left, right), events[:1], events[1:])  # type: ignore[arg-type]
     return f"{names[0]}: {left} {names[1]}: {right}"

@@ -102,5 +102,5 @@ def varied_message(varied: dict[str, Any] | None, error: str = "") -> dict[str, 
 def checked_changes(changes: object) -> dict[str, int]:
     """Return a browser's changes. Raises ValueError for any that its sliders cannot have sent."""
     if not isinstance(changes, dict) or not all(type(value) is int and value < 10**6 for value in changes.values()):
-        raise ValueError("the sliders send whole numbers")
+        raise ValueError("the sliders must send integers")
     return changes

@@ -97,7 +97,7 @@ def _require_prompt(arguments: dict[str, Any]) -> None:
         raise ValueError("The prompt is empty: type some text first.")
     if len(prompt) > MAX_PROMPT:
         raise ValueError(
-            f"The prompt has {len(prompt)} characters, but the box takes at most {MAX_PROMPT}: use lab.add."
+            f"The prompt has {len(prompt)} characters, but this field takes at most {MAX_PROMPT}: use lab.add."
         )
     _require_number("copies", arguments["copies"], 1, 64)
     _require_number("max tokens", arguments["max_tokens"], 1, 1_000_000)
@@ -108,4 +108,4 @@ def _require_prompt(arguments: dict[str, Any]) -> None:
 
 def _require_number(name: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}.")
+        raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}.")

@@ -145,7 +145,7 @@ class Feed:
         """The recording. LookupError before there is one."""
         timeline = self.timeline
         if timeline is None:
-            raise LookupError("there is no recording yet")
+            raise LookupError("no recording yet")
         return timeline
 
     @property

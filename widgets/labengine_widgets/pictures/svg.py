@@ -172,7 +172,7 @@ class _Picture:
         """Draw the external tier's contents as shelves; empty without a tier."""
         if not len(tier):
             return ""
-        drawn = self._line(f"external tier, {counted(len(tier), 'block')}; ● in the pool as well, ○ only there:")
+        drawn = self._line(f"external tier, {counted(len(tier), 'block')}; ● also in the pool, ○ only there:")
         shown = list(tier)[-MAX_SHELVES:]
         columns = int((WIDTH - 32) // _SHELF)
         for place, key in enumerate(shown):

@@ -27,7 +27,7 @@ def why_free(past: Past, block_id: int) -> Why:
     state, name = past.state, block_name(block_id)
     question = f"Why is {name} free?"
     if block_id == state.null_block:
-        return Why(question, f"{name} is set aside: it pads block tables, and is never allocated.")
+        return Why(question, f"{name} is set aside: it pads block tables and is never allocated.")
     if count := state.ref_counts[block_id]:
         holders = listed(request_name(i) for i in dict.fromkeys(place[0] for place in holders_of(past, block_id)))
         return Why(question, f"It is not free: its ref count is {count} (held by {holders}).")
@@ -56,7 +56,7 @@ def _never_held(past: Past) -> str:
         return "No request has held it since the engine started."
     if (gap := past.gap) is not None:
         return f"No request has held it since the gap before step {gap.last_step + 1:,}: {gap}."
-    return f"No request has held it since the recording began (event {past.first}); earlier events are not known."
+    return f"No request has held it since the recording began (event {past.first}); earlier events are unknown."
 
 
 def start_of(past: Past, block_id: int) -> tuple[Link, ...]:
@@ -72,10 +72,10 @@ def _let_go(event: ev.BlockFreed) -> str:
         "aborted": "was aborted",
         "preempted": "was preempted because blocks ran out",
         "merged": "merged it into an equal block, so this copy was no longer needed",
-        "pruned": "its beam was dropped: from then on it shares another beam's blocks",
+        "pruned": "its beam was dropped, so it now shares another beam's blocks",
         "load_failed": "gave it back because its load failed",
         "state": "continues from a newer state",
-        "window": "has moved on: no later token's window reaches back to it",
+        "window": "has moved on, so no later token's window reaches back to it",
     }.get(event.reason, readable(event.reason))
 
 
@@ -120,7 +120,7 @@ def why_next(past: Past) -> Why:
     head = next(iter(past.state.free_queue), None)
     if head is None:
         question = "Which block is next to be evicted?"
-        return Why(question, "None: no block is free. A request that needs one has to preempt a running request.")
+        return Why(question, "None: no block is free. A request that needs one must preempt a running request.")
     return why_in_queue(past, head)
 
 
@@ -189,20 +189,20 @@ def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_go
     text = _how_it_came(past, put)
     if num_gone:
         text += (
-            f" Since then {counted(num_gone, 'block')} before it {'has' if num_gone == 1 else 'have'} left the queue."
+            f" Since then {counted(num_gone, 'block')} ahead of it {'has' if num_gone == 1 else 'have'} left the queue."
         )
     if ahead:
-        return f"{text} {block_names(ahead)} {'is' if len(ahead) == 1 else 'are'} before it."
+        return f"{text} {block_names(ahead)} {'is' if len(ahead) == 1 else 'are'} ahead of it."
     chosen = f" {past.taken_by} decides which block is taken." if past.taken_by else ""
-    return f"{text} No block is before it.{chosen} {_price(past, block_id)}"
+    return f"{text} No block is ahead of it.{chosen} {_price(past, block_id)}"
 
 
 def _how_it_came(past: Past, put: int | None) -> str:
     if put is None and past.is_complete:
-        return "It has been free from the start, and the queue began in order of the ids."
+        return "It has been free from the start, when the queue was in order of block ids."
     if put is None:
         begin = f"when the recording began (event {past.first})"
-        return f"It was already in the free queue {begin}; earlier events are not known."
+        return f"It was already in the free queue {begin}; earlier events are unknown."
     event = past.event(put)
     assert isinstance(event, ev.BlockFreed)
     if event.queue_end == "head":
@@ -218,5 +218,5 @@ def _price(past: Past, block_id: int) -> str:
         return f"Its next allocation evicts {listed(f'hash {hash_name(key[1])}' for key in found)}."
     victim = next((i for i in past.state.free_queue if past.state.block_keys[i]), None)
     if victim is None:
-        return "It has no content to lose, and neither has any other free block."
-    return f"It has no content to lose; the first free block that has some is {block_name(victim)}."
+        return "It has no content to lose, and neither does any other free block."
+    return f"It has no content to lose; the first free block that does is {block_name(victim)}."

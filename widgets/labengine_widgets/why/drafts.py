@@ -25,7 +25,7 @@ def why_drafts(past: Past, request_id: int) -> Why:
     if found is None:
         drafts = past.state.requests[request_id].drafts
         if not drafts:
-            return Why(f"Why does {name} have no drafts?", "None were guessed for it, so no step has judged any.")
+            return Why(f"Why does {name} have no drafts?", "None have been guessed for it, so no step has judged any.")
         text = f"It has {counted(len(drafts), 'draft')}, which the next step that schedules {name} computes and judges."
         return Why(f"Why are {name}'s drafts not judged?", text)
     event, chain = found.judged[1], [found.guessed, found.scheduled, found.judged, *found.sampled[-1:]]
@@ -78,7 +78,7 @@ def _answer(name: str, found: Judgement) -> str:
     num_judged = num_accepted + event.num_rejected
     if found.guessed is None or found.scheduled is None:
         if num_judged == 1:
-            return "The model samples the same token." if num_accepted else "The model samples another token."
+            return "The model samples the same token." if num_accepted else "The model samples a different token."
         return f"{num_accepted or 'None'} of {counted(num_judged, 'draft')} agreed with the model's own tokens."
     tokens, first = found.guessed[1].token_ids, found.scheduled[1].start + 1
     text = f"The tokens at positions {first} to {first + len(tokens) - 1} were guessed: {listed(map(str, tokens))}."
@@ -87,12 +87,12 @@ def _answer(name: str, found: Judgement) -> str:
     if num_judged < len(tokens):
         text += f" The step had room for {num_judged}."
     if not event.num_rejected:
-        return f"{text} The model samples the same."
+        return f"{text} The model samples the same tokens."
     place = first + num_accepted
     other = next((one.token_id for _, one in found.sampled if one.position == place), None)
-    text += f" At position {place} the model samples another token"
+    text += f" At position {place} the model samples a different token"
     text += "" if other is None else f", {other} instead of {tokens[num_accepted]}"
     text += f", after {counted(num_accepted, 'equal token')}." if num_accepted else "."
     if event.num_rejected > 1:
-        text += " The drafts after it continue a different text, so they are rejected with it."
+        text += " The drafts after it continue a different text, so they are rejected too."
     return text

@@ -60,7 +60,7 @@ def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
 
 _UNCAUSED = {
     "EngineStarted": "An engine was created or reset.",
-    "StepStarted": "A step was requested, or the engine runs by itself.",
+    "StepStarted": "A step was requested, or the engine was running by itself.",
     "RequestAdded": "A prompt was added.",
     "RequestFinished:abort": "It was aborted.",
     "RequestFinished:moved": "It was handed over to another lab.",

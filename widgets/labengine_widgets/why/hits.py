@@ -97,10 +97,10 @@ def _no_lookup(past: Past, request_id: int) -> str:
     added = past.last(ev.RequestAdded, request_id=request_id)
     if request.status == "waiting" and added is not None and added[1].from_request_id is not None:
         parent = request_name(added[1].from_request_id)
-        return f"{name} looks nothing up: it waits until {parent}'s tokens are computed, then shares its blocks."
+        return f"{name} looks nothing up: it waits until {parent}'s tokens have been computed, then shares its blocks."
     has_generated = len(request.token_ids) > request.num_prompt_tokens
     if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
-        return f"{name} looked up its prompt {past.before}; the result is not known."
+        return f"{name} looked up its prompt {past.before}; the result is unknown."
     if request.status == "finished" and (past.is_complete or added is not None):
         return f"{name} never looked up its prompt: it ended before it was admitted to a step."
     if request.status == "finished":
@@ -132,7 +132,7 @@ def _found(lookup: Lookup, past: Past) -> str:
     if free:
         are = "was" if len(free) == 1 else "were"
         which = "all of them" if 1 < len(free) == len(set(ids)) else block_names(free)
-        text += f"; {which} {are} free, but not reused since"
+        text += f"; {which} {are} free, but had not been reused"
     return text + "."
 
 
@@ -169,7 +169,7 @@ def _miss(past: Past, lookup: Lookup, equals: Equals) -> Miss | None:
     if len(lookup.state.groups) == 1:
         return miss
     where = group_name(lookup.state.groups, limit.group)
-    text = f"All groups must agree on one length, and the {where} ended it. {miss.sentence}"
+    text = f"All groups must agree on one length, and the {where} limited it. {miss.sentence}"
     return Miss(text, miss.numbers)
 
 
@@ -177,14 +177,14 @@ def _all_found(lookup: Lookup) -> Miss:
     left = lookup.num_tokens - lookup.event.num_tokens
     if not lookup.event.num_tokens:
         size = min(group.block_size for group in lookup.state.groups)
-        text = "Only full blocks are looked up, and its last token is computed in any case: with "
+        text = "Only full blocks are looked up, and its last token is always computed: with "
         return Miss(
             f"{text}{counted(lookup.num_tokens, 'token')} and blocks of {size} there was no block to look for.", ()
         )
     if not left:
-        return Miss("That is all of it: nothing was left to compute.", ())
+        return Miss("That is all of it, so nothing was left to compute.", ())
     what = "its last token is" if left == 1 else f"its last {left} tokens are"
-    text = f"That is all there was to look for: {what} computed in any case, to produce the next token."
+    text = f"That is all there was to find: {what} computed in any case, to produce the next token."
     return Miss(text, ())
 
 
@@ -235,8 +235,8 @@ def _window_limit(state: Fold, equals: Equals, bound: int, hit: int) -> Limit | 
 def _unexplained(lookup: Lookup) -> str:
     """Return the text for a miss although the map had all blocks, under this or another hash."""
     return (
-        "Blocks of equal tokens were in the map, but under other hashes or at places where not all groups have whole "
-        "blocks: a cache salt keeps requests apart, and so does an adapter."
+        "Blocks of equal tokens were in the map, but under other hashes or where not all groups have whole "
+        "blocks: a cache salt or an adapter keeps requests apart."
     )
 
 

@@ -89,7 +89,7 @@ def key_of(past: Past, asked: str | bytes) -> Key:
     if len(fits) > 1:
         some = ", ".join(f"{key[0]}:{key[1].hex()[:16]}" for key in fits[:4])
         raise WhyError(
-            f"{len(fits)} hashes begin with {asked!r} ({some} …): give more digits, or the group before them"
+            f"{len(fits)} hashes begin with {asked!r} ({some} …): give more digits, or put the group before them"
         )
     return fits[0]
 
@@ -127,10 +127,10 @@ def _here(past: Past, key: Key, mapped: tuple[int, ...]) -> str:
 
 def _gone(past: Past, changes: list[EntryChange]) -> str:
     if (end := end_of(changes)) is not None:
-        return f"The last block that it led to, {block_name(end.event.block_id)}, was evicted at event {end.number}."
+        return f"The last block it led to, {block_name(end.event.block_id)}, was evicted at event {end.number}."
     if past.is_complete:
         return "No registration put it into the map."
-    return f"It has not been in the map since the recording began; if it ever was, that was {past.before}."
+    return f"It has not been in the map since the recording began; if it ever was, it was {past.before}."
 
 
 MAX_STORY_LINKS = 12

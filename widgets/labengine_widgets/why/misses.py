@@ -110,10 +110,8 @@ _SCHEDULED = (ev.SlotsWritten, ev.StateAdvanced, ev.ForwardRan, ev.StepEnded, ev
 def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) -> Miss:
     """Explain a block that was never registered: another request may have had its tokens."""
     if not lookup.has_tokens:
-        text = (
-            f"{where(lookup, index, group)} has no earlier registration in the recording, which leaves out token ids:"
-        )
-        return Miss(f"{text} the requests with the same tokens are not known.", ())
+        text = f"{where(lookup, index, group)} has no earlier registration in the recording, which has no token ids:"
+        return Miss(f"{text} which requests have the same tokens is unknown.", ())
     holder = _holder(lookup, group, index)
     if holder is None:
         return _never_computed(past, lookup, group, index)
@@ -122,7 +120,7 @@ def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, ind
     text, is_there = _how_far(past, lookup, holder, share, group, index)
     numbers = () if share is None else (share[0],)
     if after and not is_there:
-        text += f" Its hash entered the map at event {after[0]}, too late."
+        text += f" Its hash entered the map only at event {after[0]}, too late."
     return Miss(f"{where(lookup, index, group)} {text}", (*numbers, *after))
 
 
@@ -140,7 +138,7 @@ def _how_far(
     event = share[1] if share is not None else None
     last = event.start + event.num_tokens if isinstance(event, ev.RequestScheduled) else request.num_computed_tokens
     if last >= end:
-        text = f"was to be computed by {name} in this very step, but had not been when {_asker(lookup)} looked."
+        text = f"was to be computed by {name} in this very step, but had not been yet when {_asker(lookup)} looked."
         return text, False
     have = max(0, size - (end - last))
     text = (
@@ -208,7 +206,7 @@ def _never_computed(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
         text = f"No request had computed i{place[1:]}{before}: {name} has the same tokens, but {had}."
         return Miss(text, numbers)
     text = f"{place} had never been computed here{before}: {name}'s first {counted(shared, 'token')} "
-    text += f"{'is' if shared == 1 else 'are'} the same; they differ from position {shared} on."
+    text += f"{'is' if shared == 1 else 'are'} the same; they differ from position {shared} onward."
     return Miss(text, numbers)
 
 
@@ -266,7 +264,7 @@ def _other_name(past: Past, lookup: Lookup, other: Registration, index: int) -> 
     event = other.event
     text = f"{where(lookup, index, event.group)} had been cached by {request_name(event.request_id)} with the same "
     text += (
-        f"tokens, but under another hash ({hash_name(event.block_hash)}): "
+        f"tokens, but under a different hash ({hash_name(event.block_hash)}): "
         f"{_apart(past, lookup, event.request_id, event.group, index)}."
     )
     return Miss(text, (other.number,))

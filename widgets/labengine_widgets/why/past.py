@@ -192,7 +192,7 @@ class Past:
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
         """Return the method that decided an event, and its reason; (None, "") where no seams are known."""
         if isinstance(event, ev.DecisionDiffered):
-            return event.method, f"It replaces {event.replaces}, which was also called on the same state."
+            return event.method, f"It replaces {event.replaces}, which was also called in the same state."
         seam = ev.entry_of(self.seams, event)
         if seam is None or (self._is_about_states(event) and not seam.get("is_custom")):
             return None, ""

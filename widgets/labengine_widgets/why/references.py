@@ -97,7 +97,7 @@ def _shortened(links: list[Link], life: Life) -> tuple[Link, ...]:
     kept = [link for link in links if link.event_number not in gone]
     if len(kept) > MAX_LINKS:
         middle = kept[MAX_LINKS // 2 : -MAX_LINKS // 2]
-        text = f"… {counted(len(middle), 'more change')} of the count, one after the other."
+        text = f"… {counted(len(middle), 'more change')} of the count, one after another."
         together = Link(middle[-1].moment, middle[-1].event_number, text, change=sum(link.change for link in middle))
         kept = [*kept[: MAX_LINKS // 2], together, *kept[-MAX_LINKS // 2 :]]
     return tuple(kept)
@@ -136,7 +136,7 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
     if len(holders) != count:
         return f"{text} The count says {count}: the two should be equal."
     if len({request_id for request_id, _, _ in holders}) < len(holders):
-        return f"{text} One request holds it twice: what it writes through one entry, it reads through the other."
+        return f"{text} One request holds it twice: it reads through one entry what it writes through the other."
     return text + _how(past, life, count, holders)
 
 
@@ -146,7 +146,9 @@ def _pinned(past: Past, block_id: int, num_pins: int) -> str:
         match event:
             case ev.FreeDeferred() if block_id in event.block_ids:
                 name = request_name(event.request_id)
-                what = f"{name} has given it up, and it is freed once the steps that may still write it have ended"
+                what = (
+                    f"{name} has given it up, and it will be freed once the steps that may still write to it have ended"
+                )
             case ev.BlockCopied(is_pinned=True) if block_id in (event.block_id, event.into_block_id):
                 what = "it is kept until the copy for a hit inside a block has been made"
             case ev.BlockPinned() if event.block_id == block_id:
@@ -198,7 +200,9 @@ def _why_alone(past: Past, place: tuple[int, int, int]) -> str:
     if past.state.block_keys[request.block_tables[group][index]]:
         return ""
     if rule.kind == "state":
-        return " Only one request uses this state: each step overwrites it. Another one would continue from a copy."
+        return (
+            " Only one request uses this state, because each step overwrites it. Any other would continue from a copy."
+        )
     if request.num_computed_tokens >= (index + 1) * rule.block_size:
         return ""
-    return " The block is not full, so it has no hash, and no look-up finds it."
+    return " The block is not full, so it has no hash and no look-up finds it."

@@ -85,7 +85,7 @@ def _how_finished(
         return f"{name}'s token at position {sampled.position}{number} is the end-of-text token."
     if end.reason == "length":
         limit = generated if added is None else added.max_tokens
-        return f"{name} may generate {counted(limit, 'token')}, and this was number {generated}."
+        return f"{name} may generate {counted(limit, 'token')}, and this was token {generated}."
     if end.reason == "abort":
         return f"{name} was aborted from outside, after {counted(generated, 'generated token')}."
     if end.reason == "moved":
@@ -97,11 +97,11 @@ def _where_to(past: Past, request_id: int) -> str:
     """Return the lab that a request has moved to. Its end here is recorded just before that lab is known."""
     name, found = request_name(request_id), past.last(ev.RequestHandedOver, request_id=request_id)
     if found is None:
-        return f"{name} is moving to another lab. It holds its blocks until that lab has them all."
+        return f"{name} is moving to another lab. It holds its blocks until that lab has all of them."
     event = found[1]
     there = f"{readable(event.lab)}, where it is {request_name(event.other_request_id)}"
     tokens = counted(event.num_tokens, "computed token")
-    return f"{name} moved to {there}, with {tokens}. Its blocks were held here until that lab had them all."
+    return f"{name} moved to {there}, with {tokens}. Its blocks were held here until that lab had all of them."
 
 
 # -- preempted ---------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def why_preempted(past: Past, request_id: int) -> Why:
         return Why(f"Why was {name} preempted?", _no_preemption(past, request_id))
     question = f"Why was {name} preempted?"
     if found.before is not None and isinstance(found.before[1], ev.LoadFailed):
-        text = f"The external tier could not deliver {name}'s tokens: {name} starts over and computes them."
+        text = f"The external tier could not deliver {name}'s tokens, so {name} starts over and computes them."
         return Why(question, text, _links(past, found, [found.before[0]], []))
     if _is_after_rollback(past, found.number):
         text = f"A step was rolled back after it had allocated {name}'s blocks to another request and written into them"
@@ -208,9 +208,9 @@ def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
     running = [i for i, request in state.requests.items() if request.status == "running" and any(request.block_tables)]
     name = request_name(victim)
     if state.requests[victim].status != "running":
-        return f"{name} held blocks but was not running yet: such a request is preempted before a running one."
+        return f"{name} held blocks but was not running yet; such a request is preempted before a running one."
     if len(running) == 1:
-        return f"No other request was running: {name} had to preempt itself."
+        return f"No other request was running, so {name} had to preempt itself."
     if (by_priority := why_least_urgent(state, victim, running)) is not None:
         return by_priority
     others = listed(request_name(i) for i in running if i != victim)
@@ -220,7 +220,7 @@ def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
         return f"{selected}, all of them admitted {past.before}."
     if last != victim:
         return f"{selected}."
-    return f"{name} was the last of the running requests to be admitted (after {others}), and is preempted first."
+    return f"Of the running requests, {name} was the last to be admitted (after {others}), so it is preempted first."
 
 
 def _admitted_last(past: Past, before: int, running: list[int]) -> int | None:
@@ -266,7 +266,7 @@ def _links(past: Past, found: Preemption, before: list[int], after: list[int]) -
     if len(frees) > 3:
         at = len(before) + 2
         last = block_names([found.frees[-1][1].block_id])
-        text = f"… and {counted(len(frees) - 2, 'more block')} of it, the last of them {last}."
+        text = f"… and {counted(len(frees) - 2, 'more')} of its blocks, the last being {last}."
         links[at] = past.link(frees[-1], text)
     return tuple(links)
 
@@ -283,7 +283,7 @@ def why_beam(past: Past, request_id: int) -> Why:
     found = past.last(ev.BeamReplaced, request_id=request_id)
     if found is None:
         return Why(
-            question, f"It was not dropped: at each decision so far a continuation of {name} was among the best."
+            question, f"It was not dropped: at every decision so far a continuation of {name} was among the best."
         )
     number, event = found
     parent = event.from_request_id
@@ -292,10 +292,10 @@ def why_beam(past: Past, request_id: int) -> Why:
         text = (
             f"The search is over. Its {num_beams} best texts went to its requests, the best to {request_name(first)}."
         )
-        return Why(f"Why did {name} get another text?", text, past.links(number))
-    text = f"When all beams were computed, the search kept the {num_beams} likeliest continuations of all of them. "
+        return Why(f"Why did {name} get a different text?", text, past.links(number))
+    text = f"When all beams had been computed, the search kept their {num_beams} likeliest continuations overall. "
     text += f"None continued {name}, and {request_name(parent)} had more than one: {name} took the tokens of "
-    text += f"{request_name(parent)}, to continue with another."
+    text += f"{request_name(parent)}, to continue with another one."
     chosen = _chosen(past, number, (parent, request_id))
     if len(chosen) > 1:
         text += f" The next tokens are {listed(f'{token} for {request_name(i)}' for _, i, token in chosen)}."

@@ -57,8 +57,8 @@ class Step:
 
     def so_far(self) -> str:
         """Return what a step under way has scheduled by now, as a sentence."""
-        taken = f"{self.names()} so far" if self.scheduled else "no request yet"
-        return f"Step {self.number} is still being scheduled, and has taken {taken}."
+        taken = f"{self.names()} so far" if self.scheduled else "no requests yet"
+        return f"Step {self.number} is still being scheduled and has taken {taken}."
 
     def failure(self, request_id: int) -> str:
         """Return how the step failed and what it means for a request, as sentences."""
@@ -67,7 +67,7 @@ class Step:
         name = request_name(request_id)
         error = f"{failed.error} in {readable(failed.method)}: {readable(failed.message, 300)}"
         reached = f"{name} was being scheduled in it" if self.concerns(request_id) else f"it had not reached {name}"
-        return f"Step {self.number} failed and is rolled back: nothing that it did counts, and {reached} ({error})."
+        return f"Step {self.number} failed and is rolled back: nothing it did counts, and {reached} ({error})."
 
     def names(self) -> str:
         """Return the names of the requests that it schedules, as a list."""

@@ -38,7 +38,7 @@ def parsed(subject: Mapping[str, Any] | Selection) -> Subject:
     if isinstance(subject, Selection):
         subject = subject.to_dict()
     if not isinstance(subject, Mapping):
-        raise WhyError(f"a question is about one thing: {EXAMPLES}; got {subject!r}")
+        raise WhyError(f"a question must be about one thing, as in {EXAMPLES}, got {subject!r}")
     about = subject.get("about")
     named = {name: value for name, value in subject.items() if name != "about"}
     if set(named) == {"kind", "id"} or set(named) == {"kind"}:
@@ -46,18 +46,20 @@ def parsed(subject: Mapping[str, Any] | Selection) -> Subject:
     elif len(named) == 1:
         [(kind, asked)] = named.items()
     else:
-        raise WhyError(f"a question is about one thing: {EXAMPLES}; got {sorted(map(str, named)) or 'nothing'}")
+        raise WhyError(
+            f"a question must be about one thing, as in {EXAMPLES}, got {sorted(map(str, named)) or 'nothing'}"
+        )
     if not isinstance(kind, str) or kind not in ABOUT:
-        raise WhyError(f"there are no questions about a {kind!r}; ask {EXAMPLES}")
+        raise WhyError(f"no questions about a {kind!r}: ask {EXAMPLES}")
     if about is not None and about not in ABOUT[kind]:
-        what = f"about is one of {', '.join(map(repr, ABOUT[kind]))}" if ABOUT[kind] else "there is only one question"
-        raise WhyError(f"for {'an' if kind == 'event' else 'a'} {kind}, {what}; got {about!r}")
+        what = f"about must be one of {', '.join(map(repr, ABOUT[kind]))}" if ABOUT[kind] else "omit about"
+        raise WhyError(f"for {'an' if kind == 'event' else 'a'} {kind}, {what}, got {about!r}")
     if kind == "next_victim" and asked is not True and "kind" not in named:
-        raise WhyError(f"next_victim=True asks which block is evicted next; got {asked!r}: block=3 asks about a block")
+        raise WhyError(f"next_victim must be True, got {asked!r}: use block=3 to ask about a block")
     return Subject(kind, asked, about)
 
 
-FORGOTTEN = "has finished and is no longer kept (see Lab(keep_finished=...)); it may be there at an earlier moment"
+FORGOTTEN = "has finished and is no longer kept (see Lab(keep_finished=...)); an earlier moment may still have it"
 
 MAX_NAMED = 8
 """Maximum number of requests to list; of more, the first two and the last are named."""
@@ -67,7 +69,7 @@ def number(kind: str, asked: Any) -> int:
     """Return an id as an int, from Python's, numpy's or torch's integers. Raises WhyError unless it is an int >= 0."""
     value = as_int(asked)
     if value is None or value < 0:
-        raise WhyError(f"{kind}= is a whole number from 0 on; got {asked!r}")
+        raise WhyError(f"{kind}= must be a non-negative integer, got {asked!r}")
     return value
 
 
@@ -77,7 +79,7 @@ def known_block(past: Past, asked: Any) -> int:
     if not total:
         raise WhyError(NO_ENGINE_YET.format(past.moment))
     if block_id >= total:
-        raise WhyError(f"there is no block {block_id}: the pool has blocks 0 to {total - 1}")
+        raise WhyError(f"no block {block_id}: the pool has blocks 0 to {total - 1}")
     return block_id
 
 
@@ -88,11 +90,11 @@ def known_request(past: Past, asked: Any) -> int:
         return request_id
     there_are = known_requests_text(known)
     if request_id is None or request_id < 0:
-        raise WhyError(f"request= is a whole number from 0 on, or a name such as 'A'; got {asked!r}: {there_are}")
+        raise WhyError(f"request= must be a non-negative integer, or a name such as 'A', got {asked!r}: {there_are}")
     if RequestForgotten(request_id) in past.timeline.events(past.first, past.moment):
         raise WhyError(f"request {request_id} ({request_name(request_id)}) {FORGOTTEN}")
     when = " at this moment" if past.moment < past.timeline.end else ""
-    raise WhyError(f"there is no request {request_id}{when}; {there_are}")
+    raise WhyError(f"no request {request_id}{when}: {there_are}")
 
 
 def known_event(past: Past, asked: Any) -> int:
@@ -100,16 +102,16 @@ def known_event(past: Past, asked: Any) -> int:
     wanted, first, last = number("event", asked), past.first, past.timeline.end - 1
     if first <= wanted <= last:
         return wanted
-    kept = f"the recording has events {first} to {last}" if first <= last else "no event is recorded"
+    kept = f"the recording has events {first} to {last}" if first <= last else "no events are recorded"
     raise WhyError(f"event {wanted} is not kept: {kept}")
 
 
 def known_requests_text(ids: Iterable[int]) -> str:
-    """List requests, as 'there are requests 0 (A) and 1 (B)'."""
+    """List requests, as 'the requests are 0 (A) and 1 (B)'."""
     named = [f"{request_id} ({request_name(request_id)})" for request_id in ids]
     if len(named) < 2:
-        return f"there is only request {named[0]}" if named else "no request has been added yet"
-    return f"there are requests {listed(named, MAX_NAMED)}"
+        return f"the only request is {named[0]}" if named else "no request has been added yet"
+    return f"the requests are {listed(named, MAX_NAMED)}"
 
 
 def known_selection(timeline: Recording, selection: Selection) -> Selection:

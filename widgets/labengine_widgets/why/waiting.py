@@ -32,14 +32,14 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if is_loading(past, request_id):
         return _loading(past, request_id, question)
     if (landed := _landed(past, request_id)) is not None:
-        text = f"Its load has ended, and it holds its blocks: the next step with room for {name} schedules it."
+        text = f"Its load has ended and it holds its blocks; the next step with room for {name} schedules it."
         return Why(question, text, past.links(landed))
     if (moved := received(past, request_id)) is not None and _last_scheduled(past, request_id) is None:
-        text = f"{came_from(moved[1])} It holds their blocks: the next step with room for {name} schedules it."
+        text = f"{came_from(moved[1])} It holds their blocks, and the next step with room for {name} schedules it."
         return Why(question, text, past.links(moved[0]))
     if any(request.block_tables) and (last := _last_scheduled(past, request_id)) is not None:
         text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
-        text += "a long prompt is computed in chunks, and the request stays in the waiting queue until the last."
+        text += "a long prompt is computed in chunks, and the request stays in the waiting queue until the last one."
         return Why(question, text, past.links(joined, last))
     if step is None or _is_before(past, step, joined):
         return Why(question, _no_step(past, request.status, joined), past.links(joined))
@@ -122,8 +122,8 @@ def _landed(past: Past, request_id: int) -> int | None:
 def _loading(past: Past, request_id: int, question: str) -> Why:
     found = past.last(ev.ExternalHit, request_id=request_id)
     if found is None:
-        return Why(question, "It waits for the external tier.")
-    text = f"The external tier is loading {counted(found[1].num_tokens, 'token')} of it into its blocks."
+        return Why(question, "It is waiting for the external tier.")
+    text = f"The external tier is loading {counted(found[1].num_tokens, 'token')} into its blocks."
     return Why(question, text, past.links(found[0]))
 
 
@@ -145,26 +145,26 @@ def _cause(request_id: int, state: Fold, step: Step, ahead: Sequence[int]) -> st
     preempted = step.preempted
     if preempted:
         return (
-            f"{spent}, and {_names(preempted)} had to be preempted to free blocks: such a step admits no new request."
+            f"{spent}, and {_names(preempted)} had to be preempted to free blocks; such a step admits no new requests."
         )
     if ahead:
         first = ahead[0]
         names, are = names_of(state, ahead), "is" if len(ahead) == 1 else "are"
-        order = f"the order is kept: {request_name(first)} is admitted first{_lacks(state, first)}"
-        return f"{spent}; {names} {are} before it in the waiting queue, and {order}."
+        order = f"order is kept: {request_name(first)} is admitted first{_lacks(state, first)}"
+        return f"{spent}; {names} {are} ahead of it in the waiting queue, and {order}."
     if needed > free:
         are = "was" if free == 1 else "were"
-        return f"{spent}. For all its tokens {name} needs up to {counted(needed, 'block')}, and {free} {are} free."
+        return f"{spent}. For all its tokens {name} needs up to {counted(needed, 'block')}, but {free} {are} free."
     if scheduled and not any(event.is_prefill for _, event in scheduled):
-        return f"{spent}, all decodes: there were free blocks, but the step could take no more requests or tokens."
-    return f"{spent}. There were free blocks for {name}, but the step could take no more requests or tokens."
+        return f"{spent}, all decodes. Blocks were free, but the step could take no more requests or tokens."
+    return f"{spent}. Blocks were free for {name}, but the step could take no more requests or tokens."
 
 
 def _lacks(state: Fold, first: int) -> str:
     needed = sum(-(-len(state.requests[first].token_ids) // group.block_size) for group in state.groups)
     free = len(state.free_queue)
     return (
-        f" (it needs up to {counted(needed, 'block')}, and {free} {'was' if free == 1 else 'were'} free)"
+        f" (it needs up to {counted(needed, 'block')}, but {free} {'was' if free == 1 else 'were'} free)"
         if needed > free
         else ""
     )
@@ -230,7 +230,7 @@ def _answer_for_token(past: Past, request_id: int, step: Step) -> str:
     if step.failed is not None:
         return step.failure(request_id)
     if _schedules(step, request_id):
-        return f"It does: step {step.number} {'computed' if step.is_decided else 'schedules'} tokens of it."
+        return f"It does get one: step {step.number} {'computed' if step.is_decided else 'schedules'} tokens of it."
     if not step.is_decided:
         return step.so_far()
     none_of = f", and none of {name}" if step.scheduled else ""
@@ -244,14 +244,14 @@ def _what_kept_out(state: Fold, request_id: int, step: Step) -> str:
     groups = zip(state.groups, request.block_tables, strict=True)
     needed = sum(max(0, -(-end // group.block_size) - len(table)) for group, table in groups)
     if needed > free:
-        return f"Its next token needs {counted(needed, 'block')}, and {free} {'was' if free == 1 else 'were'} free."
+        return f"Its next token needs {counted(needed, 'block')}, but {free} {'was' if free == 1 else 'were'} free."
     if isinstance(_last_decision(step), ev.RequestPreempted):
         victim = request_name(step.preempted[-1][1].request_id)
-        return f"The step ended when {victim} lacked a block and gave way itself: {name} came after it."
+        return f"The step ended when {victim} lacked a block and gave way itself; {name} came after it."
     room = "fits into its blocks" if not needed else f"needs {counted(needed, 'block')}, and {free} were free"
     if step.scheduled and all(event.is_prefill for _, event in step.scheduled):
         return f"Its next token {room}; this step computed only prompts."
-    return f"Its next token {room}: the step took as many tokens or requests as it may, or passed {name} over."
+    return f"Its next token {room}: the step either took as many tokens or requests as it may, or passed {name} over."
 
 
 def _last_decision(step: Step) -> ev.Event | None:
@@ -280,10 +280,8 @@ def less_urgent_running(state: Fold, request_id: int) -> str:
     found = [i for i, request in state.requests.items() if request.status == "running" and request.priority > limit]
     if not found:
         return ""
-    are = "is less urgent, and goes" if len(found) == 1 else "are less urgent, and go"
-    return (
-        f" {names_of(state, found)} {are} on: a running request gives way to another running one, not to a waiting one."
-    )
+    are = "is less urgent, yet continues" if len(found) == 1 else "are less urgent, yet continue"
+    return f" {names_of(state, found)} {are}: a running request gives way to a running one, never to a waiting one."
 
 
 def why_least_urgent(state: Fold, victim: int, running: Sequence[int]) -> str | None:

@@ -19,11 +19,17 @@ def request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> Sentence:
         return phrase(run[0])
     names = the_requests(event.request_id for event in run)
     if (leader := run[0].from_request_id) is not None and run[0].num_beams > 1:
-        are, they = ("is the other beam", "it waits") if len(run) == 1 else ("are the other beams", "they wait")
+        is_one = len(run) == 1
+        are, they = ("is the other beam", "it waits") if is_one else ("are the other beams", "they wait")
         search = Sentence(names, f" {are} of ", the_request(leader), "'s search: ")
-        return Sentence(search, f"{they} until the prompt is computed, to fork from ", the_request(leader), ".")
+        return Sentence(
+            search,
+            f"{they} until the prompt has been computed, then {'forks' if is_one else 'fork'} from ",
+            the_request(leader),
+            ".",
+        )
     if leader is not None:
-        tail = " and wait until they are computed, to fork from it."
+        tail = ": they wait until it has computed them, then fork."
         return Sentence(names, " have the same tokens as ", the_request(leader), tail)
     urgency = f" and priority {run[0].priority}" if _has_priorities(scene) else ""
     sizes = sorted({len(event.token_ids) for event in run})
@@ -52,13 +58,13 @@ def prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> Sentence:
     """Describe a look-up, and the requests that the newly admitted request overtakes."""
     if overtaken := _overtaken(run[0], scene):
         first, *others = phrase(run[0]).parts
-        told = Sentence(first, " is more urgent than ", the_requests(overtaken), ", and is next: it", *others)
+        told = Sentence(first, " is more urgent than ", the_requests(overtaken), ", so it is next: it", *others)
     else:
         told = phrase(run[0])
     if not run[0].num_tokens:
         return told
     ids = dict.fromkeys(i for group in run[0].block_ids for i in group if i != scene.fold.null_block)
-    return Sentence(told.without_stop(), ", in ", the_blocks(ids), ": no need to compute them.")
+    return Sentence(told.without_stop(), ", in ", the_blocks(ids), ", and need not compute them.")
 
 
 def _overtaken(event: ev.PrefixHit, scene: Scene) -> list[int]:
@@ -108,9 +114,9 @@ def _with_guessed(run: Sequence[ev.TokenSampled], scene: Scene) -> Sentence:
     num_accepted = sum(scene.filling.was_guessed(event.request_id, event.position) for event in run)
     gets = Sentence(the_request(run[0].request_id), " gets ", listing(_next_token(event, scene) for event in run))
     if len(run) == num_accepted:
-        return Sentence(gets, ", as guessed: keys and values are there already.")
+        return Sentence(gets, ", as guessed: their keys and values are already there.")
     first = "The first was" if num_accepted == 1 else f"The first {num_accepted} were"
-    return Sentence(gets, f". {first} guessed: keys and values are there already; the last has none yet.")
+    return Sentence(gets, f". {first} guessed, with keys and values already there; the last has none yet.")
 
 
 def tokens_drafted(run: Sequence[ev.TokensDrafted], scene: Scene) -> Sentence:
@@ -130,7 +136,7 @@ def drafts_judged(run: Sequence[ev.DraftsJudged], scene: Scene) -> Sentence:
     if not event.num_rejected or not (garbage := scene.filling.garbage(event.request_id)):
         return phrase(event)
     hold = "holds" if len(garbage) == 1 else "hold"
-    end = f" {hold} keys and values of {counted(event.num_rejected, 'rejected draft')}: garbage, to be overwritten."
+    end = f" {hold} the keys and values of {counted(event.num_rejected, 'rejected draft')}: garbage, to be overwritten."
     return Sentence(_num_accepted(event), ". ", the_blocks(garbage), end)
 
 

@@ -109,7 +109,7 @@ def _request_forgotten(run: Sequence[ev.RequestForgotten], scene: Scene) -> Sent
     if len(run) == 1:
         return phrase(run[0])
     names = the_requests(event.request_id for event in run)
-    return Sentence(names, " are finished and no longer kept: newer requests have taken their place.")
+    return Sentence(names, " are finished and have been dropped to make room for newer requests.")
 
 
 @_words(ev.BlockEvicted)
@@ -138,7 +138,7 @@ def _blocks_skipped(run: Sequence[ev.BlocksSkipped], scene: Scene) -> Sentence:
     event = run[0]
     group, null = group_name(scene.fold.groups, event.group), counted(event.num_blocks, "null entry")
     if _keeps_states(event.group, scene):
-        why = ": one state stands for all tokens before it."
+        why = ": one state stands for all the tokens before it."
     else:
         why = ", outside the window: no token reads there."
     is_start = len(scene.fold.requests[event.request_id].block_tables[event.group]) == event.num_blocks
@@ -155,7 +155,7 @@ def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> Sentence:
     name, group = the_request(run[0].request_id), group_name(scene.fold.groups, run[0].group)
     doubled = [event for event in run if _is_elsewhere(event, scene)]
     if doubled:
-        end = f": {_plural(doubled, 'one block', 'each block')} in two tables!"
+        end = f": {_plural(doubled, 'one block is', 'each block is')} in two tables!"
         return Sentence(name, f"'s {group} shares ", _blocks(doubled), " with another group of ", name, end)
     if run[0].is_fork:
         tail = f" {_plural(run, 'is', 'are')} shared with the fork "
@@ -224,7 +224,7 @@ def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> Sentence:
     if not twins:
         return written
     others, are = the_blocks(twins[i] for i in ids if i in twins), _plural(list(twins), "is", "are")
-    return Sentence(written, " ", _contents(twins, scene), f" {are} in ", others, " already: computed twice.")
+    return Sentence(written, " ", _contents(twins, scene), f" {are} already in ", others, ": computed twice.")
 
 
 def _written(event: ev.SlotsWritten, scene: Scene) -> Sentence:
@@ -254,7 +254,9 @@ def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> Sentence:
     keys = {(event.group, event.block_hash) for event in run}
     if lost := [i for i in sorted(scene.lost) if not keys.isdisjoint(scene.fold.block_keys[i])]:
         overwrites = f" and {_plural(run, 'overwrites', 'overwrite')} the map's entry for "
-        replaced = f" {_plural(lost, 'is', 'are')} still in use, but no look-up finds {_plural(lost, 'it', 'them')}."
+        replaced = (
+            f" {_plural(lost, 'is', 'are')} still in use, but look-ups no longer find {_plural(lost, 'it', 'them')}."
+        )
         return Sentence(full, overwrites, contents, ": ", the_blocks(lost), replaced)
     first = [event.mapped[0] for event in run if event.mapped and event.mapped[0] != event.block_id]
     joins = Sentence(full, f" and {_plural(run, 'joins', 'join')} the prefix map")
@@ -291,7 +293,9 @@ def _request_forked(run: Sequence[ev.RequestForked], scene: Scene) -> Sentence:
     size, group = scene.fold.groups[0].block_size, event.block_ids[0]
     num_filled = event.num_tokens % size
     tail = Sentence(", ", the_block(group[-1]), f" with {num_filled} of {size} slots filled") if num_filled else ""
-    return Sentence(phrase(event).without_stop(), tail, ". Nothing is copied until one writes to a shared block.")
+    return Sentence(
+        phrase(event).without_stop(), tail, ". Nothing is copied until one of them writes to a shared block."
+    )
 
 
 @_words(ev.BlockCopied)

@@ -107,7 +107,7 @@ class Pages:
         """Open a page. Raises ConfigError if too many pages, or one of this name, are open."""
         with self._guard:
             if name in self._open or len(self._open) >= MAX_PAGES:
-                raise ConfigError(f"{len(self._open)} pages are open: close one of them, and reload this one")
+                raise ConfigError(f"{len(self._open)} pages are open: close one of them and reload this one")
             page = self._open[name] = OpenPage(self._feeds)
             return page
 

@@ -87,7 +87,7 @@ class PageServer(Closing):
         try:
             self._server = _Server(("127.0.0.1", port), _Handler)
         except OSError as error:
-            raise ConfigError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}): name another") from error
+            raise ConfigError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}): choose another") from error
         self._server.page_server, self._server.secret = self, token_urlsafe(24)
         self.address = f"http://127.0.0.1:{self._server.server_port}/{self._server.secret}/"
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="labengine-page", daemon=True)

@@ -108,7 +108,7 @@ def test_blocks_and_entries_are_marked_as_said_and_as_is() -> None:
         view.page.locator("[data-anchor='row:0:0:0']").hover(position={"x": 40, "y": 10})
         tip = view.text(".le-tip")
         assert "said: block 0 left the free queue\n" in tip and "is: it is still in it, at place 3" in tip
-        assert "Rules are broken about 2 blocks." in str(view.page.locator(".le-pool").get_attribute("aria-label"))
+        assert "Rules are broken for 2 blocks." in str(view.page.locator(".le-pool").get_attribute("aria-label"))
 
     show_dashboard(check, [*merging_step(), CONTRADICTED, PARTITION])
 

@@ -74,7 +74,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
     [right] = exercise._right_answers()
 
     def check_click(page: ExercisePage) -> None:
-        assert "Which block does it take first?" in page.text(WORDS) and "Click on a block." in page.text(WORDS)
+        assert "Which block does it take first?" in page.text(WORDS) and "Click a block." in page.text(WORDS)
         page.move_to(0)
         page.press("End")
         assert (page.page.locator(".le-queue-is-next").count(), page.text(".le-queue-summary")) == (
@@ -93,7 +93,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
         assert labengine.progress()["why-blocks/next-block"].passed
         exercise.again()
         page.answer()
-        assert "Click on a block." in page.text(WORDS) and "You" not in page.text(WORDS)
+        assert "Click a block." in page.text(WORDS) and "You" not in page.text(WORDS)
         assert "You predict" not in page.step(), "the prediction of the first time"
         assert page.text(WORDS) == f"✗ You made no prediction: it is #{right}."
 
@@ -111,7 +111,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
 
     def check_request(page: ExercisePage) -> None:
         [victim] = victims._right_answers()
-        assert "Click on a request." in page.text(WORDS)
+        assert "Click a request." in page.text(WORDS)
         page.click_on(f".le-tables-panel [data-request='{victim}']")
         assert f"You predict {request_name(victim)}: the next step answers." in page.text(WORDS)
         page.step()

@@ -147,7 +147,7 @@ def test_what_is_no_number_is_said_in_the_picture() -> None:
             page = GuessPage(bare, exercise)
             page.button("Predict").click()
             page.painted()
-            assert page.text(REFUSAL) == "Write a number first."
+            assert page.text(REFUSAL) == "Enter a number first."
             for number, said in (("-3", "negative"), ("2.5", "whole")):
                 page.say(number)
                 assert said in page.text(REFUSAL)

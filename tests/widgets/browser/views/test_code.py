@@ -96,7 +96,7 @@ def answered(mounted: MountedView, question: str) -> None:
 def test_paused_it_says_what_can_be_asked() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, OVERWRITTEN, NANO_VLLM)
-        assert "Choose a block, a request, a hash or an event" in mounted.text(".le-why-answer")
+        assert "Select a block, a request, a hash or an event" in mounted.text(".le-why-answer")
         assert mounted.texts(".le-why-ask") == ["Why did the last event happen?", "Why is #8 next in the free queue?"]
         mounted.picture("rest")
 
@@ -222,7 +222,7 @@ def test_an_exported_page_uses_the_answers_it_carries() -> None:
         choose(mounted, "request", 1)
         until(mounted, ".le-why-answer", f"(As it was at event {len(OVERWRITTEN)}.)")
         choose(mounted, "event", 3)
-        until(mounted, ".le-why-answer", "It was saved with answers to other questions.")
+        until(mounted, ".le-why-answer", "The page was saved with answers to other questions.")
 
     show_view(check, "why", OVERWRITTEN)
 

@@ -7,12 +7,12 @@ import type { PairStage } from "../stage.ts";
 
 export class CaptionPanel {
   sign = element("span", "le-guide-sign", {
-    title: "the story's sentences are numbered; the timeline shows the numbers too",
+    title: "the story's sentences are numbered; the timeline shows the same numbers",
   });
   words = element("p", "le-guide-words", { ariaLive: "polite" });
   count = element("span", "le-count");
   back = button("‹", "the previous guided sentence (b)", () => previousStop(this.stage));
-  next = button("Next ›", "play on to the next guided sentence (n)", () => nextStop(this.stage), "le-next-stop");
+  next = button("Next ›", "play to the next guided sentence (n)", () => nextStop(this.stage), "le-next-stop");
   guide = element("div", "le-guide", {}, this.sign, this.words, this.count, this.back, this.next);
   both = element("p", "le-caption-both");
   sides = ["left", "right"].map((name) => element("p", `le-caption-side le-caption-${name}`));

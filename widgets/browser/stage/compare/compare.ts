@@ -122,11 +122,11 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
     "alike",
     "p",
     "same letter: same content",
-    "the content of a full block: its tokens and all before them. Outlined with dots until its hash is in " +
-      "the map; bars or dots on the block tell apart contents that share a colour",
+    "the content of a full block: its tokens and all earlier ones. Outlined with dots until its hash is in " +
+      "the map; bars or dots on the block distinguish contents that share a colour",
   ],
   ["count", "••", "ref count", meaning("ref count")],
-  ["part", "", "not full yet", "the grey part is written"],
+  ["part", "", "not full yet", "the grey part has been written"],
   ["kept", "", "free, content kept", `no request holds the block. ${meaning("cached block")}`],
   ["lost", null, "lost: no hash leads to it", meaning("lost block")],
   ["now", "", "computed in this step", "a token whose keys and values are computed in this step"],
@@ -135,23 +135,23 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
     "unlike",
     "≠",
     "differs from the other side",
-    "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an " +
-      "equal block with another id does not count: it does not matter which free block was allocated",
+    "marked on both sides, in tables, pool, map and numbers, and next to the free queue. In tables and map, an " +
+      "equal block with a different id does not count: it does not matter which free block was allocated",
   ],
   [
     "misnamed",
     "p",
-    "KV of another content",
-    "the block's hash stands for the letter that is struck through; the letter beside it is the content that the " +
-      "checks found its keys and values to be, or ? if that is unknown",
+    "KV of different content",
+    "the block's hash stands for the crossed-out letter; the letter next to it is the content that the " +
+      "checks found in its keys and values, or ? if unknown",
   ],
   ["current", "", "current event", "the blocks that the current sentence is about"],
   [
     "tier",
     "○ ⇣ ↓ ↑",
     "external tier",
-    "○ only in the tier, ● also in the pool; ⇣ being loaded, ↓ loaded and ↑ saved in this step; pin: kept from " +
-      "eviction by a transfer",
+    "○ only in the tier, ● also in the pool; ⇣ being loaded, ↓ loaded and ↑ saved in this step; pin: protected " +
+      "from eviction by a transfer",
   ],
 ];
 

@@ -39,7 +39,7 @@ export class CompareHead {
 class Transport {
   first = button("|‹", "before this step (home)", () => this.stage.first());
   back = button("‹", "one moment back (←)", () => this.stage.back());
-  play = button("Play", "play on from here (r)", () => this.toggle(), "le-play");
+  play = button("Play", "play from here (r)", () => this.toggle(), "le-play");
   forth = button("›", "one moment forward (→)", () => this.stage.forward());
   last = button("›|", "the newest moment (end)", () => this.stage.last());
   speed = speedChoice(this.stage);
@@ -73,7 +73,7 @@ function stepWords({ sides }: PairStage) {
 // Commands for both engines at once.
 class PairControls {
   message = element("span", "le-message le-clip", { role: "status" });
-  followUp = this.button("Follow-up", "both engines run the next requests of the story", "follow_up", "le-follow-up");
+  followUp = this.button("Follow-up", "run the story's next requests on both engines", "follow_up", "le-follow-up");
   caption = element("span", "le-quiet le-caption le-fine", "control both");
   step = this.button("Step both", "one step of each engine (s)", "step");
   phase = this.button("Phase", "one phase of a step (p)", "phase");
@@ -89,7 +89,7 @@ class PairControls {
     stage.on("answer", ({ error }) => this.say(error || ""));
     stage.on("failure", (message) => this.say(message));
     stage.on("gone", () => this.hear(true, "No kernel: this is the saved state."));
-    stage.on("silence", () => this.say("The kernel is busy, or there is none."));
+    stage.on("silence", () => this.say("The kernel is busy or missing."));
     stage.on("present", () => this.hear(false, ""));
   }
 

@@ -16,7 +16,7 @@ export class Prediction {
       placeholder: name,
     });
   });
-  ok = button("Predict", "keep the prediction, and play on");
+  ok = button("Predict", "submit the prediction and continue");
   element = element("form", "le-predict le-row", {}, this.words, ...this.fields, this.ok);
 
   constructor(readonly stage: PairStage) {

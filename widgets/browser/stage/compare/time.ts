@@ -19,7 +19,7 @@ const TOP = 20,
   STOP_GAP = 2 * STOP_RADIUS + 7; // where there is room
 const MEANING = "pale: on both sides, strong: on one";
 const EXPLAINED =
-  "Pale: an event on both sides. Strong: on one side only, or different; the left side's above, the right " +
+  "Pale: an event on both sides. Strong: on one side only, or different; the left side's is above, the right " +
   "side's below.";
 
 export class PairTime {
@@ -35,7 +35,7 @@ export class PairTime {
 
   constructor(readonly stage: PairStage) {
     Object.assign(this.canvas, { tabIndex: 0, role: "slider" });
-    this.canvas.ariaLabel = "Time of both sides, caption by caption. Arrow keys step, drag to scrub.";
+    this.canvas.ariaLabel = "Time of both sides, caption by caption. Arrow keys step; drag to scrub.";
     this.canvas.addEventListener("pointerdown", (event) => this.grab(event));
     this.canvas.addEventListener("pointermove", (event) => this.drag(event));
     this.sizes.observe(this.canvas);

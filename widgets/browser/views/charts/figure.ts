@@ -49,7 +49,7 @@ export class Figure {
     readonly figure: FigureKind,
     readonly charts: ChartsHost,
   ) {
-    Object.assign(this.canvas, { tabIndex: 0, role: "img", title: "click a step: show its end (← →)" });
+    Object.assign(this.canvas, { tabIndex: 0, role: "img", title: "click a step to show its end (← →)" });
     this.canvas.addEventListener("pointermove", (event) => charts.hover(this.indexAt(event.offsetX)));
     this.canvas.addEventListener("pointerleave", () => charts.hover(null));
     this.canvas.addEventListener("click", (event) => this.moveTo(this.indexAt(event.offsetX)));

@@ -31,8 +31,8 @@ function field(ariaLabel: string, placeholder: string, className: string) {
 }
 
 const NOT_RECORDED =
-  "Recording is off: this lab keeps no events, and the log begins with its first view. Lab(..., " +
-  "record=True) keeps them all.";
+  "Recording is off: this lab keeps no events, so the log begins with its first view. Use Lab(..., " +
+  "record=True) to keep them all.";
 
 // The log's interface for the filter.
 interface LogActs {
@@ -46,10 +46,10 @@ export class LogFilter {
   element = element("div", "le-log-bar le-row");
   note = element("p", "le-log-note", { textContent: NOT_RECORDED, hidden: true });
   kinds = element("select", "le-input le-log-kinds", { ariaLabel: "kind of event" });
-  about = field("block or request", "#3, or A, or both: #3 A", "le-log-about");
+  about = field("block or request", "#3, A, or both: #3 A", "le-log-about");
   text = field("words", "words in the line", "le-log-text");
   count = element("span", "le-log-count", { role: "status" });
-  only = button("selection", "only events that name the selection", () => this.toggleOnly(), "le-log-only");
+  only = button("selection", "only events that mention the selection", () => this.toggleOnly(), "le-log-only");
   isOnly = false; // only events that name the selection
   offered?: Header;
 

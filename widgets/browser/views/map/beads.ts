@@ -12,8 +12,8 @@ import { cutLink, legendOf } from "../pieces.ts";
 const KEYS = [
   ["live", "in use"],
   ["kept", "free, still a hit"],
-  ["twice", "twice: ▸ is served first"],
-  ["lost", "lost: alive, not found"],
+  ["twice", "twice: ▸ is used first"],
+  ["lost", "lost: alive but not found"],
   ["gone", "evicted"],
 ];
 
@@ -55,7 +55,7 @@ function sayBead(name: string, { blocks, numBlocks, lost, evicted, isBroken, dep
     parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
   else parts.push(evicted ? `evicted: ${word("evicted", evicted.reason)}` : "no longer in the map");
   if (lost.length) parts.push(`lost: ${blockNames(lost)}`);
-  if (isBroken) parts.push("cannot be reached: the hash before it is not in the map");
+  if (isBroken) parts.push("cannot be reached: the previous hash is not in the map");
   return parts.join("; ");
 }
 

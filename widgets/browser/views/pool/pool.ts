@@ -321,7 +321,7 @@ class Pool {
   say(scene: Scene) {
     const { used, lost } = scene.score,
       numBroken = this.outlines.violated.size,
-      broken = numBroken ? ` Rules are broken about ${counted(numBroken, "block")}.` : "";
+      broken = numBroken ? ` Rules are broken for ${counted(numBroken, "block")}.` : "";
     const label = `Block pool: ${used} of ${scene.numBlocks} blocks used, ${lost} lost.${broken}`;
     if (label === this.label) return;
     this.label = label;

@@ -208,7 +208,7 @@ class Queue extends MarkedView {
   reason(block: number, { block: { content, isHashed } }: Look) {
     const { recording, scene } = this,
       freed = scene.freedAt[block] ?? -1; // an event may name a block that is not there
-    if (freed < 0) return content >= 0 || isHashed || recording.start > 0 ? "free from before" : "never used";
+    if (freed < 0) return content >= 0 || isHashed || recording.start > 0 ? "already free" : "never used";
     if (freed < recording.start) return "freed earlier";
     const words = REASONS[recording.field(freed, "reason") ?? ""];
     return words ? words(requestName(recording.field(freed, "request_id") ?? 0)) : "freed";

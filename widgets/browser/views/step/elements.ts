@@ -29,7 +29,7 @@ export function legend() {
     "le-step-legend le-wrap le-fine",
     KEYS.map((state) => [make("i", `le-slot le-slot-${state}`), SLOT_WORDS[state]]),
   );
-  made.append(make("em", "", "click a token: what does its query read?"));
+  made.append(make("em", "", "click a token to see what its query reads"));
   return made;
 }
 
@@ -39,7 +39,7 @@ function sayFaults(faults: Faults, blocks: GroupItem["blocks"]) {
     .map(
       ([position, state]) =>
         `position ${position}: ` +
-        `${state === "hole" ? "nothing was ever written there" : "another token's KV lies there"}`,
+        `${state === "hole" ? "nothing was ever written there" : "another token's KV is there"}`,
     );
   if (faults.length > 3) words.push(`and ${faults.length - 3} more`);
   const shared = blocks.flatMap((one) => ("look" in one && one.look?.isDoubled ? [`#${one.look.id}`] : []));

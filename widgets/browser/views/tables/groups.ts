@@ -113,7 +113,7 @@ function paintRow(child: GroupRowElement, { shown, numAhead, first, end, window 
   child.ahead.hidden = !numAhead;
   say(child.ahead, `⊘ ×${numAhead}`);
   const entries = numAhead === 1 ? "entry is" : "entries are";
-  child.ahead.title = `${numAhead} ${entries} null: outside the window, no token reads there`;
+  child.ahead.title = `${numAhead} ${entries} null: outside the window, where no token reads`;
   keep(child.beads, shown, () => make("span"), paintEntry);
   say(child.range, end ? (window ? `next reads ${first} to ${end}` : `${end} computed`) : "nothing computed");
 }

@@ -63,7 +63,7 @@ export function paintHead(head: HeadElement, view: TablesView, id: number) {
   const isOver = request.status === "finished" && !request.isHolding,
     doing = now && !isOver ? now : null;
   say(head.doing, doing ? (doing.isPrefill ? `prefill ${doing.num}` : `decode ${doing.num}`) : "");
-  head.doing.title = doing?.numDrafts ? `its newest token, and ${doing.numDrafts} guessed` : "";
+  head.doing.title = doing?.numDrafts ? `its newest token and ${doing.numDrafts} guessed` : "";
   head.doing.classList.toggle("le-tables-is-doing", Boolean(doing));
   head.parentElement?.classList.toggle("le-is-over", isOver);
   const external = request.external,

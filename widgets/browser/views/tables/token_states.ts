@@ -25,7 +25,7 @@ export const STATES = [
   ["plan", "scheduled", "will be computed in this step"],
   ["now", "this step", "computed in this step"],
   ["todo", "not yet", "no KV yet"],
-  ["draft", "guessed", "a guess: the step computes it, and keeps it if the model samples the same token"],
+  ["draft", "guessed", "a guess: the step computes it and keeps it if the model samples the same token"],
   ["garbage", "rejected", "KV of a rejected guess: overwritten before anything reads it"],
 ];
 const OF_DRAFTS = ["draft", "garbage"];

@@ -63,7 +63,7 @@ class TierView extends MarkedView {
   constructor(stage: ViewHost, side: Side) {
     super(stage, side, "le-tier-view", "External tier: its contents, loads and saves");
     const key =
-      "● also in the pool  ○ only here  ⇣ being loaded  ↓ loaded, ↑ saved in this step  pin: kept from eviction";
+      "● also in the pool  ○ only here  ⇣ being loaded  ↓ loaded, ↑ saved in this step  pin: protected from eviction";
     this.element.append(
       this.summary,
       make("p", "le-tier-legend le-fine", key),

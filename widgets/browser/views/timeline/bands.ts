@@ -32,7 +32,7 @@ export class Bands {
   // What a row of many blocks means, which has no content's hue and no border; nothing for rows of single blocks.
   get meaning() {
     const { isBinned, perRow } = this.rows ?? {};
-    return isBinned ? `${perRow} blocks per row: the darker, the more are in use; stripes: freed, cached` : "";
+    return isBinned ? `${perRow} blocks per row: darker means more in use; stripes: freed, cached` : "";
   }
 
   paint(ink: Ink, scene: Scene, width: number) {

@@ -108,7 +108,7 @@ export class Code {
     if (seam && event !== null) return this.head.replaceChildren(...this.headOf(recording, event, seam));
     const nothing =
       event === null
-        ? "Nothing has happened yet: take a step, or show an event."
+        ? "Nothing has happened yet: take a step or show an event."
         : `No method is known for ${recording.kind(event)}.`;
     this.head.replaceChildren(
       element("span", "le-code-quiet", hasCode ? nothing : "This recording was saved without its code."),

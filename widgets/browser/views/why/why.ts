@@ -14,7 +14,7 @@ import { questionsFor } from "./questions.ts";
 export const title = "Why?";
 
 const BUSY_MS = 1500;
-const NOTHING_SELECTED = "Choose a block, a request, a hash or an event in any view to ask about it.";
+const NOTHING_SELECTED = "Select a block, a request, a hash or an event in any view to ask about it.";
 
 export function create(stage: ViewHost, side: Side) {
   return new WhyDrawer(stage, side);
@@ -181,7 +181,7 @@ class WhyDrawer {
     this.show(text, "Asking …", []);
     this.sheet.ariaBusy = "true";
     this.patience = setTimeout(
-      () => write(this.answer, "The kernel is busy with something else: the answer comes when it is free."),
+      () => write(this.answer, "The kernel is busy with something else: the answer will come when it is free."),
       BUSY_MS,
     );
   }
@@ -189,7 +189,7 @@ class WhyDrawer {
   fail({ text }: Question, error: unknown) {
     const message = error instanceof Error ? error.message : String(error);
     const hasSome = (this.side.recording.header.answers || []).length > 0;
-    this.show(text, hasSome ? `${message} It was saved with answers to other questions.` : message, []);
+    this.show(text, hasSome ? `${message} The page was saved with answers to other questions.` : message, []);
   }
 
   showAnswer(answer: Answer | null | undefined, note = "") {
