@@ -38,7 +38,7 @@ def test_a_pool_twice_as_large_is_put_beside_the_recorded_run() -> None:
     assert larger.cost.hit_tokens == recorded.cost.hit_tokens + missed
     assert larger.cost.computed_tokens == recorded.cost.computed_tokens - missed
     assert "evicted" not in larger.sums.missed and larger.cost.peak_blocks == 6
-    assert "labengine, 16 blocks" in repr(found) and "tokens missed because of eviction" in found._repr_html_()
+    assert "labengine, 16 blocks" in repr(found) and "tokens evicted and missed" in found._repr_html_()
 
 
 def test_a_salt_and_an_abort_come_again(tmp_path: Path) -> None:

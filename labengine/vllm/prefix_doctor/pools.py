@@ -29,7 +29,7 @@ class PoolRun:
     @property
     def figures(self) -> dict[str, int]:
         """The run's costs by name."""
-        lost = {"tokens missed because of eviction": self.sums.missed.get("evicted", 0)}
+        lost = {"tokens evicted and missed": self.sums.missed.get("evicted", 0)}
         return {**{name.replace("_", " "): value for name, value in asdict(self.cost).items()}, **lost}
 
     def to_dict(self) -> dict[str, Any]:
