@@ -80,7 +80,7 @@ def test_an_unknown_edition_is_refused_with_the_nearest_match() -> None:
         ConfigError, match=r"edition must be one of .*'labengine'.*, got 'nano-vlm'\. Did you mean 'nano-vllm'\?"
     ):
         edition("nano-vlm")
-    with pytest.raises(ConfigError, match="unknown edition 'zzz'"):
+    with pytest.raises(ConfigError, match="edition must be one of .*, got 'zzz'"):
         edition("zzz")
 
 
@@ -127,7 +127,7 @@ def test_ours_and_vllms_edition_have_all_of_it(name: str) -> None:
 
 
 def test_block_sizes_share_a_link_of_the_hash_chain() -> None:
-    with pytest.raises(ConfigError, match=r"group 1: block_size 6 must be a multiple of 4.*give hash_block_size=2"):
+    with pytest.raises(ConfigError, match=r"group 1: block_size 6 must be a multiple of 4.*use hash_block_size=2"):
         EngineConfig(groups=(GroupSpec(4), GroupSpec(6)))
     with pytest.raises(ConfigError, match="group 0: block_size 4 must be a multiple of 3"):
         EngineConfig(groups=(GroupSpec(4),), hash_block_size=3)

@@ -37,10 +37,10 @@ def edition(request: pytest.FixtureRequest) -> str:
     [
         (workload(request(step="soon")), "step must be a non-negative integer"),  # type: ignore[arg-type]
         (workload(request(step=-1)), "step must be a non-negative integer"),
-        (workload(request(prompt=["a"])), r"token_ids\[0\] is 'a'"),  # type: ignore[list-item]
+        (workload(request(prompt=["a"])), r"token_ids\[0\] must be .*, got 'a'"),  # type: ignore[list-item]
         (workload(request(prompt=[2**70])), "must be a non-negative integer"),
         (workload(request(salt=5)), "cache_salt must be a string"),
-        (workload(request(), groups=[{"block_size": 4}]), r"group 0 lacks \['kind'\]"),
+        (workload(request(), groups=[{"block_size": 4}]), r"group 0 is missing \['kind'\]"),
         (workload(request(), groups=[{"kind": "full", "size": 4}]), "group 0 has unknown keys"),
         (workload(request(), groups="full"), "groups must be a list"),
         ([request()], "workload must be a mapping"),
@@ -100,7 +100,7 @@ def test_there_is_no_eos(edition: str) -> None:
 
 def test_a_request_that_never_fits_is_refused_before_step_0(edition: str) -> None:
     never, num_blocks = request(99, [1] * 20, max_tokens=14), 8 + num_null_blocks(EDITIONS[edition])
-    with pytest.raises(ValueError, match="needs 9 blocks, and the pool has 8"):
+    with pytest.raises(ValueError, match="needs 9 blocks, but the pool has 8"):
         labengine.simulate(workload(request(), never, num_blocks=num_blocks), edition, next_token=_must_not_run)
     assert labengine.simulate(workload(request(99, [1] * 20, max_tokens=13), num_blocks=num_blocks), edition)
 
@@ -114,11 +114,11 @@ def _must_not_run(request_id: int, position: int) -> int:
     [
         (workload(request(), eagle=1), r"workload has unknown keys \['eagle'\]; known:"),
         (workload(request(prio=1)), r"request 0 has unknown keys \['prio'\]; known:"),
-        ({"num_blocks": 4}, "workload lacks .*'block_size'"),
-        (workload({"step": 0}), r"request 0 lacks \['max_tokens', 'prompt'\]"),
+        ({"num_blocks": 4}, "workload is missing .*'block_size'"),
+        (workload({"step": 0}), r"request 0 is missing \['max_tokens', 'prompt'\]"),
         (workload(request(), block_size=0), "block_size must be at least 1"),
         (workload(request(max_tokens=0)), "max_tokens must be at least 1"),
-        (workload(request() | {"prompt": []}), "the prompt is empty"),
+        (workload(request() | {"prompt": []}), "the prompt must not be empty"),
     ],
 )
 def test_bad_workloads_are_refused(bad: dict[str, Any], message: str) -> None:

@@ -33,7 +33,7 @@ def positive_int(text: str) -> int:
     number = whole_number(text)
     if not number:
         limit = f" of at most {MAX_DIGITS} digits" if len(text) > MAX_DIGITS else ""
-        raise argparse.ArgumentTypeError(f"must be an integer from 1{limit}, got {shown(text)}")
+        raise argparse.ArgumentTypeError(f"must be a positive integer{limit}, got {shown(text)}")
     return number
 
 

@@ -22,7 +22,7 @@ def test_an_unknown_model_names_the_nearest_and_what_else_works() -> None:
 
 
 def test_an_unknown_edition_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"unknown edition 'nano-vlm'.*'nano-vllm\+243'.*mean 'nano-vllm'\?"):
+    with pytest.raises(ConfigError, match=r"edition must be .*'nano-vllm\+243'.* got 'nano-vlm'.*mean 'nano-vllm'\?"):
         Lab("simulated", edition="nano-vlm")
 
 
@@ -114,10 +114,10 @@ def test_parts_are_classes() -> None:
 @pytest.mark.parametrize(
     ("name", "part", "base", "lacks"),
     [
-        ("merge_policy", int, "MergePolicy", "int has no is_equal, mapped_after, merge_target"),
-        ("scheduler", LateMerge, "Scheduler", "LateMerge has no abort, accept, add, admit, "),
-        ("hash_chain", LateMerge, "HashChain", "LateMerge has no keyed, link, root"),
-        ("sliding_window_group", dict, "KVCacheGroup", "dict has no add_external, "),
+        ("merge_policy", int, "MergePolicy", "int is missing is_equal, mapped_after, merge_target"),
+        ("scheduler", LateMerge, "Scheduler", "LateMerge is missing abort, accept, add, admit, "),
+        ("hash_chain", LateMerge, "HashChain", "LateMerge is missing keyed, link, root"),
+        ("sliding_window_group", dict, "KVCacheGroup", "dict is missing add_external, "),
     ],
 )
 def test_a_class_that_cannot_play_the_part_is_refused(name: str, part: type, base: str, lacks: str) -> None:

@@ -34,12 +34,12 @@ def test_a_prompt_longer_than_the_models_positions_is_refused(smollm2: Lab) -> N
 
 @pytest.mark.parametrize("empty", [{"prompt": ""}, {"token_ids": []}, {"token_ids": ()}])
 def test_an_empty_prompt_is_refused(lab: Lab, empty: dict[str, Any]) -> None:
-    with refused(lab, ConfigError, "the prompt is empty", "at least one token"):
+    with refused(lab, ConfigError, "the prompt must not be empty", "at least one token"):
         lab.add(**empty)
 
 
 def test_an_empty_text_is_refused_by_the_real_model_too(smollm2: Lab) -> None:
-    with refused(smollm2, ConfigError, "the prompt is empty"):
+    with refused(smollm2, ConfigError, "the prompt must not be empty"):
         smollm2.add("")
 
 
@@ -108,5 +108,5 @@ def test_a_text_that_is_no_unicode_is_refused(smollm2: Lab) -> None:
 
 
 def test_token_ids_lie_in_the_vocabulary(smollm2: Lab) -> None:
-    with refused(smollm2, ConfigError, "token_ids[2] is 49152", "ends at 49151"):
+    with refused(smollm2, ConfigError, "token_ids[2] must be below", "got 49152"):
         smollm2.add(token_ids=[1, 49151, 49152])

@@ -80,9 +80,9 @@ def test_generate_adds_all_or_nobody(lab: Lab) -> None:
 def test_requests_that_do_not_exist(lab: Lab) -> None:
     with refused(lab, KeyError, "no request 7: the lab has requests 0 to 1"):
         lab.abort(7)
-    with refused(lab, KeyError, "there is no request 7"):
+    with refused(lab, KeyError, "no request 7"):
         lab.output(7)
-    with refused(lab, KeyError, "there is no request 7"):
+    with refused(lab, KeyError, "no request 7"):
         lab.stream(7)
     lab.reset()
     with refused(lab, KeyError, "no request 0: none has been added"):
@@ -93,7 +93,7 @@ def test_letters_name_requests_and_words_do_not(lab: Lab) -> None:
     assert lab.output("A") == lab.output(0) and "".join(lab.stream("b")) == lab.output(1).text
     for wrong in ("C", "ABC", "request", "0", ""):
         for ask in (lab.output, lab.abort, lab.stream):
-            with refused(lab, KeyError, f"there is no request {wrong!r}"):
+            with refused(lab, KeyError, f"no request {wrong!r}"):
                 ask(wrong)
     lab.add("a b c", max_tokens=9)
     assert lab.abort("C") and type(lab.inputs[-1].request_id) is int  # type: ignore[attr-defined]

@@ -129,7 +129,7 @@ def test_the_command_follows_for_some_seconds(tmp_path: Path, capsys: pytest.Cap
         ("kv:tcp://127.0.0.1:99999", None, "an endpoint must be"),
         ("kv:tcp://a:1,tcp://a:2", "tcp://a:3", "2 publishers need"),
         ("kv:tcp://a:1", "localhost:3", "an endpoint must be"),
-        ("kv:nowhere.kvevents", None, "there is no file nowhere.kvevents"),
+        ("kv:nowhere.kvevents", None, "no file nowhere.kvevents"),
     ],
 )
 def test_places_are_refused_with_what_to_write(place: str, replay: str | None, why: str) -> None:

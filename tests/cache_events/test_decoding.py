@@ -81,8 +81,8 @@ def test_a_kind_and_fields_that_are_new_are_no_error() -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (b"", "not msgpack"),
-        (b"\xdd\xff\xff\xff\xff", "not msgpack"),
+        (b"", "must be msgpack"),
+        (b"\xdd\xff\xff\xff\xff", "must be msgpack"),
         (b"\x91" * 100_000 + b"\x01", "nested"),
         (msgspec.msgpack.encode({"ts": 1}), r"must be \[time, events, rank\]"),
         (msgspec.msgpack.encode([float("nan"), []]), "its time"),
@@ -90,7 +90,7 @@ def test_a_kind_and_fields_that_are_new_are_no_error() -> None:
         (payload(5), "a map or an array"),
         (payload({"block_hashes": []}), "an event's type must be a string"),
         (payload(stored(["text"], [])), "a block's hash"),
-        (payload(stored([b"a" * 200], [])), "up to 128 bytes"),
+        (payload(stored([b"a" * 200], [])), "at most 128 bytes"),
         (payload(stored([1], ["<b>"])), "token_ids must contain only numbers"),
         (payload(stored([1], [], block_size=-1)), "block_size must be a number"),
         (payload(stored([1], [], extra_keys="no")), "extra_keys must be an array"),

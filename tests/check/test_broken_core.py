@@ -77,7 +77,7 @@ def prefixes_in_a_circle(engine: Engine) -> None:
 BREAKAGES: dict[Callable[[Engine], None], tuple[str, ...]] = {
     queue_in_a_circle: ("block 63 leads to 62", "block 62 is in the free queue 2 times"),
     queue_torn: (f"leads to {NO_ID}",),
-    queue_miscounted: (f"counts {NO_ID} blocks and holds 53",),
+    queue_miscounted: (f"counts {NO_ID} blocks but holds 53",),
     table_of_no_ids: (f"it is block {NO_ID}", f"block {NO_ID} is not in the pool"),
     table_without_end: ("entry 11 of request 0's table is not there; it is block 3", "block 3 appears twice"),
     map_to_no_ids: (f"blocks {NO_ID}, -7, None", f"to block {NO_ID}"),

@@ -329,7 +329,7 @@ def test_a_key_of_two_contents_is_named_when_the_second_is_registered() -> None:
 @pytest.mark.parametrize(
     ("prompt", "keys", "said"),
     [
-        ((9, 9, 9, 9, 5, 6, 7, 8), (), "they differ in the tokens before"),
+        ((9, 9, 9, 9, 5, 6, 7, 8), (), "they differ in the earlier tokens"),
         ((1, 2, 3, 4, 5, 6, 7, 8), (("lora", "b"),), "request 0 has no adapter, and request 1 adapter 'b'"),
     ],
 )

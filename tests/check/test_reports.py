@@ -260,7 +260,7 @@ def test_a_request_that_is_granted_too_little_waits_in_the_right_version() -> No
     """ATOM 902: the step fails, is rolled back, and names who promised; right, the request is admitted later."""
     broken = hits_on_free_blocks(Parts(full_attention_group=HitsAreFree).overriding(as_parts("nano-vllm")))
     (failed,) = broken.timeline.of_kind(ev.StepFailed)  # type: ignore[arg-type]
-    assert "request 2 takes 2 blocks" in failed.message and "1 is free" in failed.message
+    assert "request 2 needs 2 blocks" in failed.message and "1 is free" in failed.message
     assert not broken.engine.requests[2].has_blocks
     right = hits_on_free_blocks(as_parts("nano-vllm"))
     assert hits(right) == [0, 0, 4] and right.engine.requests[2].status is RequestStatus.FINISHED

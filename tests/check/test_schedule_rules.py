@@ -226,7 +226,7 @@ class GrantsTooMuch(KVCacheManager):
 def test_a_running_request_without_its_block_is_found_where_it_is_scheduled() -> None:
     setup = three_decoding(Parts(kv_cache_manager=AllocatesNothing).overriding(as_parts("labengine")))
     setup.steps(1)
-    with pytest.raises(NotGrantedError, match=r"request 0 .* token 5, .* hold 4"):
+    with pytest.raises(NotGrantedError, match=r"request 0 .* token 5, .* hold only 4"):
         setup.steps(1)
     (found,) = setup.watch.violations
     assert (found.rule, found.request_ids) == ("granted", (0,))
@@ -265,7 +265,7 @@ def test_a_grant_of_blocks_that_are_not_free_names_who_promised(groups: Sequence
     setup = watched(4 * len(groups), groups, parts)  # type: ignore[arg-type]
     setup.add(*range(12), max_tokens=2)
     setup.add(*range(20, 29), max_tokens=2)
-    with pytest.raises(NotGrantedError, match=r"request 1 takes \d blocks?"):
+    with pytest.raises(NotGrantedError, match=r"request 1 needs \d blocks?"):
         setup.steps(1)
     (found,) = setup.watch.violations
     assert found.rule == "granted" and "(GrantsTooMuch.has_room)" in found.message

@@ -289,7 +289,7 @@ class HeadFirst(BlockPool):
 def test_a_step_that_fails_right_after_the_decision_contradicts_no_event() -> None:
     setup = watched(8, FULL, Parts(block_pool=HeadFirst).overriding(LABENGINE))
     setup.add(1, 2, 3, 4, 5)
-    with pytest.raises(ValueError, match=r"HeadFirst\.reused_first must return some of the blocks"):
+    with pytest.raises(ValueError, match=r"HeadFirst\.reused_first must return a list of some of the given blocks"):
         setup.run()
     assert [one.method for one in setup.differences()] == ["HeadFirst.reused_first"]
     assert setup.watch.violations == []

@@ -48,7 +48,7 @@ def test_edition_vllm_counts_the_block_that_a_hit_ends_inside() -> None:
         setup.add(*range(6), max_tokens=1)
         setup.run()
         if num_blocks == 15:
-            with pytest.raises(ConfigError, match="needs 15 blocks, and the pool has 14"):
+            with pytest.raises(ConfigError, match="needs 15 blocks, but the pool has 14"):
                 setup.add(*range(25), max_tokens=1)
         else:
             setup.add(*range(25), max_tokens=1)
@@ -58,7 +58,7 @@ def test_edition_vllm_counts_the_block_that_a_hit_ends_inside() -> None:
 
 
 def test_an_empty_prompt_is_refused(edition: str) -> None:
-    with pytest.raises(ConfigError, match="the prompt is empty"):
+    with pytest.raises(ConfigError, match="the prompt must not be empty"):
         small_engine(edition=edition).add([], tokens(1))
 
 

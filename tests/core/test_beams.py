@@ -190,9 +190,9 @@ def test_a_beam_cannot_be_branched() -> None:
     ("sampling", "why"),
     [
         ({"beams": 0}, "beams must be at least 1"),
-        ({"beams": 2, "temperature": 0.5}, "leave temperature out"),
-        ({"beams": 2, "top_k": 5}, "leave top_k out"),
-        ({"beams": 2, "seed": 0}, "leave seed out"),
+        ({"beams": 2, "temperature": 0.5}, "omit temperature"),
+        ({"beams": 2, "top_k": 5}, "omit top_k"),
+        ({"beams": 2, "seed": 0}, "omit seed"),
     ],
 )
 def test_sampling_that_makes_no_sense_is_refused(sampling: dict[str, float], why: str) -> None:
@@ -225,7 +225,7 @@ WRONG: dict[str, tuple[Callable[[BeamDecision], Any], str]] = {
     ),
     "a stranger": (
         lambda decision: decision._replace(going_on=(decision.going_on[0]._replace(parent_id=9),)),
-        "request 9 with token",
+        "gave request 9 token",
     ),
     "a token": (
         lambda decision: decision._replace(going_on=(decision.going_on[0]._replace(token_id=-1),)),

@@ -123,7 +123,7 @@ def test_an_image_counts_as_far_as_a_hit_reaches_into_a_block(
         ({-1: ("cat", 2)}, "a position in images must be at least 0"),
         ({6: ("cat", 0)}, r"the length of images\[6\] must be at least 1"),
         ({6: (5, 1)}, r"the identifier of images\[6\] must be a string"),
-        ({16: ("cat", 2)}, "'cat' ends at token 18, and the prompt has 17"),
+        ({16: ("cat", 2)}, "'cat' ends at token 18, but the prompt has 17"),
         ({6: ("cat", 3), 8: ("dog", 1)}, "'cat' at position 6 overlaps the one at 8"),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_mixin_behind_the_class_that_it_should_change_is_refused() -> None:
 
     assert refusal(scheduler=Behind) == (
         "parts: Oldest.choose_victim is never called: TokenBudgetScheduler takes precedence in Behind: "
-        "name Oldest first among its bases"
+        "list Oldest first among its bases"
     )
     assert Parts(scheduler=Before).scheduler is Before
 
@@ -222,9 +222,9 @@ def yields(self: Any, mapped: Any, block: Any, request: Any, link: int) -> Itera
             "(self, mapped, block, request, link, *, strict) cannot be called that way: missing a required",
         ),
         (staticmethod(too_many), "missing a required argument: 'link'"),
-        (without_self, "() takes no self"),
-        (asynchronous, "is asynchronous"),
-        (yields, "a yield"),
+        (without_self, "() does not take self"),
+        (asynchronous, "is async"),
+        (yields, "contains yield"),
         (None, "Mine.merge_target is None"),
         (property(lambda self: None), "Mine.merge_target is a property"),
         (cached_property(lambda self: None), "is a property"),
@@ -297,7 +297,7 @@ def test_a_queue_from_anywhere_needs_a_queues_methods() -> None:
         take = append = prepend = put_back = remove = insert_after = fault = plain
 
     message = refusal(free_queue=Shelf)
-    assert message.endswith("Shelf has no __len__, __contains__, __iter__")
+    assert message.endswith("Shelf is missing __len__, __contains__, __iter__")
 
 
 def test_a_connector_is_held_against_its_contract() -> None:
@@ -350,7 +350,7 @@ def test_one_class_replaces_the_part_that_it_derives_from(cls: type, field: str)
     [
         (("mine",), "by name, as in merge_policy=MyPolicy; got 'mine'"),
         ((LateMerge, VllmBlockPool), "by name"),
-        ((int,), r"int is not .* \(Scheduler, .*labengine.Parts\(block_pool="),
+        ((int,), r"int must be .* \(Scheduler, .*labengine.Parts\(block_pool="),
         ((KVCacheGroup,), "could replace FullAttentionGroup or SlidingWindowGroup or StateGroup"),
     ],
 )

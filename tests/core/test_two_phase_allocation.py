@@ -124,7 +124,7 @@ def test_the_connector_notices_group_by_group(start: Start, groups: list[GroupSp
         if parts is EDITIONS[edition]:
             assert list(FakeTier().update_state_after_alloc(request, loads, local)) == loads
         else:
-            with pytest.raises(AssertionError, match="was allocated again before it was touched"):
+            with pytest.raises(AssertionError, match="was reallocated before it was touched"):
                 FakeTier().update_state_after_alloc(request, loads, local)
 
 

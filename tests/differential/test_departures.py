@@ -137,7 +137,7 @@ def test_an_aborted_load_holds_nothing_and_the_tier_forgets_it() -> None:
 
 
 def test_a_request_that_the_pool_cannot_hold_is_refused() -> None:
-    with vllm_lab() as lab, pytest.raises(ConfigError, match="needs 10 blocks, and the pool has 8"):
+    with vllm_lab() as lab, pytest.raises(ConfigError, match="needs 10 blocks, but the pool has 8"):
         lab.add(token_ids=range(40), max_tokens=1)
 
 

@@ -39,7 +39,7 @@ def test_a_notebooks_wrong_name_is_refused_before_the_search(capsys: pytest.Capt
     ("parts", "message"),
     [
         ("vlm", "use FILE.py:CLASS"),
-        ("missing.py:Class", "there is no file missing.py"),
+        ("missing.py:Class", "no file missing.py"),
         (f"{__file__}:Missing", "does not define Missing"),
     ],
 )

@@ -41,7 +41,7 @@ def test_the_commands_act_on_the_report_until_close_and_then_on_the_lab_again(st
 def test_a_lab_made_by_hand_afterwards_comes_before_the_report(started: Notebook) -> None:
     started.printed("%lab bug nano-vllm-219 --column nano-vllm")
     started.printed("import labengine\nlab = labengine.Lab('simulated', num_blocks=7)")
-    assert "empty: 7 blocks" in started.printed("%lab reset")
+    assert "all 7 blocks are free" in started.printed("%lab reset")
 
 
 def test_bug_opens_both_sides_and_steps_them_together(notebook: Notebook) -> None:
@@ -64,7 +64,7 @@ def test_bug_opens_another_column_on_request(notebook: Notebook) -> None:
 def test_bug_refuses_what_it_does_not_know_and_keeps_the_lab(started: Notebook) -> None:
     lab = started.lab
     assert "Did you mean 'nano-vllm-219'" in started.refused("%lab bug nano-vllm-218")
-    assert "there are 'PR 71', 'original'" in started.refused("%lab bug nano-vllm-71 --column mine")
+    assert "the scenario has 'PR 71', 'original'" in started.refused("%lab bug nano-vllm-71 --column mine")
     assert started.lab is lab and lab.status()["state"] == "paused"
 
 

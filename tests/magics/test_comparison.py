@@ -55,7 +55,7 @@ def test_break_stops_both_and_says_on_which_side(both: Notebook) -> None:
     ran = both.run("%lab step 9")
     assert "nano-vllm: stopped after step" in ran.printed and "nano-vllm+243: stopped after step" in ran.printed
     assert both.printed("%lab status").count("stopped after step") == 2
-    assert "there are 1" in both.refused("%lab break --off 2")
+    assert "the lab has 1" in both.refused("%lab break --off 2")
     assert both.printed("%lab break --off 1") == "no breakpoints\n" and not comparison(both).left.breakpoints
     assert "done after step" in both.printed("%lab run --wait")
 

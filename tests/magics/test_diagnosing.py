@@ -19,5 +19,5 @@ def test_the_lab_is_examined_and_the_diagnosis_stored(started: Notebook, tmp_pat
 
 
 def test_what_is_no_recording_is_refused_in_a_sentence(started: Notebook) -> None:
-    assert "there is no file" in started.refused("%lab doctor nothing.lab")
+    assert "no file" in started.refused("%lab doctor nothing.lab")
     assert "top must be" in started.refused("%lab doctor --top -1")

@@ -46,7 +46,7 @@ def test_a_trace_alone_is_looked_at(started: Notebook, tmp_path: Path) -> None:
     assert "step 1 of 2" in said and "The engine" not in said
     assert "step 2 of 2" in started.printed("%lab forward")
     assert "ref count" in started.value("%lab why block 0").question
-    assert "there is no lab yet" in started.refused("%lab step")
+    assert "no lab yet" in started.refused("%lab step")
     started.shell.user_ns["run"].close()
     lab.close()
 

@@ -39,4 +39,4 @@ def test_a_class_of_a_cell_is_found_opened_and_taken_home(notebook: Notebook) ->
 
 def test_names_that_are_nothing_are_refused(notebook: Notebook) -> None:
     assert "no variable 'Frob'" in notebook.refused("%lab find Frob")
-    assert "there is no lab yet" in notebook.refused("%lab find")
+    assert "no lab yet" in notebook.refused("%lab find")

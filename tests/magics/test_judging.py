@@ -29,11 +29,11 @@ def test_the_first_differing_request_of_two_engines_side_by_side(notebook: Noteb
     notebook.printed(f"%lab bug {OFF_BY_ONE.id}")
     notebook.printed("%lab judge")
     assert verdict_of(notebook).kind == "wrong content" and verdict_of(notebook).names[0] == "PR 71"
-    assert "name one request" in notebook.refused("%lab judge A B")
+    assert "name a single request" in notebook.refused("%lab judge A B")
     notebook.printed("%lab close")
 
 
 def test_what_cannot_be_judged_is_refused_in_a_sentence(started: Notebook) -> None:
     assert "%lab judge A B" in started.refused("%lab judge A")
-    assert "there is no request Z" in started.refused("%lab judge A Z")
+    assert "no request Z" in started.refused("%lab judge A Z")
     assert "has not sampled a token yet" in started.refused("%lab judge A B")

@@ -33,7 +33,7 @@ from waiting import wait_until
         ("%lab pause --now", "--now"),
         ("%lab add", "TEXT"),
         ("%lab add hi --copys 2", "mean --copies?"),
-        ("%lab add hi --copies 0", "--copies: '0'"),
+        ("%lab add hi --copies 0", "--copies: must be a positive integer, got '0'"),
         ("%lab add hi --max-tokens -3", "got -3"),
         ("%lab add hi --temperature nan", "temperature"),
         ("%lab add hi --max-tokens 99", "25 blocks"),
@@ -76,7 +76,7 @@ def test_bad_lines_are_refused_with_a_word_on_what_to_do(started: Notebook, cell
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--edition nano-vlm", "unknown edition 'nano-vlm'"),
+        ("--edition nano-vlm", "got 'nano-vlm'. Did you mean 'nano-vllm'?"),
         ("--block-size 0", "block_size must be at least 1, got 0"),
         ("--blocks many", "argument --blocks: must be a number or auto, got 'many'"),
         ("--model smolm2", "no model 'smolm2', did you mean 'smollm2'?"),

@@ -107,4 +107,4 @@ def test_every_command_before_start_says_how_to_start(notebook: Notebook, name: 
 
 
 def test_a_prompt_before_start_says_how_to_start(notebook: Notebook) -> None:
-    assert "there is no lab yet" in notebook.refused(PROMPT)
+    assert "no lab yet" in notebook.refused(PROMPT)

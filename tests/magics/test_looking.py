@@ -72,7 +72,7 @@ def test_select_chooses_in_all_views(started: Notebook) -> None:
     key = next(iter(started.lab.snapshot().prefix_map))
     assert f"hash {key}\n" in started.printed(f"%lab select hash {key[:10]}")
     assert "no block was ever registered under hash '0:ab12'" in started.refused("%lab select hash 0:ab12")
-    assert "there is no block 99: the pool has blocks 0 to 11" in started.refused("%lab select block 99")
+    assert "no block 99: the pool has blocks 0 to 11" in started.refused("%lab select block 99")
     assert "nothing" in started.printed("%lab select nothing") and started.lab.selection is None
 
 
@@ -84,4 +84,4 @@ def test_why_answers_at_the_shown_moment(started: Notebook) -> None:
     assert "free" in started.value("%lab why block 0").question
     assert "A" in started.value("%lab why request A --about hit").question
     assert "next" in started.value("%lab why next-victim").question
-    assert "there is no block 99" in started.refused("%lab why block 99")
+    assert "no block 99" in started.refused("%lab why block 99")

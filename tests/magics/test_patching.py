@@ -105,9 +105,9 @@ def test_an_edited_cell_begins_with_the_labs_parts_and_on_top_adds(worked: Noteb
 
 def test_on_top_of_nothing_is_refused(worked: Notebook) -> None:
     cell = "%%lab patch touch --on-top\ndef touch(self, block_ids): pass"
-    assert "leave it out" in worked.refused(cell)
+    assert "omit it" in worked.refused(cell)
     worked.printed("%lab bug nano-vllm-71")
-    assert "leave it out" in worked.refused(cell), "a bug beside its fix is no patch"
+    assert "omit it" in worked.refused(cell), "a bug beside its fix is no patch"
 
 
 def test_the_method_knows_the_names_of_the_notebook(worked: Notebook) -> None:
@@ -215,7 +215,7 @@ def test_a_class_of_the_notebook_can_be_patched(notebook: Notebook) -> None:
         ("%%lab patch touch\ndef touch(self block_ids): pass", "line 2: "),
         ("%%lab patch\ndef touch(self, block_ids): pass", "usage: %%lab patch"),
         ("%%lab patch touch --frob\ndef touch(self, block_ids): pass", "no option --frob"),
-        ("%%lab step\nx", "%lab step is a separate line"),
+        ("%%lab step\nx", "put %lab step on its own line"),
         ("%lab patch touch", "write the method below %%lab patch touch"),
     ],
 )

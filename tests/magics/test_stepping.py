@@ -50,7 +50,7 @@ def test_add_searches_with_beams(notebook: Notebook) -> None:
     notebook.printed("%lab run --wait")
     assert notebook.lab.output("A").token_ids != notebook.lab.output("B").token_ids
     refused = notebook.run("%lab add one --beams 2 --temperature 1").error
-    assert "leave temperature out" in str(refused)
+    assert "omit temperature" in str(refused)
 
 
 def test_prompt_keeps_lines_and_html_as_they_are(notebook: Notebook) -> None:
@@ -140,7 +140,7 @@ def test_several_steps_return_the_last_report(started: Notebook) -> None:
 def test_a_step_without_work_says_so(notebook: Notebook) -> None:
     notebook.value(START)
     ran = notebook.run("%lab step")
-    assert not ran.value and "nothing to do: no request waits or runs" in ran.printed
+    assert not ran.value and "nothing to do: no request is waiting or running" in ran.printed
     assert notebook.printed("%lab run").startswith("nothing to do")
 
 

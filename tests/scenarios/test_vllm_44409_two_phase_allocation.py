@@ -211,7 +211,7 @@ def test_a_bulk_touch_counts_on_blocks_that_admission_did_not_count() -> None:
         return request.block_tables
 
     assert tables(VLLM) == [[1, 2, 3, 4, 7], [0, 0, 5, 6, 8]]
-    with pytest.raises(NotGrantedError, match="takes 1 block"):
+    with pytest.raises(NotGrantedError, match="needs 1 block"):
         tables(BULK_TOUCH)
 
 

@@ -70,7 +70,7 @@ def test_an_abort_of_one_beam_ends_all() -> None:
     [
         ("labengine", {"beams": 17}, "beams=17: the beams of a search run together"),
         ("labengine", {"beams": 2, "n": 2}, "beams=2 already gives 2 texts"),
-        ("labengine", {"beams": 2, "temperature": 1.0}, "leave temperature out"),
+        ("labengine", {"beams": 2, "temperature": 1.0}, "omit temperature"),
         ("labengine", {"beams": "x"}, "beams must be an integer"),
         ("vllm", {"beams": 2}, "edition 'vllm' has no beam search"),
         ("nano-vllm", {"beams": 2}, "this edition has no beam search"),

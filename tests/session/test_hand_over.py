@@ -250,7 +250,7 @@ REFUSED: dict[str, tuple[Callable[[Lab, Lab], None], str]] = {
     "other groups": (_to_a_lab_like(groups=LAYOUTS["window"]), r"sliding_window blocks of 4 \(window 6\)"),
     "nano": (_to_a_lab_like(edition="nano-vllm"), "edition 'nano-vllm'"),
     "too long": (_to_a_lab_like(max_model_len=15), "shorten the prompt"),
-    "never fits": (_to_a_lab_like(num_blocks=3), "needs 5 blocks, and the pool has 3"),
+    "never fits": (_to_a_lab_like(num_blocks=3), "needs 5 blocks, but the pool has 3"),
     "no room": (_to_a_full_lab, r"too few free blocks for 12 tokens \(2 are free\)"),
     "beam": (_a_beam, "B is a beam"),
     "leader": (_a_leader, "C waits for B's tokens"),

@@ -123,7 +123,7 @@ def test_what_is_selected(recorded: Lab | Trace) -> None:
         ("block", 10**9, "blocks 0 to 11"),
         ("block", -1, "got -1"),
         ("request", 99, "the requests are 0 (A) and 1 (B)"),
-        ("request", "C", "there is no request 2"),
+        ("request", "C", "no request 2"),
         ("event", -3, "got -3"),
         ("event", 10_000, "events 0 to "),
         ("hash", "zz", "group:hex"),

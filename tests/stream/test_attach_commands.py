@@ -33,7 +33,7 @@ def test_the_command_prints_records_and_writes_a_page(
 
 def test_the_command_refuses_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", str(tmp_path / "nothing")]) == 2
-    assert "there is no file" in capsys.readouterr().err
+    assert "no file" in capsys.readouterr().err
     assert main(["attach", str(tmp_path), "--piece", "2"]) == 2
     assert "no stream in" in capsys.readouterr().err
 

@@ -126,8 +126,8 @@ def test_rows_of_an_older_version_take_the_defaults() -> None:
     ("kind", "words"),
     [
         (["BlockMelted", "block_id"], "event 'BlockMelted'"),
-        (["StepStarted", "step", "colour"], "has other fields"),
-        (["StepRolledBack", "reason", "step"], "has other fields"),
+        (["StepStarted", "step", "colour"], "has fields other than"),
+        (["StepRolledBack", "reason", "step"], "has fields other than"),
         ([], "no name"),
     ],
 )

@@ -178,7 +178,7 @@ def test_events_that_contradict_one_another_are_refused(folder: Path) -> None:
     lines = gzip.decompress(sound()).split(b"\n")
     rows = json.loads(lines[5])
     lines[5] = json.dumps([*rows[:4], *reversed(rows[4:])]).encode()
-    with pytest.raises(TraceError, match=r"events 0 to \d+ \(there is no request 5\)"):
+    with pytest.raises(TraceError, match=r"events 0 to \d+ \(no request 5\)"):
         opened(folder, gzip.compress(b"\n".join(lines)))
 
 

@@ -56,8 +56,8 @@ def containers(number: int) -> bytes:
 
 CLAIMS: dict[str, tuple[Callable[[], bytes], str]] = {
     "a bomb": (lambda: bomb(1_500_000_000), "its text needs at least"),
-    "many blocks": (lambda: changed(5, more_blocks), "states of 10,000,000 blocks take at least 6.0 GB"),
-    "many small lists": (lambda: containers(12_000_000), "a line of 36,000,0.. bytes takes at least 1.[0-9] GB"),
+    "many blocks": (lambda: changed(5, more_blocks), "states of 10,000,000 blocks need at least 6.0 GB"),
+    "many small lists": (lambda: containers(12_000_000), "a line of 36,000,0.. bytes needs at least 1.[0-9] GB"),
 }
 
 
@@ -78,7 +78,7 @@ print(status["VmHWM"].split()[0])
     # ru_maxrss would count what the tests' own process had when it was forked
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     message, most = run.stdout.splitlines()
-    assert "takes too much memory to open" in message, run.stderr
+    assert "needs too much memory to open" in message, run.stderr
     assert re.search(expected, message) and "labengine.open(path, max_bytes=" in message
     assert int(most) * 1024 < 2 * MEMORY
 
@@ -86,7 +86,7 @@ print(status["VmHWM"].split()[0])
 def test_both_limits_can_be_set(tmp_path: Path) -> None:
     path = tmp_path / "run.lab"
     path.write_bytes(gzip.compress(b"\n".join(sound_lines(GROUNDS[0], 2))))
-    with pytest.raises(TraceError, match="takes too much memory to open"):
+    with pytest.raises(TraceError, match="needs too much memory to open"):
         labengine.open(path, max_bytes=1000)
     with pytest.raises(TraceError, match=r"longer to open than 1e-09 s.* max_seconds=1e-08"):
         labengine.open(path, max_seconds=1e-9)

@@ -185,7 +185,7 @@ def test_a_setting_that_is_no_number_is_named(
 ) -> None:
     monkeypatch.setenv("LABENGINE_TAP_FILE_MB", text)
     assert labengine_vllm.attach(FakeScheduler(8), f"file:{tmp_path}") is None
-    assert f"LABENGINE_TAP_FILE_MB must be an integer from 1, got {text[:40]!r}" in caplog.text
+    assert f"LABENGINE_TAP_FILE_MB must be a positive integer, got {text[:40]!r}" in caplog.text
 
 
 def test_a_port_of_many_digits_is_named(caplog: pytest.LogCaptureFixture) -> None:

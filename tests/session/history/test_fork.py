@@ -96,7 +96,7 @@ def test_an_edition_that_is_done_earlier_does_not_wait_for_the_next_input() -> N
 
 def test_a_request_that_never_fits_the_fork_is_named_and_this_lab_stays(lab: Lab) -> None:
     note_threads_of_others()
-    with pytest.raises(ConfigError, match="needs 3 blocks, and the pool has 2") as refused:
+    with pytest.raises(ConfigError, match="needs 3 blocks, but the pool has 2") as refused:
         lab.fork(num_blocks=2)
     assert "after 0 of 3 steps" in refused.value.__notes__[-1]
     assert lab.step()

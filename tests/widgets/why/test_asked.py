@@ -26,7 +26,7 @@ from widgets.why.why_runs import MERGED, OVERWRITTEN
         ({"block": 1, "about": "weather"}, "'ref_count', 'lost', 'free', 'queue'"),
         ({"event": 1, "about": "weather"}, "got 'weather'"),
         ({"next_victim": False}, "got False"),
-        ({"next_victim": 3}, "next_victim=True"),
+        ({"next_victim": 3}, "next_victim must be True, got 3"),
         ({"request": 9}, "0 (A) and 1 (B)"),
         ({"request": -1}, "got -1"),
         ({"request": "A1"}, "got 'A1'"),

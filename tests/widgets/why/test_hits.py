@@ -17,7 +17,7 @@ def test_a_miss_of_what_nobody_computed_names_the_first_different_token() -> Non
     reply = run.why(request=1, about="hit")
     assert reply.question == "Why did B hit 4 of its 10 tokens?"
     place = "block 1 (positions 4 to 7) had never been computed here"
-    assert f"{place}: A's first 6 tokens are the same; they differ from position 6 on." in reply.answer
+    assert f"{place}: A's first 6 tokens are the same; they differ from position 6 onward." in reply.answer
 
 
 def test_219_a_miss_of_what_is_computed_in_the_same_step() -> None:
@@ -84,7 +84,7 @@ def test_a_miss_under_another_salt() -> None:
     run = Run(num_blocks=12)
     run.play(range(100, 109), salt="one")
     run.play(range(100, 109), salt="two")
-    assert "under another hash" in run.why(request=1, about="hit").answer
+    assert "under a different hash" in run.why(request=1, about="hit").answer
 
 
 def test_a_miss_after_a_reset() -> None:
@@ -92,7 +92,7 @@ def test_a_miss_after_a_reset() -> None:
     run.play(range(100, 109))
     run.engine.reset_prefix_cache()
     run.play(range(100, 109))
-    assert "the cache is reset" in run.why(request=1, about="hit").answer
+    assert "the cache was reset" in run.why(request=1, about="hit").answer
 
 
 def left_out() -> list[ev.Event]:
@@ -121,7 +121,7 @@ def test_a_miss_in_a_window_group_ends_the_hit_of_all() -> None:
     run.engine.scheduler.manager.pool.evict_cached(state.prefix_map[window_key], "reused")
     run.play(range(100, 121))
     reply = run.why(request=1, about="hit")
-    assert "the window group ended it" in reply.answer
+    assert "the window group limited it" in reply.answer
     assert "was evicted" in reply.answer
 
 
@@ -147,4 +147,4 @@ def test_a_hit_of_the_tier_is_explained() -> None:
     run.engine.reset_prefix_cache()
     run.play(range(100, 117))
     reply = run.why(request=1, about="hit")
-    assert "ExternalHit" in kinds(run.timeline, reply) and "the cache is reset" in reply.answer
+    assert "ExternalHit" in kinds(run.timeline, reply) and "the cache was reset" in reply.answer

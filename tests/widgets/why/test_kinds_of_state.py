@@ -102,7 +102,7 @@ def test_a_block_of_one_request_says_why_no_other_finds_it() -> None:
     lab = hybrid()
     state, tail = lab.snapshot().requests[0].block_tables[1][-1], lab.snapshot().requests[0].block_tables[0][-1]
     assert "each step overwrites it" in lab.why(block=state).answer
-    assert "not full, so it has no hash, and no look-up finds it" in lab.why(block=tail).answer
+    assert "not full, so it has no hash and no look-up finds it" in lab.why(block=tail).answer
     full = lab.snapshot().requests[0].block_tables[0][0]
     assert "no look-up" not in lab.why(block=full).answer
 

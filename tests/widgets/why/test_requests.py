@@ -38,7 +38,7 @@ def test_waiting_says_what_the_last_step_did_instead() -> None:
     assert "No step has begun since it joined the waiting queue" in run.why(request=0).answer
     run.add(range(200, 213), 4), run.add(range(300, 303), 4)
     run.engine.step()
-    assert "B needs up to 4 blocks, and 2 were free" in run.why(request=1).answer
+    assert "B needs up to 4 blocks, but 2 were free" in run.why(request=1).answer
     assert "B is ahead of it in the waiting queue" in run.why(request=2).answer
     assert "not waiting: it is running" in run.why(request=0, about="waiting").answer
 

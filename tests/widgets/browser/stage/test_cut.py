@@ -158,7 +158,7 @@ def test_the_end_of_a_step_counts_its_violations_and_shows_the_token_that_was_co
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_sentence_of_a_comparison_is_cut(width: int) -> None:
-    long = "A waits for 12 blocks, and the pool has 3 of them. " * 5
+    long = "A waits for 12 blocks, but the pool has 3 of them. " * 5
 
     def check(page: ComparePage) -> None:
         page.page.evaluate(
