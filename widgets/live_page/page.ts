@@ -160,7 +160,10 @@ class LivePage {
   fail(message: string) {
     const why = "WebAssembly" in globalThis ? message.trim().split("\n").at(-1) : "this browser has no WebAssembly";
     if (!this.connection.isOpen) this.whyNoPython = `Python cannot run here (${why}): ${WORDS.failed}`;
-    this.show("failed", this.whyNoPython || `Python has stopped: press Restart Python to take the same steps again. (${why})`);
+    this.show(
+      "failed",
+      this.whyNoPython || `Python has stopped: press Restart Python to take the same steps again. (${why})`,
+    );
   }
 
   // The recording of the same session becomes live as it is; any other picture makes room.

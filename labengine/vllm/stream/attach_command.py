@@ -155,9 +155,7 @@ def _serve(recordings: Sequence[ViewedRecording], signals: EndingSignals, option
 
     with PageServer(recordings, options.port) as server:
         say("\n".join(one.title for one in recordings))
-        say(
-            f"{server.address}\nfor a browser on this machine: anyone with the address can view it; Ctrl-C ends it"
-        )
+        say(f"{server.address}\nfor a browser on this machine: anyone with the address can view it; Ctrl-C ends it")
         signals.wait(options.seconds, Event().wait)
 
 

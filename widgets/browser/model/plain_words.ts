@@ -99,7 +99,8 @@ function waiting(events: Stretch, first: number): Told {
   while (events.kind(end) === "RequestAdded") end++;
   const names = Array.from({ length: end - first }, (_, i) => events.name(first + i)),
     { length } = events.field(first, "token_ids");
-  const what = names.length === 1 ? ` is waiting, with ${counted(length, "word")} to read.` : " are waiting to be read.";
+  const what =
+    names.length === 1 ? ` is waiting, with ${counted(length, "word")} to read.` : " are waiting to be read.";
   return { until: end, words: [...separated(names), what] };
 }
 

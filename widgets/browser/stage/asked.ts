@@ -161,7 +161,8 @@ export class AskedQuestion {
 
   question(asked: Asked) {
     const { text, verdict, is_open, is_right, prediction } = asked;
-    if (is_open && prediction !== null) return `${text} You predict ${this.named(asked)}; the next step gives the answer.`;
+    if (is_open && prediction !== null)
+      return `${text} You predict ${this.named(asked)}; the next step gives the answer.`;
     const judged = verdict && `${is_right ? "✓" : "✗"} ${verdict}`;
     return [judged, is_open ? text : "", is_open ? HOW[asked.kind] : ""].filter(Boolean).join(" ");
   }

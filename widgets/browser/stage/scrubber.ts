@@ -9,7 +9,8 @@ import type { Stage } from "./stage.ts";
 import type { Span } from "./track.ts";
 
 const GAP_WIDTH = "24px"; // not to scale: a gap may be longer than what is known
-const NOT_KEPT = "this lab keeps no events, so time begins with its first view; use Lab(..., record=True) to keep them all";
+const NOT_KEPT =
+  "this lab keeps no events, so time begins with its first view; use Lab(..., record=True) to keep them all";
 const BACK = "one moment back (←)",
   STEP_BACK = "the end of the previous step (page up)";
 
