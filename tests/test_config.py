@@ -80,7 +80,7 @@ def test_an_unknown_edition_is_refused_with_the_nearest_match() -> None:
         ConfigError, match=r"edition must be one of .*'labengine'.*, got 'nano-vlm'\. Did you mean 'nano-vllm'\?"
     ):
         edition("nano-vlm")
-    with pytest.raises(ConfigError, match="edition must be one of .*, got 'zzz'"):
+    with pytest.raises(ConfigError, match=r"edition must be one of .*, got 'zzz'"):
         edition("zzz")
 
 

@@ -170,8 +170,8 @@ def test_the_first_wrong_event_of_a_broken_vllm_is_named(name: str, items: list[
     assert ("held" in rules) == (name == "freed too early") and (name != "touch leaves the queue" or "read" in rules)
     assert ("scope" in rules) == (name == "salt left out") and (not rules or "first" not in name)
     if name == "freed too early":
-        assert found.request and re.search(r"Block #\d+ is freed, but is still \w+'s table\[0\]", str(found))
-        assert re.search(r"block \d+ is freed, but is still table\[0\] of request \d+", str(result))
+        assert found.request and re.search(r"Block #\d+ was freed, but is still \w+'s table\[0\]", str(found))
+        assert re.search(r"block \d+ was freed, but is still table\[0\] of request \d+", str(result))
     assert result.compare().timelines[1].end > found.number or name == "late merge"
 
 
@@ -328,7 +328,7 @@ def test_the_commands_exit_status_is_the_verdict(tmp_path: Path, capsys: pytest.
     assert printed["verdict"] == "differs" and printed["difference"]["recorded"]["event"] == "BlockFreed"
     written(SYNC[:9], tmp_path)
     assert main(["conform", path]) == 2
-    assert "Cannot be judged to its end" in capsys.readouterr().out
+    assert "Cannot be judged to the end" in capsys.readouterr().out
     assert main(["conform", str(tmp_path / "nothing")]) == 2
     assert "this scheduler is not tapped" in capsys.readouterr().err
 

@@ -113,9 +113,9 @@ def test_a_recording_in_which_something_else_happens_differs(name: str, tmp_path
 
 
 UNJUDGED = {
-    "several modules": (_speculation(num_prefill_lookahead=9), "whose slots and hits no edition has"),
+    "several modules": (_speculation(num_prefill_lookahead=9), "whose slots and hits no edition models"),
     "numbers by batch": (_speculation(is_dynamic=True), "number of drafts depends on the batch"),
-    "other slots": (_speculation(num_lookahead=99), "whose slots and hits no edition has"),
+    "other slots": (_speculation(num_lookahead=99), "whose slots and hits no edition models"),
     "no drafts": (
         _speculation(num_drafts="many", num_lookahead="many"),
         "supports its scheduler's settings: num_drafts",

@@ -92,7 +92,7 @@ def test_a_release_with_a_free_block_in_it_changes_nothing() -> None:
 def test_a_null_entry_is_no_block() -> None:
     pool = make_pool()
     before = state(pool)
-    with pytest.raises(IndexError, match="block -1 cannot be touched: .* only pads tables"):
+    with pytest.raises(IndexError, match=r"block -1 cannot be touched: .* only pads tables"):
         pool.touch([0, -1])
     pool._journal.rollback()
     assert state(pool) == before

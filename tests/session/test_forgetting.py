@@ -71,9 +71,9 @@ def test_a_forgotten_request_is_named_as_such() -> None:
     with worked(small_lab()) as lab:
         for ask in (lab.output, lab.stream, lab.abort):
             for named in (0, "A"):
-                with pytest.raises(KeyError, match=r"was forgotten: .* keeps the newest 2"):
+                with pytest.raises(KeyError, match=r"been forgotten: .* keeps the newest 2"):
                     ask(named)
-            with pytest.raises(KeyError, match=r"there is no request 6; .* 0 to 5"):
+            with pytest.raises(KeyError, match=r"no request 6: .* 0 to 5"):
                 ask(6)
         with pytest.raises(WhyError, match=r"request 0 \(A\).*keep_finished"):
             lab.why(request="A", about="hit")

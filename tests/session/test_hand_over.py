@@ -246,7 +246,7 @@ REFUSED: dict[str, tuple[Callable[[Lab, Lab], None], str]] = {
     "finished": (_has_finished, "A has finished"),
     "itself": (_to_itself, "already runs on this lab"),
     "no lab": (_to_no_lab, "got 'right'"),
-    "other blocks": (_to_a_lab_like(block_size=8), "full blocks of 4, and lab .* in full blocks of 8"),
+    "other blocks": (_to_a_lab_like(block_size=8), "full blocks of 4, but lab .* in full blocks of 8"),
     "other groups": (_to_a_lab_like(groups=LAYOUTS["window"]), r"sliding_window blocks of 4 \(window 6\)"),
     "nano": (_to_a_lab_like(edition="nano-vllm"), "edition 'nano-vllm'"),
     "too long": (_to_a_lab_like(max_model_len=15), "shorten the prompt"),
@@ -273,7 +273,7 @@ def test_what_cannot_move_is_refused_in_words(case: str, pair: tuple[Lab, Lab]) 
 
 
 def test_an_unknown_request_is_a_key_error(pair: tuple[Lab, Lab]) -> None:
-    with pytest.raises(KeyError, match="there is no request 7"):
+    with pytest.raises(KeyError, match="no request 7"):
         pair[0].hand_over(7, pair[1])
 
 
@@ -370,11 +370,11 @@ def test_steps_before_are_repeated_and_later_ones_refused(pair: tuple[Lab, Lab])
     with pytest.raises(ConfigError, match=f"after step 0 request {there} came from lab .* with its KV"):
         right.fork()
     for lab in pair:
-        with pytest.raises(ConfigError, match="one lab cannot repeat that alone"):
+        with pytest.raises(ConfigError, match="one lab cannot repeat that by itself"):
             lab.rewind(lab.snapshot().step)
         with pytest.raises(ConfigError, match=r"^[A-Z] (went to|came from) .*: no script of one lab can repeat that$"):
             lab.to_code()
-        with pytest.raises(ConfigError, match="one lab cannot repeat that alone"):
+        with pytest.raises(ConfigError, match="one lab cannot repeat that by itself"):
             lab.rerun(HandOver)
         with pytest.raises(ConfigError, match=r"input of kind .(HandOver|Receive)"):
             [*acts_of(lab, lab.inputs, 0, 9)]

@@ -153,7 +153,7 @@ def test_why_names_the_less_urgent_that_goes_on() -> None:
         lab.step()
         answer = lab.why(request="B").answer
         assert "A (priority 5) is less urgent" in answer
-        assert "B (priority 0) is before it" in lab.why(request="C").answer
+        assert "B (priority 0) is ahead of it" in lab.why(request="C").answer
 
 
 def test_why_says_that_the_victim_was_the_least_urgent() -> None:

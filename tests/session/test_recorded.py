@@ -57,7 +57,7 @@ def test_going_to_moments_moves_the_views_and_prints_them(recorded: Lab | Trace)
 
 def test_before_the_beginning_there_is_nothing(recorded: Lab | Trace) -> None:
     recorded.goto(0)
-    with pytest.raises(ConfigError, match=r"a step 1 before step 0 .* goes from 0 to 3: this is its beginning"):
+    with pytest.raises(ConfigError, match=r"1 back from step 0 .* goes from 0 to 3: this is its beginning"):
         recorded.back()
     recorded.goto(2, event=0)
     with pytest.raises(ConfigError, match=r"a step 3 before step 2 .*: back\(2\) goes to its beginning"):
@@ -83,11 +83,11 @@ def test_the_moment_can_be_set(recorded: Lab | Trace) -> None:
         ("goto", ("1",), "step '1' is not in the recording"),
         ("goto", (1, 999), "step 1 has events 0 to"),
         ("goto", (0, 1), "begins with step 1"),
-        ("back", (4,), "a step 4 before step 3 is not in the recording, which goes from 0 to 3: back(3) goes to its b"),
-        ("back", (10**9,), "a step 1,000,000,000 before step 3 is not in the recording"),
-        ("back", (0,), "must be an integer from 1"),
-        ("back", ("1",), "must be an integer from 1"),
-        ("forward", (-1,), "must be an integer from 1"),
+        ("back", (4,), "4 back from step 3 is not in the recording, which goes from 0 to 3: back(3) goes to its b"),
+        ("back", (10**9,), "1,000,000,000 back from step 3 is not in the recording"),
+        ("back", (0,), "must be a positive integer"),
+        ("back", ("1",), "must be a positive integer"),
+        ("forward", (-1,), "must be a positive integer"),
         ("view", (), 'which view? lab.view("pool")'),
         ("view", ("pol",), "no view 'pol'; did you mean 'pool'?"),
         ("view", (3,), "no view 3; the views are pool"),

@@ -117,8 +117,8 @@ def test_an_override_of_the_native_attention_is_called(lab: MakeLab) -> None:
     own = lab(Noting)
     assert tokens(own) == tokens(lab())
     assert max(read) == len(PROMPTS[0]) + NUM_TOKENS - 1
-    assert "NotesKeys, by the runner" in own.status()["attention"]
-    with pytest.raises(ConfigError, match=r"the attention NotesKeys of the runner cannot run here: it has kernels for"):
+    assert "NotesKeys, set by the runner" in own.status()["attention"]
+    with pytest.raises(ConfigError, match=r"the runner's attention NotesKeys cannot run here: it has kernels for"):
         lab(Noting, dtype="float16")
 
 
@@ -128,7 +128,7 @@ def test_a_fork_has_the_same_runner(lab: MakeLab) -> None:
     fork = broken.fork(0)
     assert type(fork.session.model.runner) is ReversedTables
     assert run(fork) == expected
-    with pytest.raises(ConfigError, match="which fix runner"):
+    with pytest.raises(ConfigError, match="which determine runner"):
         broken.fork(runner=StaticRunner)
 
 
@@ -213,10 +213,10 @@ class WithAnInstancesRefusal(ModelRunner):
         (WrongStatic, "runner WrongStatic: static_step must be a subclass of StaticStep, got <class 'list'>"),
         (PaddingNeverCalled, r"MisspeltPadding.padd .* StaticStep; did you mean pad\?"),
         (WrongAttention, "runner WrongAttention: attention must be a subclass of AttentionBackend, got 'torch'"),
-        (WithHalfABackend, "attention: HalfABackend lacks name, prepare; see AttentionBackend"),
+        (WithHalfABackend, "attention: HalfABackend is missing name, prepare; see AttentionBackend"),
         (
             WithAnInstancesRefusal,
-            r"AsksAnInstance.refusal\(self, setting\) is called on an instance, .* put @classmethod",
+            r"AsksAnInstance.refusal\(self, setting\) is an instance method, .* add @classmethod",
         ),
     ],
 )
@@ -226,12 +226,12 @@ def test_a_wrong_runner_is_refused(lab: MakeLab, runner: Any, words: str) -> Non
 
 
 def test_a_runner_with_attention_of_its_own_refuses_another(lab: MakeLab) -> None:
-    with pytest.raises(ConfigError, match="attention='torch': StaticRunner "):
+    with pytest.raises(ConfigError, match="attention='torch': omit it, because StaticRunner "):
         lab(StaticRunner, attention="torch")
 
 
 def test_the_simulated_model_has_no_runner_to_replace() -> None:
-    with pytest.raises(ConfigError, match="runner=StaticRunner: the simulated model"):
+    with pytest.raises(ConfigError, match="runner=StaticRunner: omit it, or use a real model"):
         Lab("simulated", runner=StaticRunner)
 
 

@@ -132,7 +132,7 @@ def test_a_run_is_judged_step_by_step(edition: str) -> None:
     ("settings", "message"),
     [
         ({"edition": "nano-vllm"}, "no speculation"),
-        ({"edition": "vllm", "long_prefill_token_threshold": 3}, "fails an assertion"),
+        ({"edition": "vllm", "long_prefill_token_threshold": 3}, "fail an assertion"),
         ({"overlap": True}, "overlap=True is not possible"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_folder_of_several_streams_is_judged_stream_by_stream(
 
 
 def test_in_python_one_of_them_is_to_be_named(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has 2 streams, newest first: .*rank0-.-abc.*; name one of these"):
+    with pytest.raises(ConfigError, match=r"has 2 streams, newest first: .*rank0-.-abc.*; name one of them"):
         labengine.conform(folder)
     assert labengine.conform(folder / "rank0-0-abc").exit_code == 0
 

@@ -173,7 +173,7 @@ def test_a_folder_with_several_streams_names_them(tmp_path: Path) -> None:
         labengine.attach(tmp_path)
     with pytest.raises(ConfigError, match="no stream in"):
         labengine.attach(tmp_path.parent)
-    with pytest.raises(ConfigError, match="there is no file"):
+    with pytest.raises(ConfigError, match="no file"):
         labengine.attach(tmp_path / "nothing")
 
 

@@ -188,7 +188,7 @@ def side_of_recording(name: str, event: ev.Event | None, other: ev.Event | None,
 
 def freed_in_use(side: SideEvent, block_id: int, entry: tuple[int, int, int]) -> SideEvent:
     """Return the recorded side of a block that was freed while a table's entry (request, group, index) leads to it."""
-    sentence = f"Block {block_name(block_id)} is freed, but is still {entry_name(*entry)}."
+    sentence = f"Block {block_name(block_id)} was freed, but is still {entry_name(*entry)}."
     return replace(side, sentence=sentence)
 
 

@@ -213,7 +213,7 @@ def test_after_an_interrupted_rewind_and_a_step_of_ones_own_the_way_back_is_name
         pair.rewind(2)
     assert not interrupts.is_armed
     pair.left.step()  # type: ignore[union-attr]
-    with pytest.raises(ConfigError, match=r"comparison.rewind\(2\) was cut off"):
+    with pytest.raises(ConfigError, match=r"comparison.rewind\(2\) was interrupted"):
         pair.add(token_ids=PROMPT, max_tokens=1)
     pair.rewind(2)
     assert steps(pair) == [2, 2]
@@ -315,7 +315,7 @@ def test_opened_traces_can_be_compared_and_not_stepped(pair: Comparison, tmp_pat
 def test_labs_with_different_pasts_are_refused() -> None:
     with Lab("simulated", **SMALL) as one, Lab("simulated", **SMALL) as other:
         one.add(token_ids=PROMPT, max_tokens=3)
-        with pytest.raises(ConfigError, match="the left lab has had 1 requests, the right one 0"):
+        with pytest.raises(ConfigError, match="the left lab has had 1 requests, the right lab 0"):
             labengine.compare(one, other)
         other.add(token_ids=PROMPT, max_tokens=3)
         one.step()

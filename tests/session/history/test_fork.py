@@ -107,9 +107,9 @@ def test_a_request_that_never_fits_the_fork_is_named_and_this_lab_stays(lab: Lab
     ("arguments", "said"),
     [
         ({"step": 4}, "step must be between 0 and 3 (the lab has taken 3 steps), got 4"),
-        ({"model": "smollm2"}, "loaded weights, which fix model"),
-        ({"dtype": "bfloat16"}, "which fix dtype"),
-        ({"edition": "vlm"}, "unknown edition 'vlm'"),
+        ({"model": "smollm2"}, "loaded weights, which determine model"),
+        ({"dtype": "bfloat16"}, "which determine dtype"),
+        ({"edition": "vlm"}, "got 'vlm'"),
         ({"parts": "vllm"}, "parts must be a labengine.Parts"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_connector_of_ones_own_is_refused_and_may_be_replaced() -> None:
     store = HostStore()
     with Lab("simulated", num_blocks=12, block_size=4, external=store) as lab:
         lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
-        with pytest.raises(ConfigError, match=r"host memory.*: give the fork external=None"):
+        with pytest.raises(ConfigError, match=r"host memory.*: use fork\(external=None\)"):
             lab.fork()
         with lab.fork(external=None) as fork:
             assert fork.external is None and fork.snapshot().step == 2

@@ -136,11 +136,11 @@ def test_super_means_the_class_that_it_was_written_in() -> None:
             "def touch(self, block_ids):\n    return blok",
             "line 3: neither labengine.core.block_pool nor this notebook defines blok",
         ),
-        ("def touch(self, block_ids):\n    block_idz", r"knows block_idz; did you mean block_ids\?"),
+        ("def touch(self, block_ids):\n    block_idz", r"defines block_idz; did you mean block_ids\?"),
         ("def touch(self):\n    pass", r"touch\(self\) cannot be called that way.*BlockPool.touch\(self, block_ids\)"),
         ("def touch(self, block_ids, more):\n    pass", "missing a required argument: 'more'"),
         ("def touch(block_ids):\n    pass", "cannot be called that way"),
-        ("async def touch(self, block_ids):\n    pass", "asynchronous"),
+        ("async def touch(self, block_ids):\n    pass", "is async"),
         ("def touch(self, block_ids):\n    yield 1", "yield"),
         ("touch = 3", "is a plain value"),
         (
@@ -149,7 +149,7 @@ def test_super_means_the_class_that_it_was_written_in() -> None:
         ),
         ("", "it defines nothing"),
         ("def touch(self, block_ids):\n    pass\n" * 2, "defines touch 2 times"),
-        ("class Mine:\n    pass", r"write the method alone.*lab.rerun\(Mine\)"),
+        ("class Mine:\n    pass", r"write only the method.*lab.rerun\(Mine\)"),
         ("\0", "line"),
     ],
 )

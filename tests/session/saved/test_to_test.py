@@ -152,7 +152,7 @@ def test_an_assertion_that_is_red_with_productions_classes_gets_no_test() -> Non
 
 
 def test_a_session_of_production_gets_no_test() -> None:
-    with lab_of() as lab, pytest.raises(NoTestError, match=r"production's classes.*lab\.rerun\(YourClass\)"):
+    with lab_of() as lab, pytest.raises(NoTestError, match=r"production classes.*lab\.rerun\(YourClass\)"):
         lab.to_test()
 
 
@@ -164,7 +164,7 @@ def test_an_edition_that_goes_wrong_is_green_with_labengines_parts() -> None:
             lab.add(token_ids=prompt, max_tokens=1)
             lab.run()
         assert {violation.rule for violation in lab.violations} == {"named", "read"}
-        assert "# The test is green with the parts of labengine." in lab.to_test()
+        assert "# The test passes with the parts of labengine." in lab.to_test()
 
 
 # -- assertions of one's own -------------------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ def test_a_comparison_of_editions_is_green_with_the_other_one() -> None:
     with lab_of(edition="vllm") as one, lab_of(edition="nano-vllm") as other, one.compare(other) as comparison:
         with pytest.raises(NoTestError, match="such as to_test") as caught:
             comparison.to_test()
-        assert "# The test is green with the parts of vllm." in comparison.to_test(caught.value.suggestion)
+        assert "# The test passes with the parts of vllm." in comparison.to_test(caught.value.suggestion)
 
 
 def test_a_scenario_gives_one_too(tmp_path: Path) -> None:

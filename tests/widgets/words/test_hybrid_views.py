@@ -47,7 +47,7 @@ def test_the_story_says_who_takes_what_from_whom() -> None:
     ]
     groups = ["full", "", "full", "window", "window", "full", "window"]
     assert [name for line in story[2:9] for name in [*re.findall("(full|window) group", line), ""][:1]] == groups
-    assert story[5].endswith("each block in two tables!")
+    assert story[5].endswith("each block is in two tables!")
 
 
 def test_a_block_in_two_tables_is_seen_as_such() -> None:

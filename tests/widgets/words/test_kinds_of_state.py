@@ -95,7 +95,7 @@ def test_the_beams_of_a_search_are_told_from_forks() -> None:
     assert first.startswith("A joins") and "the first of 3 beams" in first
     assert beams.startswith("B and C are the other beams of A's search")
     assert other.startswith("D joins the waiting queue behind A, B and C, with 10 prompt tokens")
-    assert forks.startswith("E and F have") and " D " in forks and "fork" in forks
+    assert forks.startswith("E and F have") and " D" in forks and "fork" in forks
 
 
 def test_equal_tokens_with_another_image_are_another_content() -> None:

@@ -99,7 +99,7 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
         (AFTER, ev.BlockUnpinned(0, 0, "tail"), ("#0", "free queue", "tail")),
         (AFTER, ev.BlockCopied(3, 6, 0, 0, 3), ("A", "hit", "#3", "table[3]", "#6")),
         (AFTER, ev.BlockCopied(3, 6, 0, 0, 3, False), ("A", "write to #3", "table[3]", "#6")),
-        (AFTER, ev.RequestAdded(2, (1, 2), 4, 0, 0), ("C", "2 tokens", "A", "fork")),
+        (AFTER, ev.RequestAdded(2, (1, 2), 4, 0, 0), ("C", "2 tokens", "A", "forks")),
         (AFTER, ev.RequestAdded(2, (1, 2), 4, 1), ("C", "2 tokens", "1 of them")),
         (AFTER, ev.RequestForked(1, 0, 14, ((0, 1, 2, 3),)), ("B forks from A", "14 tokens", "#3 with 2 of 4 slots")),
         (AFTER, ev.BeamReplaced(1, (5, 6), 0), ("B", "continues from A")),
@@ -167,7 +167,7 @@ def test_a_copy_and_the_reference_that_it_replaces_share_a_sentence() -> None:
 def test_siblings_that_wait_share_a_sentence() -> None:
     added = [ev.RequestAdded(i, (1, 2), 4, 0, 0) for i in (2, 3)]
     (line,) = sentences_of(AFTER, *added)
-    assert line.startswith("C and D have") and " A " in line
+    assert line.startswith("C and D have") and " A" in line
 
 
 def test_a_copy_that_is_freed_before_its_merge_has_a_sentence() -> None:
@@ -186,7 +186,7 @@ def test_a_long_row_of_merges_is_one_sentence() -> None:
 
 
 def test_a_view_that_opens_has_a_caption() -> None:
-    assert opening_sentence(scene_after(begin()[:1])).startswith("12 blocks, 0 used, and no request")
+    assert opening_sentence(scene_after(begin()[:1])).startswith("12 blocks, 0 used")
     assert opening_sentence(scene_after(begin())).startswith("A and B are in the waiting queue")
     computed = scene_after([*begin(), *schedule_and_forward()])
     assert names_in(opening_sentence(computed)) == "1 8"

@@ -5,7 +5,7 @@ import type { Source, WireBuffer } from "./wire.ts";
 
 const HEAD_BYTES = 8; // of a frame: the length of its text, and of its buffer
 const ABSENCE = {
-  gone: "The command that serves this page has ended. Everything already sent is still here, but Why? cannot be answered.",
+  gone: "The command that serves this page has ended. Everything sent is still here, but Why? cannot be answered.",
   silence: "No answer yet: this is the last known state.",
 };
 
