@@ -64,8 +64,8 @@ def _holds_another(path: Path, content: bytes) -> bool:
 
 def _sentence(folder: Path, written: list[Path], num_files: int) -> str:
     if not written:
-        return f"{folder}: all {num_files} files of the course are there already"
+        return f"{folder}: all {num_files} files of the course are already there"
     lines = [f"  {folder / name}" for name in written]
-    kept = f" ({num_files - len(written)} were there already)" if len(written) < num_files else ""
+    kept = f" ({num_files - len(written)} were already there)" if len(written) < num_files else ""
     noun = "file" if len(written) == 1 else "files"
     return "\n".join([f"wrote {len(written)} {noun}{kept}:", *lines, f"to start: jupyter lab {folder}"])

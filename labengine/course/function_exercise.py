@@ -125,7 +125,7 @@ class FunctionExercise(CodeExercise):
         outcomes, last = tried.outcomes, len(tried.outcomes) - 1
         if outcomes[last].is_endless:
             sentence, table = self._sentence(last, outcomes[last]), self._table([last], outcomes[last:])
-            return wrong("The cases after this one were not tried:", sentence, table=table)
+            return wrong("One case does not end, so later ones were not tried:", sentence, table=table)
         failed = [i for i, expected in enumerate(self._expected) if not _is_equal(outcomes[i], expected)]
         if not failed:
             return passed(
@@ -154,11 +154,11 @@ class FunctionExercise(CodeExercise):
         if outcome.problem:
             return f"`{call}` {outcome.problem}; right is {_short(expected)}."
         if changed := self._changed(outcome, right):
-            return f"`{call}` changes its argument `{changed}`, so it also changes for the caller."
+            return f"`{call}` changes its argument `{changed}`, which also changes it for the caller."
         if not _is_same_type(outcome, right):
             kinds = f"of type {outcome.kind}; it should be {right.kind}"
             return f"`{call}` returns {_short(outcome.value)}, {kinds} ({_short(expected)})."
-        return f"`{call}` returns {_short(outcome.value)}; right is {_short(expected)}."
+        return f"`{call}` returns {_short(outcome.value)}; it should return {_short(expected)}."
 
     def _changed(self, outcome: CallOutcome, right: CallOutcome) -> str:
         """Return the names of the arguments that end up different from the solution's."""

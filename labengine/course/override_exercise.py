@@ -182,14 +182,12 @@ class OverrideExercise(WithOverride):
                     sentence, ending, pictures = problem, trial.ending, found
                 failed += [number] if problem else []
                 if trial.ending == "endless":
-                    text = f"Hidden workload {number} does not end; the workloads after it were not tried."
+                    text = f"Hidden workload {number} does not end; later workloads were not tried."
                     return wrong(text, problem, pictures=found)
         if not failed:
-            return passed(f"Right: {len(workloads)} hidden workloads go as they should.")
+            return passed(f"Right: all {len(workloads)} hidden workloads run as they should.")
         draws = f"`.show({called(answer)}, workload={failed[0]})` draws it"
-        head = (
-            f"{len(failed)} of {len(workloads)} hidden workloads go wrong; the smallest is number {failed[0]}; {draws}."
-        )
+        head = f"{len(failed)} of {len(workloads)} hidden workloads fail; the smallest is number {failed[0]}; {draws}."
         no_return = "" if ending == "raised" else self._no_return(answer)
         return wrong(head, sentence, no_return, self._fitting_hint(behaviour), pictures=pictures)
 
@@ -203,7 +201,7 @@ class OverrideExercise(WithOverride):
             return "", []
         difference = difference_of((right.lab, trial.lab), SIDES)
         if difference is None:
-            return "Its events differ from the solution's, though both decide the same.", [_picture(trial, None)]
+            return "Its events differ from the solution's, though both decide the same way.", [_picture(trial, None)]
         moments = difference.moments
         pictures = [
             (name, picture_of(one.lab, min(moment + 1, one.num_events)))

@@ -156,7 +156,7 @@ class PolicyExercise(WithOverride):
     def _unchanged(self, scored: ScoredRun) -> str:
         """Return a sentence for an override that leaves every score unchanged."""
         is_same = scored.scores == self.runs[0].scores
-        text = f"Every workload scores the same as without {scored.name}: does it ever decide differently?"
+        text = f"Every workload has the same score as without {scored.name}: does it ever decide differently?"
         return text if is_same else ""
 
     def _trace_of_an_undone_step(self, parts: Parts) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ class PolicyExercise(WithOverride):
         for when, interrupt in acts.items():
             with played(self.maker, parts, _given(self._undone, interrupt)) as trial:
                 if trial.problem:
-                    return f"{when} a run goes wrong.", trial.problem
+                    return f"{when} a run fails.", trial.problem
                 found.append((self._score(trial.lab), trial.lab.snapshot()))
         (without, before), (with_it, after) = found
         try:
@@ -245,7 +245,7 @@ class PolicyExercise(WithOverride):
                 else:
                     problem = trial.problem
                 picture = ("yours", picture_of(trial.lab, trial.moment))
-                return wrong(f"No score: workload {number} goes wrong.", problem, pictures=[picture])
+                return wrong(f"No score: workload {number} fails.", problem, pictures=[picture])
         return ScoredRun(name, tuple(scores))
 
 

@@ -23,10 +23,10 @@ from labengine.session.settings import request_id_of
 E = TypeVar("E", bound=Event)
 
 _HOW = {
-    "block": "click on a block in the dashboard, or `.answer(4)` for #4",
-    "request": "click on a request in the dashboard, or `.answer('B')`",
-    "hash": "click on an entry of the prefix map in the dashboard, or `.answer('0:ab12')` with its first digits",
-    "number": "write a number under the question in the picture, or `.answer(4)`",
+    "block": "click a block in the dashboard, or use `.answer(4)` for #4",
+    "request": "click a request in the dashboard, or use `.answer('B')`",
+    "hash": "click an entry of the prefix map in the dashboard, or use `.answer('0:ab12')` with its first digits",
+    "number": "enter a number under the question in the picture, or use `.answer(4)`",
 }
 
 
@@ -140,7 +140,7 @@ class PredictExercise(Exercise):
     @property
     def how_to_answer(self) -> str:
         """Where to click, and what to call."""
-        rounds = f" {self.rounds} steps are asked about." if self.rounds > 1 else ""
+        rounds = f" The question covers {self.rounds} steps." if self.rounds > 1 else ""
         if self._until is not None:
             return f"`.show()`, then {_HOW[self.about]}. `.check()` continues to the step that reveals it.{rounds}"
         return f"`.show()`, then {_HOW[self.about]}. The next step reveals it: `.check()`, or Step.{rounds}"
@@ -369,12 +369,12 @@ class PredictExercise(Exercise):
         if not self._is_finished and not self._judgements[-1][0]:
             return wrong(verdict, hint, "The next step asks again; `.again()` starts over.")
         if not self._is_finished:
-            return blank(verdict, f"{self.rounds} steps are asked about: what does the next one do?")
+            return blank(verdict, f"The question covers {self.rounds} steps: what does the next one do?")
         if self._num_right == self.rounds:
             return passed(verdict)
         if self._judgements[-1][0]:
             return wrong(
-                f"{self._num_right} of {self.rounds} right: this step is right, an earlier one was not.",
+                f"{self._num_right} of {self.rounds} right: this answer is right, but an earlier one was not.",
                 "`.again()` goes back to before the first step.",
             )
         return wrong(verdict, hint, "`.again()` goes back to before the step.")

@@ -100,7 +100,7 @@ def progress() -> ProgressTable:
     for name, change in _unsaved:
         attempts[name] = change(attempts.get(name, Attempts()))
     if _unsaved and not note:
-        note = f"{progress_path()} cannot be written: for now, new progress is kept only in this process."
+        note = f"{progress_path()} cannot be written, so for now new progress is kept only in this process."
     return ProgressTable(attempts, note)
 
 

@@ -77,7 +77,7 @@ class ProgressFile:
             except (TypeError, ValueError):
                 continue
         num_left_out = len(document["exercises"]) - len(attempts)
-        note = f"{self.path}: {num_left_out} entries cannot be read; they stay unchanged." if num_left_out else ""
+        note = f"{self.path}: {num_left_out} entries cannot be read; they were left unchanged." if num_left_out else ""
         return ReadProgress(attempts, note, document)
 
     def change(self, changes: Iterable[tuple[str, Callable[[Attempts], Attempts]]]) -> str:
@@ -96,7 +96,7 @@ class ProgressFile:
             except DamagedError as error:
                 aside = _free_name(target)
                 target.rename(aside)
-                said = f"{error} It is kept as {aside}, and a new file was started."
+                said = f"{error} It was kept as {aside}, and a new file was started."
                 document = _empty()
             for name, change in changes:
                 document["exercises"][name] = _changed(document["exercises"].get(name), change)

@@ -50,7 +50,7 @@ class RaceTable:
             marks = [MARK if self.is_best(name, column) else "" for column in self.columns]
             figures = [self.runs[name][column] for column in self.columns]
             rows.append([name, *(f"{figure:g}{mark}" for figure, mark in zip(figures, marks, strict=True))])
-        return f"{TextTable(rows)}\n({MARK} best of its column)" if self._has_best else str(TextTable(rows))
+        return f"{TextTable(rows)}\n({MARK} best in its column)" if self._has_best else str(TextTable(rows))
 
     def _repr_html_(self) -> str:
         heads = ["", *self.columns], ["better is", *self._directions]
@@ -59,7 +59,7 @@ class RaceTable:
             for row in heads
         )
         body = "".join(f'<tr><td style="{_LEFT}">{escape(name)}</td>{self._cells(name)}</tr>' for name in self.runs)
-        note = "<p>Framed: best of its column.</p>" if self._has_best else ""
+        note = "<p>Framed: best in its column.</p>" if self._has_best else ""
         return f'<table style="color:inherit"><thead>{top}</thead><tbody>{body}</tbody></table>{note}'
 
     def _cells(self, name: str) -> str:

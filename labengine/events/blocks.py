@@ -264,7 +264,9 @@ class FreeDeferred(Event):
     topic = "block"
     in_vllm = {
         "": InVllm(
-            "scheduler", "_free_request_blocks", "A step under way may still write the blocks: they are freed after it."
+            "scheduler",
+            "_free_request_blocks",
+            "A step in progress may still write to the blocks: they are freed later.",
         )
     }
 

@@ -105,7 +105,7 @@ class Timeline:
         """Return a copy of the recording up to a moment. Raises IndexError as `state` does."""
         first, state, events = self.kept()
         if not first <= moment <= first + len(events):
-            raise IndexError(f"moment {moment} is not kept: the recording spans {first} to {first + len(events)}")
+            raise IndexError(f"no moment {moment}: the recording spans {first} to {first + len(events)}")
         part = Timeline.starting_at(state, self.max_events)
         part.num_dropped, part._keyframes = first, {first: state}
         part.gap_before, part.gap_after = self.gap_before, self.gap_after
@@ -135,7 +135,7 @@ class Timeline:
 
     def _state(self, moment: int) -> Fold:
         if not self.num_dropped <= moment <= self.end:
-            raise IndexError(f"moment {moment} is not kept: the recording spans {self.num_dropped} to {self.end}")
+            raise IndexError(f"no moment {moment}: the recording spans {self.num_dropped} to {self.end}")
         start = max(m for m in self._keyframes if m <= moment)
         state = self._keyframes[start].copy()
         events = self.events(start, moment)

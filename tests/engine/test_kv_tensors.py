@@ -97,9 +97,9 @@ def test_kv_that_does_not_fit_is_refused_before_anything_is_written() -> None:
     good, old = kv.read_block(1, 2), torch.stack(kv.block(3, 1))
     last = "layers.4.values"
     for bad, message in (
-        (kv.read_block(0, 2), "a block of group 1 holds layers.1.keys, .*; got layers.0.keys"),
+        (kv.read_block(0, 2), "a block of group 1 must have layers.1.keys, .*, got layers.0.keys"),
         ({}, "got nothing"),
-        ({**good, last: good[last][:2]}, r"layers.4.values .* is torch.float32 \[4, 2, 8\]; got .* \[2, 2, 8\]"),
+        ({**good, last: good[last][:2]}, r"layers.4.values .* must be torch.float32 \[4, 2, 8\], got .* \[2, 2, 8\]"),
         ({**good, last: good[last].half()}, "got torch.float16"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -144,7 +144,7 @@ def test_the_same_tokens_under_another_salt_or_adapter(keys: dict[str, object]) 
     lab.run()
     found = newest(lab)
     assert causes(found) == [("other_salt", 0, 12), ("tail", 12, 13)]
-    assert "A has the same 12 tokens under another salt" in found.sentence
+    assert "A has the same 12 tokens under a different salt" in found.sentence
 
 
 def test_a_conversation_misses_the_block_whose_last_token_was_never_computed() -> None:
@@ -189,7 +189,7 @@ def test_what_was_before_a_recording_is_unknown() -> None:
     found = diagnosis.look_ups[-1]
     assert causes(found) == [("unknown", 0, 12), ("tail", 12, 13)]
     assert "not recorded" in found.sentence
-    assert "events are not kept" in diagnosis.notes[0]
+    assert "events were not kept" in diagnosis.notes[0]
 
 
 def test_what_was_before_a_recording_explains_nothing_once_the_pool_has_turned_over() -> None:
@@ -286,7 +286,7 @@ def test_one_requests_look_ups_are_found_by_its_name() -> None:
 
 
 def test_what_is_no_recording_is_refused() -> None:
-    with pytest.raises(labengine.ConfigError, match="without record=False"):
+    with pytest.raises(labengine.ConfigError, match="omit record=False"):
         labengine.doctor(lab_of(record=False))
     with pytest.raises(labengine.ConfigError, match="attach first"):
         labengine.doctor("unix:/tmp/nothing")

@@ -29,7 +29,7 @@ class Selection:
             with suppress(TypeError):  # numpy and torch give fractions an __index__ too, which raises
                 object.__setattr__(self, "id", index(self.id))  # type: ignore[arg-type]  # or a TypeError
         if isinstance(self.id, bool) or not isinstance(self.id, str if self.kind == "hash" else int):
-            wanted = 'a string "group:hex"' if self.kind == "hash" else "a whole number"
+            wanted = 'a string "group:hex"' if self.kind == "hash" else "an integer"
             raise TypeError(f"the id of a {self.kind} must be {wanted}, got {self.id!r}")
 
     def to_dict(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def rotate_heads(heads: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None,
     """
     num_tokens, num_heads, head_dim = heads.shape
     if heads.stride(2) != 1:
-        raise ValueError("heads are turned in place: their last dimension has to be contiguous")
+        raise ValueError("heads are rotated in place, so their last dimension must be contiguous")
     half = power_of_two(head_dim // 2)
     per_program = min(power_of_two(num_heads), max(1, NUMBERS_PER_PROGRAM // (2 * half)))
     rotate_kernel[num_tokens, -(-num_heads // per_program)](
@@ -95,7 +95,7 @@ def rotate_and_write(
     """
     num_tokens, num_heads, head_dim = heads.shape
     if heads.stride(2) != 1:
-        raise ValueError("heads are turned in place: their last dimension has to be contiguous")
+        raise ValueError("heads are rotated in place, so their last dimension must be contiguous")
     half = power_of_two(head_dim // 2)
     per_program = min(power_of_two(num_heads), max(1, NUMBERS_PER_PROGRAM // (2 * half)))
     query_weight, key_weight = weights or (None, None)

@@ -101,7 +101,7 @@ class RecordedTimeline(Timeline):
         if moment is None or moment == self.end:
             return fold_of(parsed(self.last_keyframe))
         if not self.num_dropped <= moment < self.end:
-            raise IndexError(f"moment {moment} is not kept: the recording spans {self.num_dropped} to {self.end}")
+            raise IndexError(f"no moment {moment}: the recording spans {self.num_dropped} to {self.end}")
         i = bisect_right(self._starts, moment) - 1
         state = self._state_before(i).copy()
         self._move(state, i, num_events=moment - self._starts[i])

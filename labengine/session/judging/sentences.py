@@ -56,7 +56,7 @@ def unseen_sentence(figures: Figures, names: Names) -> str:
     )
     wrong = [name for name, far in zip(names, figures.distances or (), strict=False) if far > figures.limit]
     whose = f"The KV of {' and of '.join(wrong)} does not match" if wrong else "The KV of both runs matches"
-    return f"{text} {whose} the request computed alone: look below the plan, at the runner and its kernels."
+    return f"{text} {whose} the request computed by itself: look below the plan, at the runner and its kernels."
 
 
 def equal_sentence(figures: Figures) -> str:

@@ -69,7 +69,7 @@ class RunVerdict:
         if figures.distances is not None:
             pairs = zip(self.names, figures.distances, strict=True)
             distances = ", ".join(f"{distance:.2g} in {name}" for name, distance in pairs)
-            rows.append(("from the request alone", f"{distances}, in lengths of a vector"))
+            rows.append(("from the request by itself", f"{distances}, in lengths of a vector"))
         return rows
 
     @property

@@ -155,7 +155,7 @@ class Conformance:
         Raises ConfigError if nothing could be judged.
         """
         if self.recorded is None or self.expected is None:
-            raise ConfigError(f"there is nothing to compare: {self.why_unjudged}")
+            raise ConfigError(f"nothing to compare: {self.why_unjudged}")
         ends = None if self.difference is None else self.difference.shown_at
         return comparison_of(self.recorded, self.expected, ends)
 

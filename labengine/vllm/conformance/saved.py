@@ -17,7 +17,7 @@ from labengine.vllm.stream.header import header_of
 from labengine.vllm.stream.late_start import late_start_of
 from labengine.vllm.stream.pieces import Loss, Piece
 
-NO_INPUTS = "its oldest events are gone: judge the .labstream file beside it, or record with a larger --max-events"
+NO_INPUTS = "its oldest events are gone: judge the .labstream file next to it, or record with a larger --max-events"
 
 
 def read_saved(place: str | PathLike[str], limits: Limits) -> Recorded:

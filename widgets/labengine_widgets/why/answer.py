@@ -9,9 +9,7 @@ from typing import Any
 
 from labengine.record.wording import visible
 
-NO_ENGINE_YET = (
-    "at moment {} there is no engine yet, and no block; ask at a later one (lab.moment = None is the newest)"
-)
+NO_ENGINE_YET = "moment {} has no engine or blocks yet: ask at a later one (lab.moment = None is the newest)"
 """Message for a question about blocks at a moment before the engine's start."""
 
 

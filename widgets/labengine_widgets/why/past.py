@@ -69,7 +69,7 @@ class Past:
         self.first = timeline.num_dropped
         self.moment = timeline.end if moment is None else moment
         if not is_single_int(self.moment) or not self.first <= self.moment <= timeline.end:
-            raise WhyError(f"moment {moment!r} is not kept: the recording spans {self.first} to {timeline.end}")
+            raise WhyError(f"no moment {moment!r}: the recording spans {self.first} to {timeline.end}")
         self.moment = index(self.moment)
         self.seams: Seams = seams or {}
 

@@ -103,7 +103,7 @@ def known_event(past: Past, asked: Any) -> int:
     if first <= wanted <= last:
         return wanted
     kept = f"the recording has events {first} to {last}" if first <= last else "no events are recorded"
-    raise WhyError(f"event {wanted} is not kept: {kept}")
+    raise WhyError(f"no event {wanted}: {kept}")
 
 
 def known_requests_text(ids: Iterable[int]) -> str:
