@@ -33,9 +33,9 @@ def test_the_notebooks_and_their_pictures_are_copied(tmp_path: Path, capsys: pyt
     assert f"wrote {len(NAMES)} files" in capsys.readouterr().out
     (folder / "01_first_light.ipynb").unlink()
     assert main(["course", str(folder)]) == 0
-    assert f"wrote 1 file ({len(NAMES) - 1} were there already)" in capsys.readouterr().out
+    assert f"wrote 1 file ({len(NAMES) - 1} were already there)" in capsys.readouterr().out
     assert main(["course", str(folder)]) == 0
-    assert "are there already" in capsys.readouterr().out
+    assert "are already there" in capsys.readouterr().out
 
 
 def test_a_changed_file_is_kept_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

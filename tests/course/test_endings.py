@@ -82,7 +82,7 @@ def interrupts() -> None:
 
 
 ENDINGS: dict[str, tuple[Callable[[], object], str]] = {
-    "sleeps": (lambda: time.sleep(1000), "waits for"),
+    "sleeps": (lambda: time.sleep(1000), "waiting for"),
     "waits for a lock": (waits_for_a_lock, "waits_for_a_lock (test_endings.py:"),
     "loops in C": (lambda: sum(range(10**12)), "s of processor time"),
     "loops in its repr": (returns(LoopingRepr()), "s of processor time"),

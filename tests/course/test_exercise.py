@@ -40,7 +40,7 @@ def test_the_page_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "task", "keywords", "said"),
     [
-        ("", None, {}, "name is"),
+        ("", None, {}, "name must be"),
         ("late-merge/keep-frist", None, {}, "did you mean 'late-merge/keep-first'"),
         ("mine", None, {}, "'mine'"),
         ("mine", "", {"cases": []}, "task"),

@@ -114,7 +114,7 @@ def test_a_list_is_as_good_as_a_tuple() -> None:
 
     assert exercise.check(peak_and_after) and exercise.show(peak_and_after)
     assert "of type" not in exercise.check(one_too_many).text
-    assert "right is (" in exercise.check(one_too_many).text
+    assert "it should return (" in exercise.check(one_too_many).text
     assert "of type int" in exercise.check(lambda *sizes: 3).text
 
 
@@ -156,7 +156,7 @@ def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         (KEEP, Raises, ["Raises.mapped_after", "RuntimeError", "after event"]),
         (KEEP, OtherType, ["`mapped_after`", "a tuple", "the text 'x'."]),
         (KEEP, Corrupts, ["Corrupts.mapped_after", "the rule “"]),
-        (VICTIM, ChoosesANumber, ["ChoosesANumber.choose_victim", "a request", "15"]),
+        (VICTIM, ChoosesANumber, ["ChoosesANumber.choose_victim", "one of the requests", "15"]),
         (KEEP, NanoBlockPool, ["workload="]),
         (KEEP, int, ["int"]),
         (KEEP, "KeepFirst", ["KeepFirst"]),
@@ -398,7 +398,7 @@ def test_a_right_last_step_after_a_wrong_one_is_reported_as_right() -> None:
     first, last = exercise._right_answers()
     assert exercise.check(first + 1).state == "wrong"
     result = exercise.check(last)
-    assert result.state == "wrong" and "1 of 2 right: this step is" in result.text
+    assert result.state == "wrong" and "1 of 2 right: this answer is" in result.text
     exercise.again()
     assert exercise.check(first).state == "blank" and exercise.check(last)
 

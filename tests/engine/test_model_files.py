@@ -42,7 +42,7 @@ def load(model_dir: Path) -> ModelRunner:
         ({"attention_bias": True}, "attention_bias=True "),
         (
             {"layer_types": ["full_attention", "sliding_attention"] * 2},
-            r"layer_types\[1\] should be 'full_attention', got",
+            r"layer_types\[1\] must be 'full_attention', got",
         ),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
     ],

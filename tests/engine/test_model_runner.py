@@ -235,7 +235,7 @@ def test_dtypes_by_name_or_as_they_are(tiny_llama: Path, dtype: str | torch.dtyp
     ("settings", "message"),
     [
         ({"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16, got 'int8'"),
-        ({"dtype": torch.float64}, "dtype torch.float64 is not supported"),
+        ({"dtype": torch.float64}, "dtype must be one of float32, bfloat16, float16, got torch.float64"),
         ({"device": "gpu"}, "device 'gpu'.*'cpu', 'cuda'"),
         ({"device": "meta"}, "device must be 'cpu' or 'cuda', got 'meta'"),
         ({"device": "cuda:99"}, r"'cuda:99'.*torch sees \d+ GPUs"),

@@ -32,7 +32,7 @@ def test_the_command_prints_the_state_after_each_operation(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"block_size": 4, "ops": []}, "lacks ['num_blocks']"),
+        ({"block_size": 4, "ops": []}, "is missing ['num_blocks']"),
         (workload(retention_intervall=0), "unknown keys ['retention_intervall']"),
         (workload(ops="add"), "ops must be a list"),
         (workload(3), "op 0 is 3; "),

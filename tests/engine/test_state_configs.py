@@ -182,7 +182,7 @@ def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> 
     ("content", "changed", "message"),
     [
         (LFM2, {"conv_bias": True}, "conv_bias=True .*lfm2.*False"),
-        (LFM2, {"layer_types": ["conv", "mamba"] * 8}, r"layer_types\[1\] should be 'full_attention' or 'conv'"),
+        (LFM2, {"layer_types": ["conv", "mamba"] * 8}, r"layer_types\[1\] must be 'full_attention' or 'conv'"),
         (LFM2, {"layer_types": ["conv"] * 3}, "layer_types .* 3 layers.*num_hidden_layers is 16"),
         (LFM2, {"partial_rotary_factor": 0.5}, "partial_rotary_factor "),
         (BAMBA, {"mamba_proj_bias": True}, "mamba_proj_bias=True .*bamba.*False"),

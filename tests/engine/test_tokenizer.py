@@ -111,7 +111,7 @@ def tokenizer_dir(smollm2: Path, tmp_path: Path) -> Path:
 
 def test_a_broken_tokenizer_is_named(tokenizer_dir: Path) -> None:
     (tokenizer_dir / "tokenizer.json").write_text('{"version": "1.0"')
-    with pytest.raises(ConfigError, match=f"{tokenizer_dir} does not load"):
+    with pytest.raises(ConfigError, match=f"{tokenizer_dir} cannot be loaded"):
         HuggingFaceTokenizer(tokenizer_dir).encode("x")
 
 

@@ -116,10 +116,10 @@ def _line(place: Place, alternatives: list[dict[str, Any]]) -> str:
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
     first = alternatives[0]
     message = " or ".join(dict.fromkeys(_plain(str(details["msg"])) for details in alternatives)).replace(
-        " or should be", " or"
+        " or must be", " or"
     )
     if first["type"] == "missing":
-        return f"lacks {name!r}"
+        return f"{name!r} is missing"
     if first["type"] == "extra_forbidden":
         return f"{name} is not a known field; omit it"
     if first["type"] in (_RELATION, "json_invalid"):
@@ -129,7 +129,7 @@ def _line(place: Place, alternatives: list[dict[str, Any]]) -> str:
 
 def _plain(message: str) -> str:
     """Return pydantic's message in JSON's terms."""
-    message = re.sub(r"^(Input|Dictionary|List|Object|Array) should", "should", message)
+    message = re.sub(r"^(Input|Dictionary|List|Object|Array) should", "must", message)
     message = message.replace("Invalid JSON", "is not JSON")
     return re.sub(r" or instance of \w+", "", message).replace("a valid dictionary", "an object")
 

