@@ -12,7 +12,7 @@ from browser.lab_page import LabPage
 from checkout import ROOT
 
 NOTEBOOK = ROOT / "notebooks" / "08_two_phase_allocation.ipynb"
-DOUBLED = "G's window group shares #4 and #5 with another group of G: each block in two tables!"
+DOUBLED = "G's window group shares #4 and #5 with another group of G: each block is in two tables!"
 
 
 def dashboard(lab: LabPage) -> Locator:

@@ -167,7 +167,7 @@ def test_who_waits_beside_a_leader_is_before_nobody() -> None:
         last = lab.add(token_ids=[*range(20, 33)], max_tokens=1)
         lab.step()
         answer = lab.why(request=last).answer
-        assert "before it in the waiting queue" not in answer and "needs up to 4 blocks" in answer
+        assert "ahead of it in the waiting queue" not in answer and "needs up to 4 blocks" in answer
 
 
 def test_a_permalink_refuses_a_branch() -> None:

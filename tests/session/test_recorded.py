@@ -162,7 +162,7 @@ def test_what_is_selected_can_be_asked_about(recorded: Lab | Trace) -> None:
 def test_before_the_engine_starts_there_is_nothing_to_ask_about(recorded: Lab | Trace) -> None:
     recorded.moment = 0
     for asked in ({"block": 0}, {"next_victim": True}):
-        with pytest.raises(ValueError, match="at moment 0"):
+        with pytest.raises(ValueError, match="moment 0 has no engine"):
             recorded.why(**asked)
     with pytest.raises(ValueError, match="no request has been added yet"):
         recorded.why(request=0)

@@ -54,7 +54,7 @@ def test_the_words_of_its_step_are_there_however_long_the_lab_went_on(lab: Lab, 
     start, end = lab.timeline.step_moments(1)
     all_captions = lab.feed.captions(start, end)
     shown = next(caption for caption in all_captions if caption[0] > _first_overwrite(lab))
-    assert "overwrites the map's entry for p: #0 is still in use, but no look-up finds it." in shown[1]
+    assert "overwrites the map's entry for p: #0 is still in use, but look-ups no longer find it." in shown[1]
 
 
 def test_the_lab_moves_on_and_the_view_with_it(lab: Lab, wire: Wire) -> None:

@@ -84,7 +84,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
         assert f"Why is #{right} next" not in page.text(".labengine")
         for block_id in (exercise.lab.snapshot().free_queue[1], right):
             page.click_on(f".le-queue-panel [data-block='{block_id}']")
-            assert f"You predict #{block_id}: the next step answers." in page.text(WORDS)
+            assert f"You predict #{block_id}; the next step gives the answer." in page.text(WORDS)
         assert exercise.question.prediction == right
         assert page.step() == f"You predict #{right}."
         assert page.page.locator(".le-queue-is-next").count() == 1
@@ -103,7 +103,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
             form.locator("input").fill(str(said))
             form.get_by_role("button", name="Predict").click()
             page.answer()
-            assert f"You predict {said}: the next step answers." in page.text(WORDS)
+            assert f"You predict {said}; the next step gives the answer." in page.text(WORDS)
             page.step()
         assert page.text(WORDS).startswith("✓ You said 8: right. 1 of 2 right.")
         assert not form.locator("input").is_visible()
@@ -113,7 +113,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
         [victim] = victims._right_answers()
         assert "Click a request." in page.text(WORDS)
         page.click_on(f".le-tables-panel [data-request='{victim}']")
-        assert f"You predict {request_name(victim)}: the next step answers." in page.text(WORDS)
+        assert f"You predict {request_name(victim)}; the next step gives the answer." in page.text(WORDS)
         page.step()
         assert page.text(WORDS) == f"✓ You said {request_name(victim)}: right."
 
@@ -121,7 +121,9 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
         [key] = hashes._right_answers()
         assert "Click on an entry of the prefix map." in page.text(WORDS)
         page.click_on(f".le-map-panel [data-hash='{key}']")
-        assert hashes.question.prediction == key and "You predict s: the next step answers." in page.text(WORDS)
+        assert hashes.question.prediction == key and "You predict s; the next step gives the answer." in page.text(
+            WORDS
+        )
         page.step()
         assert (
             page.text(WORDS) == f"✓ You said s ({key[:10]}): right."
