@@ -159,7 +159,7 @@ def _counts(state: State, block_id: int, entries: Collection[Entry], ref_count: 
         text = f"block {block_id} has ref_count {ref_count}, but {references} in block tables{elsewhere}"
         yield Violation("ref_count", text, holders, (block_id,))
     if is_queued and entries:
-        text = f"block {block_id} is free but is in the tables of {_named(holders)}"
+        text = f"block {block_id} is free, but is in the tables of {_named(holders)}"
         yield Violation("held", text, holders, (block_id,))
 
 

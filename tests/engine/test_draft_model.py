@@ -57,5 +57,5 @@ def test_a_text_that_its_pool_cannot_hold_gets_no_guess(lab_of: LabOf, wanted: t
 
 
 def test_more_layers_than_there_are_are_refused(lab_of: LabOf) -> None:
-    with pytest.raises(ConfigError, match=r"num_layers=4: .* has 3 layers"):
+    with pytest.raises(ConfigError, match=r"num_layers must be at most 3, .* got 4"):
         lab_of(speculation=DraftModel(num_layers=4))

@@ -97,7 +97,7 @@ def _by_the_oracle(runs: Pair, misreads: Misreads, names: Names, why: str) -> Ru
     own = _own(runs, misreads)
     if any(own):
         return RunVerdict("wrong content", f"{misread_sentence(own, names)} No figures: {why}.", names, own, None)
-    text = f"neither run read another token's KV. Rounding cannot be judged: {why}."
+    text = f"neither run has read KV of other tokens. Rounding cannot be judged: {why}."
     return RunVerdict("equal", text + chain_sentence(runs, misreads, names), names, own, None)
 
 

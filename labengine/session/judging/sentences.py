@@ -66,7 +66,7 @@ def equal_sentence(figures: Figures) -> str:
         return f"bit for bit: {figures.num_tokens:,} tokens, their logits, and K and V of {positions}."
     return (
         f"the {figures.num_tokens:,} tokens are equal, but the bits are not: {_differences(figures)}. "
-        "No request read another token's KV: this is rounding, and no tie was narrow enough to change a token."
+        "No request has read KV of other tokens: this is rounding, and no tie was narrow enough to change a token."
     )
 
 
@@ -76,7 +76,7 @@ def rounding_sentence(figures: Figures, names: Names) -> str:
     assert margin is not None
     margins = " and ".join(f"by {value:.3g} in {name}" for name, value in zip(names, margin.margins, strict=True))
     return (
-        f"same content. {token_sentence(figures, names)} Neither run read another token's KV; "
+        f"same content. {token_sentence(figures, names)} Neither run has read KV of other tokens; "
         f"{_differences(figures)}. "
         f"At that token the two highest logits differ {margins}, and the logits of the runs by up to "
         f"{margin.logit_difference:.3g}: rounding decides such a tie."
