@@ -167,7 +167,7 @@ class GroupSpec:
         if self.kind not in ("full", "sliding_window", "state"):
             raise ConfigError(f"group kind must be 'full', 'sliding_window' or 'state', got {shown(self.kind)}")
         if (self.kind == "sliding_window") != (self.window is not None):
-            raise ConfigError("a sliding_window group needs a window; omit window for a full or state group")
+            raise ConfigError("a sliding_window group needs a window; a full or state group must not have one")
         if self.window is not None:
             _make_int(self, "window", 1)
         if self.checkpoint_alignment is not None:

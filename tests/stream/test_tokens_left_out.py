@@ -78,7 +78,7 @@ def test_answers_use_hashes_and_take_no_unknown_tokens_for_equal_ones(trace: Tra
     by_hash, unknown = (str(trace.why(request=name, about="hit")) for name in ("b", "c"))
     assert "12" in by_hash and "is unknown" not in by_hash
     assert "is unknown" in unknown and "are the same" not in unknown
-    evicted = str(trace.why(request="d", about="hit"))
+    evicted = trace.why(request="d", about="hit").answer
     assert "which was evicted" in evicted and "needed a block" in evicted
 
 

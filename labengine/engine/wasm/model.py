@@ -130,9 +130,9 @@ def _refuse(options: ModelOptions) -> None:
     if options.num_blocks is None:
         raise ConfigError('num_blocks="auto": a page cannot tell how much memory is free; use a number')
     if options.runner is not None:
-        raise ConfigError("runner=...: omit it: a page has its own runner, and no torch for labengine.ModelRunner")
+        raise ConfigError("omit runner=...: a page has its own runner, and no torch for labengine.ModelRunner")
     asked = {"dtype": options.dtype, "device": options.device, "attention": options.attention}
     only = {"dtype": "float32", "device": "cpu", "attention": "cpu"}
     for name, value in asked.items():
         if value not in (None, only[name]):
-            raise ConfigError(f"{name}={shown(value)}: omit it: a page always computes with {name}={only[name]!r}")
+            raise ConfigError(f"omit {name}={shown(value)}: a page always computes with {name}={only[name]!r}")

@@ -119,7 +119,7 @@ def test_a_click_predicts_and_the_step_answers(tmp_path: Any, monkeypatch: pytes
 
     def check_hash(page: ExercisePage) -> None:
         [key] = hashes._right_answers()
-        assert "Click on an entry of the prefix map." in page.text(WORDS)
+        assert "Click an entry in the prefix map." in page.text(WORDS)
         page.click_on(f".le-map-panel [data-hash='{key}']")
         assert hashes.question.prediction == key and "You predict s; the next step gives the answer." in page.text(
             WORDS

@@ -79,12 +79,12 @@ def test_it_is_told_in_everyday_words_and_the_texts_stand_above_it_at_once(monke
 
     def check(view: View) -> None:
         assert view.page.evaluate(SENTENCES) == [
-            "request 0, request 1 and request 2 wait to be read.",
+            "request 0, request 1 and request 2 are waiting to be read.",
             "block 0 and block 1 are reserved for request 0.",
             "block 2 and block 3 are reserved for request 1.",
             "block 4 is reserved for request 2.",
             "request 0, request 1 and request 2 are read into block 0, block 1, block 2, block 3 and block 4.",
-            "block 2 holds the same words as block 0: request 1 uses block 0 too, and block 2 is free.",
+            "block 2 holds the same words as block 0: request 1 now uses block 0 too, and block 2 is free.",
             "request 2 is done: block 4 is free.",
             "request 0 and request 1 get one more word each.",
             "request 0 is done: block 1 is free.",
