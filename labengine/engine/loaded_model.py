@@ -238,7 +238,7 @@ class RealModel(LoadedModel):
         """Return a model of this one's first layers, on its weights. Raises ConfigError for more than it has."""
         if num_layers > self.runner.num_layers:
             raise ConfigError(
-                f"num_layers must be at most {self.runner.num_layers}, the layers of {self.name}, got {num_layers}"
+                f"num_layers must be at most {self.runner.num_layers}, the number in {self.name}, got {num_layers}"
             )
         size = single_block_size(config)
         runner = self.runner.first_layers(num_layers, options.num_blocks, size, config.max_num_batched_tokens)

@@ -28,5 +28,5 @@ def checked_model_len(asked: int | None, model_len: int, name: str) -> int:
     if asked is None:
         return model_len
     if checked_int("max_model_len", asked, 2) > model_len:
-        raise ConfigError(f"max_model_len must be at most {model_len}, the positions of {name}, got {asked}")
+        raise ConfigError(f"max_model_len must be at most {model_len}, the limit of {name}, got {asked}")
     return asked

@@ -178,7 +178,7 @@ def test_a_pool_in_which_vllm_would_not_start_is_no_case() -> None:
     [
         (["vllm"], "--python vllm/bin/python"),
         (["vllm", "--python", "/nowhere/python"], "/nowhere/python does not start (No such file"),
-        (["sglang", "--python", "python"], "the finder drives vllm"),
+        (["sglang", "--python", "python"], "engine must be one of vllm"),
         (["vllm", "--python", "python", "--patch", "/nowhere.py"], "cannot be read"),
     ],
 )
@@ -230,7 +230,7 @@ def test_another_state_than_the_editions_is_found() -> None:
 
 
 def test_a_missed_hit_is_worse() -> None:
-    missed = ["Symptom", "request 1 finds 0 tokens in the cache, and blocks [0] hold 2", "...", "hit"]
+    missed = ["Symptom", "request 1 finds 0 tokens in the cache, but blocks [0] hold 2", "...", "hit"]
     (finding,) = search_nano(lambda workload: states_of(workload) | {"error": missed}).findings
     assert finding.kind == "worse" and "finds less in its cache than it could" in str(finding)
 
@@ -239,7 +239,7 @@ def test_a_script_sees_a_missed_hit() -> None:
     workload = (Add((1, 2, 3), 3), Add((1, 2), 2))
     scope = replace(NANO, config=replace(NANO.config, num_blocks=3, max_num_batched_tokens=3))
     wire = wire_workload(scope, workload)
-    with pytest.raises(Symptom, match=r"request 1 finds 0 tokens in the cache, and blocks \[0\] hold 2"):
+    with pytest.raises(Symptom, match=r"request 1 finds 0 tokens in the cache, but blocks \[0\] hold 2"):
         play(Driven(scope, wire), wire["settings"], wire["operations"], [])
     merging = Driven(scope, wire, NANO_VLLM_243)
     play(merging, wire["settings"], wire["operations"], [])

@@ -135,7 +135,7 @@ def test_in_this_process_an_operation_that_does_not_come_back_ends_with_the_sear
     report = find(parts, scopes=TINY, kinds=GRAVE, workers=0, seconds=6.0, show_progress=False)
     assert isinstance(report, SearchReport) and report.is_cut
     [remark] = report.remarks
-    assert remark.startswith(f"{workers.NOT_ENDED} An operation")
+    assert remark.startswith(f"{workers.NOT_ENDED} One of its operations")
     assert "MovesTheClock.__call__ (test_seconds.py:" in remark
 
 
