@@ -67,7 +67,8 @@ class Fold(FoldState):
     def is_lost(self, block_id: int) -> bool:
         """Return True for a referenced, hashed block that no look-up of its hashes finds."""
         keys = self.block_keys[block_id]
-        is_found = any(block_id in self.prefix_map.get(key, ()) for key in keys)
+        # Compared one by one: a user's policy may map a key to a string, in which no number can be looked up.
+        is_found = any(block_id == mapped for key in keys for mapped in self.prefix_map.get(key, ()))
         return bool(self.ref_counts[block_id] and keys and not is_found)
 
     # -- one method per kind of event ----------------------------------------------------------------------------------

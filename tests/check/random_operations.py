@@ -82,9 +82,9 @@ class Episode:
             next_token=self._next_token,
             max_events=5_000,
             keep_finished=3 if "interrupts" in self.kinds else None,
-            watermark=rng.choice((0.0, 0.0, 0.1)) if has_tier else 0.0,  # the nano editions have neither of these
+            watermark=rng.choice((0.0, 0.0, 0.1)) if has_tier else 0.0,  # the nano editions have none of these
             long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier and not is_tight else 0,
-            retention_interval=rng.choice((None, None, 0)),
+            retention_interval=rng.choice((None, None, 0)) if has_tier else None,
             proposer=self._proposer() if "drafts" in self.kinds else None,
         )
         self.met = self.tier.met if self.tier is not None else Counter[str]()

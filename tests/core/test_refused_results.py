@@ -144,6 +144,6 @@ def test_a_long_answer_is_cut_before_it_is_checked_and_named_by_its_class() -> N
 
     with Lab("simulated", num_blocks=8, block_size=4, speculation=GuessesMillions()) as lab:
         lab.add(token_ids=range(8), max_tokens=4)
-        with pytest.raises(ValueError, match=r"^GuessesMillions.propose has to return .*returned \[-1, 0\]: "):
+        with pytest.raises(ValueError, match=r"^GuessesMillions.propose must return .*returned \[-1, 0\]: "):
             lab.run()
     assert len(shown([0] * 10**6)) < 200

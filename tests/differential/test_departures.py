@@ -77,19 +77,19 @@ def with_tier(**changes: Any) -> Row:
 
 ASKING: dict[str, list[Row]] = {
     "an abort during a load": [TIER | {"aborts": 1}],
-    "the end of a request whose KV is sent": [with_tier(send=2), with_tier(pinning=1)],
+    "the end of a request whose KV is being sent": [with_tier(send=2), with_tier(pinning=1)],
     "a step in flight, with a tier": [TIER | {"async": True}, with_tier(defer=True)],
     "a request that the pool cannot hold": [PLAIN | {"num_blocks": 2}, FITS_WITHOUT_DRAFTS | DRAFTS],
     "late loads that contend for blocks": [DEPARTING[0]],
     "late loads, with priorities": [TIER | {"policy": "priority"}],
     "late loads that have landed": [*DEPARTING[1:4]],
     "a load that fails": [with_tier(failing=1)],
-    "how much a tier brings": [
+    "how much a tier supplies": [
         DEPARTING[4],
         TWO_EQUAL_LOADS | {"requests": [FIRST], "tier": {"delay": 0, "tokens": {"0": 6}, "again": {}}},
     ],
     "late loads, with drafts": [TIER | {"speculation": {"num_drafts": 1, "alphabet": 2}}],
-    "a reset under running requests": [PLAIN | {"reset_running_requests": True}],
+    "a reset while requests are running": [PLAIN | {"reset_running_requests": True}],
     "`max_model_len`": [PLAIN | {"num_blocks": 99_999, "requests": [FIRST | {"max_tokens": 8192}]}],
     "other settings and inputs": [
         PLAIN | {"pipeline_parallel_size": 2},

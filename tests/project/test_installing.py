@@ -10,7 +10,7 @@ from checkout import ROOT
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-OPENING = README.partition("\nNo install?")[0]
+OPENING = README.partition("\n## ")[0]
 """The first screen."""
 
 

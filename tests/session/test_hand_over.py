@@ -376,7 +376,7 @@ def test_steps_before_are_repeated_and_later_ones_refused(pair: tuple[Lab, Lab])
             lab.to_code()
         with pytest.raises(ConfigError, match="one lab cannot repeat that alone"):
             lab.rerun(HandOver)
-        with pytest.raises(ConfigError, match="HandOver"):
+        with pytest.raises(ConfigError, match=r"input of kind .(HandOver|Receive)"):
             [*acts_of(lab, lab.inputs, 0, 9)]
     with left.fork(1) as earlier:
         assert earlier.snapshot().requests[0].num_computed_tokens == 11

@@ -234,7 +234,7 @@ def test_status_says_so(lab: Lab) -> None:
     with small_lab(False) as plain, Lab("simulated") as usual, Lab("simulated", external="host", check=False) as tiered:
         assert plain.status()["scheduling"] == "synchronous (asked for)"
         assert usual.status()["scheduling"].startswith("synchronous (the checks look at the core")
-        assert tiered.status()["scheduling"].startswith("synchronous (what the external tier")
+        assert tiered.status()["scheduling"].startswith("synchronous (the external tier")
 
 
 def test_the_checks_and_an_overlap_are_not_both_to_be_had() -> None:
