@@ -9,8 +9,8 @@ from labengine.glossary import TERMS
 PATH = Path("docs/glossary.md")
 _HEAD = """# Glossary
 
-This page explains the words of the screen. `%lab help TERM` prints an entry, and tooltips show the same sentences.
-`python -m tools.glossary_page` writes the page from `labengine/glossary.json`.
+This page explains the terms used on the screen. `%lab help TERM` prints an entry, and tooltips show the same sentences.
+`python -m tools.glossary_page` generates the page from `labengine/glossary.json`.
 
 | term | meaning |
 |---|---|

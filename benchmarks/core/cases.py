@@ -62,7 +62,7 @@ def prompt_cases(core: Any, repetitions: int, windows: tuple[int, ...], reported
     core.free(manager, first)
     cached, missing = core.request(manager, [*PROMPT, 1]), core.request(manager, [9, *PROMPT[1:]])
     rows = {
-        "make a request, hash chain included": min(
+        "create a request, including its hash chain": min(
             spent(lambda: core.request(manager, PROMPT)) for _ in range(repetitions)
         )
     }

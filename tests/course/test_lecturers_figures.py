@@ -136,6 +136,6 @@ def test_a_figure_is_what_an_engine_gives(page: str, sentence: Callable[[], str]
 def test_figures_of_the_plan() -> None:
     plan = (ROOT / "docs" / "lecturers.md").read_text(encoding="utf-8")
     assert f"entries {entries_of_a_window()} |" in plan
-    [[product, result]] = re.findall(r"([\d]+(?: x \d+)+), ([\d,]+)", plan)
+    [[product, result]] = re.findall(r"([\d]+(?: x \d+)+) = ([\d,]+)", plan)
     layers, kv_heads, head_size, pair, width = map(int, product.split(" x "))
     assert layers * kv_heads * head_size * pair * width == int(result.replace(",", ""))
