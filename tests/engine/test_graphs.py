@@ -336,5 +336,5 @@ def test_who_can_be_recorded() -> None:
     setting = AttentionSetting(CPU, torch.float32, 4, 4, 16, (4,))
     cuda = torch.device("cuda")
     assert refusal(cuda, CapturableTorch(setting)) is None
-    assert "attention by torch" in (refusal(cuda, TorchGather(setting)) or "")
+    assert "torch attention" in (refusal(cuda, TorchGather(setting)) or "")
     assert "the model is on cpu" in (refusal(CPU, CapturableTorch(setting)) or "")

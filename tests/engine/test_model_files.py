@@ -38,8 +38,8 @@ def load(model_dir: Path) -> ModelRunner:
     ("settings", "message"),
     [
         ({"model_type": "mamba"}, "model_type 'mamba' .*llama, mistral, mixtral, qwen3"),
-        ({"hidden_act": "gelu"}, "hidden_act='gelu' .*llama.*'silu'"),
-        ({"attention_bias": True}, "attention_bias=True "),
+        ({"hidden_act": "gelu"}, "hidden_act must be 'silu' for llama, got 'gelu'"),
+        ({"attention_bias": True}, "attention_bias must be .*, got True"),
         (
             {"layer_types": ["full_attention", "sliding_attention"] * 2},
             r"layer_types\[1\] must be 'full_attention', got",
@@ -81,10 +81,10 @@ def test_ropes_of_phi3_we_cannot_compute(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden_activation": "gelu"}, "hidden_activation='gelu' .*gemma3_text"),
-        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping=30.0 "),
-        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 "),
-        ({"use_bidirectional_attention": True}, "use_bidirectional_attention=True "),
+        ({"hidden_activation": "gelu"}, "hidden_activation must be .* for gemma3_text, got 'gelu'"),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping must be .*, got 30.0"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping must be .*, got 50.0"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention must be .*, got True"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope type 'yarn' "),
     ],
 )

@@ -60,7 +60,7 @@ def test_before_the_beginning_there_is_nothing(recorded: Lab | Trace) -> None:
     with pytest.raises(ConfigError, match=r"1 back from step 0 .* goes from 0 to 3: this is its beginning"):
         recorded.back()
     recorded.goto(2, event=0)
-    with pytest.raises(ConfigError, match=r"a step 3 before step 2 .*: back\(2\) goes to its beginning"):
+    with pytest.raises(ConfigError, match=r"3 back from step 2 .*: back\(2\) goes to its beginning"):
         recorded.back(3)
     assert recorded.back(2).step == 0
 
