@@ -181,13 +181,13 @@ def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> 
 @pytest.mark.parametrize(
     ("content", "changed", "message"),
     [
-        (LFM2, {"conv_bias": True}, "conv_bias=True .*lfm2.*False"),
+        (LFM2, {"conv_bias": True}, "conv_bias must be False for lfm2, got True"),
         (LFM2, {"layer_types": ["conv", "mamba"] * 8}, r"layer_types\[1\] must be 'full_attention' or 'conv'"),
         (LFM2, {"layer_types": ["conv"] * 3}, "layer_types .* 3 layers.*num_hidden_layers is 16"),
         (LFM2, {"partial_rotary_factor": 0.5}, "partial_rotary_factor "),
-        (BAMBA, {"mamba_proj_bias": True}, "mamba_proj_bias=True .*bamba.*False"),
+        (BAMBA, {"mamba_proj_bias": True}, "mamba_proj_bias must be False for bamba, got True"),
         (BAMBA, {"time_step_limit": [0.0, 0.1]}, "time_step_limit "),
-        (BAMBA, {"mamba_d_head": 32}, r" 8192.* 128 \* 32"),
+        (BAMBA, {"mamba_d_head": 32}, r"128 \* 32.* 8192"),
         (BAMBA, {"mamba_n_groups": 3}, "mamba_n_heads .*mamba_n_groups.* 128 and 3"),
         (BAMBA, {"rope_scaling": {"type": "yarn"}}, "rope type 'yarn' "),
         (GRANITE, {"num_local_experts": 64, "num_experts_per_tok": 65}, "num_experts_per_tok .* 65 of 64"),
@@ -195,8 +195,8 @@ def test_an_unlimited_step_is_written_in_two_ways(tmp_path: Path, high: Any) -> 
         (QWEN3_NEXT, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         (QWEN3_NEXT, {"linear_num_value_heads": 20}, "linear_num_key_heads.* 20 and 16"),
         (QWEN3_NEXT, {"partial_rotary_factor": 0.013}, "partial_rotary_factor 0.013 .* 3 of 256 "),
-        (QWEN3_NEXT, {"attention_bias": True}, "attention_bias=True .*qwen3_next"),
-        (QWEN3_5_TEXT, {"attn_output_gate": False}, "attn_output_gate=False .*qwen3_5_text"),
+        (QWEN3_NEXT, {"attention_bias": True}, "attention_bias must be .* for qwen3_next, got True"),
+        (QWEN3_5_TEXT, {"attn_output_gate": False}, "attn_output_gate must be .* for qwen3_5_text, got False"),
     ],
 )
 def test_settings_we_cannot_compute(

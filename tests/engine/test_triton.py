@@ -113,7 +113,7 @@ def test_refusals_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
         ((7, 0), half, "float16 .* 7.5.* 7.0"),
         ((9, 0), setting("cpu"), "CUDA GPU.* cpu"),
         ((9, 0), setting(head_dim=320), "320.* 256"),
-        ((9, 0), setting(dtype=torch.float64), "float16, bfloat16, float32 only"),
+        ((9, 0), setting(dtype=torch.float64), "only in float16, bfloat16, float32"),
     ):
         assert re.search(facts, refusal(monkeypatch, capability, asked) or ""), facts
 

@@ -77,7 +77,7 @@ def test_a_block_is_taken_until_its_load_has_finished() -> None:
     for end in (lambda: late.get_finished(pool), lambda: late.cancel(0)):
         late.update_state_after_alloc(None, chain(1))  # type: ignore[arg-type]
         late.start_load_kv(chain(1), pool)
-        with pytest.raises(AssertionError, match=r"block 1 .*twice"):
+        with pytest.raises(AssertionError, match=r"two loads write to block 1"):
             late.update_state_after_alloc(None, [transfer(2, block_id=1, request_id=4)])  # type: ignore[arg-type]
         end()
     late.update_state_after_alloc(None, [transfer(2, block_id=1, request_id=4)])  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ def test_closing_drops_what_is_on_its_way() -> None:
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, "2", True])
 def test_steps_are_checked(steps: int) -> None:
-    with pytest.raises(ConfigError, match=r"steps .* at least 1"):
+    with pytest.raises(ConfigError, match=r"steps must be a positive"):
         Delayed(HostStore(), steps)
 
 

@@ -54,7 +54,7 @@ def test_a_block_larger_than_the_store_is_refused_and_noted() -> None:
     assert store.save_kv(chain(1), TensorPool()) == ()
     [failure] = store.failures
     assert failure.startswith("block 000000010000 of group 0 ")
-    assert f"max_bytes={BLOCK_BYTES - 1} " in failure and f" {BLOCK_BYTES} bytes" in failure
+    assert f"max_bytes={BLOCK_BYTES - 1} " in failure and f"({BLOCK_BYTES} bytes)" in failure
 
 
 def test_failures_are_bounded_and_the_newest_last() -> None:
