@@ -53,6 +53,7 @@ def test_the_keys_of_a_block_are_the_images_that_have_a_token_in_it() -> None:
     request = Request(0, list(range(20)), SamplingParams(), 0, 1, images=(Image(2, 5, "a"), Image(7, 1, "b")))
     assert request.block_keys(0, 4) == (("mm", "a", 2),)
     assert request.block_keys(4, 8) == (("mm", "a", -2), ("mm", "b", 3))
+    assert request.block_keys(6, 10) == (("mm", "a", -4), ("mm", "b", 1)), "its last token counts too"
     assert request.block_keys(8, 12) == ()
 
 
