@@ -186,7 +186,7 @@ def possible(scopes: Sequence[Scope], judgement: Judgement) -> list[Scope]:
         except ConfigError as error:
             refusal = str(error)
     if scopes and not found:
-        raise ConfigError(f"{judgement.suspects.parts.name} supports no scope of the search: {refusal}")
+        raise ConfigError(f"{judgement.suspects.parts.name} does not support any scope of the search: {refusal}")
     return found
 
 

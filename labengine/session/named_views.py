@@ -76,7 +76,7 @@ def view_of(
     for name in names:
         _require_known(name)
     if not names:
-        raise ConfigError(f'which view? lab.view("pool"), or several of {", ".join(VIEW_NAMES)}')
+        raise ConfigError(f'which view? use lab.view("pool"), or name one or more of {", ".join(VIEW_NAMES)}')
     refuse_unknown(f"view({', '.join(map(repr, names))})", settings, _SETTINGS.get(names, _no_settings))
     if names == ("xray",):
         if xray is None:

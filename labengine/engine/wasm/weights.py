@@ -172,7 +172,7 @@ class _Loader:
         """
         exports, places = self._memory.exports, [self._place(name) for name, _ in parts]
         if any(place.shape[:1] != (k,) or len(place.shape) != 2 or place.kind == F32 for place in places):
-            raise ConfigError(f"{parts[0][0]} in the weights' GGUF is not a quantized matrix of {k} columns")
+            raise ConfigError(f"{parts[0][0]} in the weights' GGUF file is not a quantized matrix with {k} columns")
         n = sum(place.shape[1] for place in places)
         packed = self._memory.take(exports.packed_bytes(n, k))
         if len(parts) == 1 and parts[0][1] == 0:

@@ -180,7 +180,7 @@ def _lab(side: Any) -> Any:
     """Return a lab that has a recorded workload. ConfigError for anything else."""
     if session_of(side) is None:
         raise ConfigError(
-            f"vary() repeats a workload on an engine, which a recording does not have: use a lab, or a comparison of "
+            f"vary() repeats a workload on an engine, and a recording has none: use a lab or a comparison of "
             f"two labs, got {shown(side)}"
         )
     timeline_of(side)

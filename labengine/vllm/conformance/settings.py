@@ -77,7 +77,7 @@ def _refuse_other_speculation(header: StreamHeader) -> None:
     """Raise CannotJudgeError unless an edition speculates like this scheduler."""
     speculation = _speculation_of(header)
     if speculation.get("is_dynamic") is not False:
-        raise CannotJudgeError("its number of drafts depends on the batch, unlike in edition vllm")
+        raise CannotJudgeError("its number of drafts depends on the batch, unlike in the vllm edition")
     if _drafter_of(speculation) is None:
         method = readable(str(speculation.get("method")), 100)
         raise CannotJudgeError(f"it drafts with method {method}, whose slots and hits no edition models")
