@@ -88,7 +88,7 @@ def test_the_moment_can_be_set(recorded: Lab | Trace) -> None:
         ("back", (0,), "must be a positive integer"),
         ("back", ("1",), "must be a positive integer"),
         ("forward", (-1,), "must be a positive integer"),
-        ("view", (), 'which view? lab.view("pool")'),
+        ("view", (), 'lab.view("pool")'),
         ("view", ("pol",), "no view 'pol'; did you mean 'pool'?"),
         ("view", (3,), "no view 3; the views are pool"),
         ("view", ("pool", "xray"), "'xray' is a separate figure"),

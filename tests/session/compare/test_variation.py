@@ -191,7 +191,7 @@ class TestRefusals:
         with lab() as recorded:
             recorded.step()
             recorded.save(tmp_path / "run.lab")
-        with pytest.raises(ConfigError, match="which a recording does not have"):
+        with pytest.raises(ConfigError, match="a recording has none"):
             vary(labengine.open(tmp_path / "run.lab"))
         with Lab("simulated") as empty, pytest.raises(ConfigError, match="add a request"):
             vary(empty)
