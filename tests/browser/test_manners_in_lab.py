@@ -38,7 +38,7 @@ OUTLINE = """() => {
   return [Boolean(focused.closest(".labengine")), name.slice(0, 60), isOutlined];
 }"""
 REACHABLE = (
-    *("keys", "Block pool", "one moment back", "play from here", "the steps", "the moments", "playback speed", "mark this"),
+    *("keys", "Block pool", "one moment back", "play from", "the steps", "the moments", "playback speed", "mark this"),
     *("the prompt's text", "Add the requests", "One step", "Keep stepping", "Empty the engine", "Why?"),
 )
 """Some of what Tab must lead to."""
