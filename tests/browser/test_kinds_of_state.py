@@ -86,7 +86,7 @@ def test_a_beam_has_its_number_and_says_why_it_gave_way(browser: Browser, tmp_pa
 
 def test_slots_of_rejected_drafts_are_hatched_in_the_table_and_in_the_pool(browser: Browser, tmp_path: Path) -> None:
     with shown(browser, speculating(), tmp_path) as page:
-        at(page, "#3 and #5 hold keys and values of 4 rejected drafts: garbage, to be overwritten.")
+        at(page, "#3 and #5 hold the keys and values of 4 rejected drafts: garbage, to be overwritten.")
         garbage = page.page.locator(".le-tables-body i.le-tok-garbage")
         assert garbage.count() == 3, "in #4 of A, and in #3 and #5 of B"
         pool = page.page.locator("canvas.le-pool")

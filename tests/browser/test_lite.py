@@ -94,14 +94,14 @@ def test_a_notebook_runs_to_its_end(name: str, browser: Browser, address: str) -
         assert errors(cells) == []
         assert [cell["count"] for cell in cells] == list(range(1, len(cells) + 1))
         for one in needing:
-            assert "This cell needs " in printed(cells, one) and "no output" not in printed(cells, one)
+            assert "This cell needs " in printed(cells, one) and "no output of this code" not in printed(cells, one)
 
 
 def test_the_real_model_is_fetched_by_a_click_and_then_all_notebooks_have_it(browser: Browser, address: str) -> None:
     with new_context(browser, viewport={"width": 1280, "height": 1000}) as context:
         with opened_in(context, address, "01_first_light") as page:
             assert "computed 1 tokens of C's" in printed(run_all(page), "third"), "a word is a token"
-            page.get_by_role("button", name="Fetch SmolLM2 (98 MB, once)").first.click()
+            page.get_by_role("button", name="Download SmolLM2 (98 MB, once)").first.click()
             page.get_by_text("SmolLM2 is now in this page").first.wait_for()
             cells = run_all(page)
             assert errors(cells) == [] and "computed 2 tokens of C's" in printed(cells, "third")
@@ -109,7 +109,7 @@ def test_the_real_model_is_fetched_by_a_click_and_then_all_notebooks_have_it(bro
             with opened_in(context, address, name) as page:
                 cells = run_all(page)
                 assert errors(cells) == []
-                assert "Fetch SmolLM2" not in str(cells) and "SmolLM2's weights" not in str(cells)
+                assert "Download SmolLM2" not in str(cells) and "SmolLM2's weights" not in str(cells)
 
 
 def test_the_dashboard_follows_a_run_in_the_background(browser: Browser, address: str) -> None:

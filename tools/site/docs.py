@@ -31,6 +31,7 @@ MOVED = {
     "../README.md": "index.md",
     "../CONTRIBUTING.md": "contributing.md",
     "../CHANGELOG.md": "changelog.md",
+    "../SECURITY.md": "security.md",
     "../CITATION.cff": "citation.md",
     "../notebooks/": "course/",
 }
@@ -73,7 +74,7 @@ def write_pages(source: Path) -> None:
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
-    for name in ("CONTRIBUTING", "CHANGELOG"):
+    for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY"):
         text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
         write_text(source / f"{name.lower()}.md", moved(text.replace("](docs/", "](")))
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
