@@ -252,7 +252,7 @@ def conform(options: Namespace) -> int:
 )
 def doctor(options: Namespace) -> None:
     """Explain why each request hit or missed the prefix cache; see docs/doctor.md."""
-    from labengine.vllm.prefix_doctor.doctor import doctor_command
+    from labengine.prefix_doctor.doctor import doctor_command
 
     doctor_command(options, _say)
 

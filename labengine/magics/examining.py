@@ -15,9 +15,9 @@ from labengine.lab import Lab
 from labengine.magics.arguments import request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.words import acting_on, display
+from labengine.prefix_doctor.doctor import doctor as examined
 from labengine.session.judging.judge import judge as judge_runs
 from labengine.session.judging.verdict import RunVerdict
-from labengine.vllm.prefix_doctor.doctor import doctor as examined
 
 _FOUND, _VERDICT, _DIAGNOSIS = "counterexample", "verdict", "diagnosis"
 """Notebook variables that keep the results."""

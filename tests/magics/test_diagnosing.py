@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
+from labengine.prefix_doctor.diagnosis import Diagnosis
 from magic_notebook import Notebook
 
 

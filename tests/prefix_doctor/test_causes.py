@@ -15,10 +15,10 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.lab import Lab
-from labengine.vllm.prefix_doctor.doctor import diagnosis_of
-from labengine.vllm.prefix_doctor.examine import examine
-from labengine.vllm.prefix_doctor.look_up import LookUp
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_events
+from labengine.prefix_doctor.doctor import diagnosis_of
+from labengine.prefix_doctor.look_ups.examine import examine
+from labengine.prefix_doctor.look_ups.look_up import LookUp
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine, kept_events
 
 
 def lab_of(num_blocks: int = 16, **settings: object) -> Lab:

@@ -9,7 +9,7 @@ from pathlib import Path
 import labengine
 from differential import vllm_streams
 from labengine import events as ev
-from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
+from labengine.prefix_doctor.diagnosis import Diagnosis
 from recorded_files import written
 
 RUNS = dict(zip(vllm_streams.recorded_kinds(), vllm_streams.read(vllm_streams.KINDS_PATH), strict=True))

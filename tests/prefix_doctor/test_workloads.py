@@ -12,9 +12,9 @@ from labengine import events as ev
 from labengine.config import GroupSpec
 from labengine.events import PrefixHit
 from labengine.lab import Lab
-from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
-from labengine.vllm.prefix_doctor.doctor import diagnosis_of
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
+from labengine.prefix_doctor.diagnosis import Diagnosis
+from labengine.prefix_doctor.doctor import diagnosis_of
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
 
 LAYOUTS = {
     "full": [GroupSpec(4, "full")],

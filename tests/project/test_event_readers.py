@@ -26,7 +26,7 @@ READERS = {
     "labengine/finder/scopes.py": "names events at which a step may end",
     "labengine/finder/tally.py": "a merge is a decision",
     "labengine/session/step_text.py": "counts the events of a step in words",
-    "labengine/vllm/prefix_doctor/": "asks when a content came and by which event it went",
+    "labengine/prefix_doctor/look_ups/": "asks when a content came and by which event it went",
     "labengine/scenarios/": "finds the events at which its own story stops",
     "labengine/course/": "asks about an event, and shows the one that an answer gets wrong",
     "tools/event_types.py": "which fields a stream of vLLM leaves out",

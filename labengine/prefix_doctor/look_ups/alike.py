@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from labengine.prefix_doctor.look_ups.examine import Examination
+from labengine.prefix_doctor.look_ups.look_up import MAX_NAME, LookUp
 from labengine.record.wording import counted, listed, readable
-from labengine.vllm.prefix_doctor.examine import Examination
-from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp
 
 Alike = tuple[LookUp, ...]
 """In order; the last one represents all."""

@@ -10,6 +10,13 @@ from pathlib import Path
 from labengine.config import ConfigError
 from labengine.core.request import ExtraKeys
 from labengine.lab import Lab
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine, Repeatable, kept_events
+from labengine.prefix_doctor.look_ups.saved_settings import (
+    HAS_TIER,
+    salts_in,
+    with_settings_of,
+    with_settings_of_stream,
+)
 from labengine.record.files.file import open_file
 from labengine.record.files.file_access import Limits
 from labengine.record.files.parsing import TraceError
@@ -22,13 +29,6 @@ from labengine.vllm.conformance.edition_run import salts_of
 from labengine.vllm.conformance.recorded import read
 from labengine.vllm.conformance.saved import recorded_in
 from labengine.vllm.conformance.settings import drops_last_block
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeatable, kept_events
-from labengine.vllm.prefix_doctor.saved_settings import (
-    HAS_TIER,
-    salts_in,
-    with_settings_of,
-    with_settings_of_stream,
-)
 from labengine.vllm.stream.endpoints import is_live
 from labengine.vllm.stream.header import FORMAT
 from labengine.vllm.stream.live import LiveStream

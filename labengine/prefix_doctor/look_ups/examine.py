@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from labengine import events as ev
+from labengine.prefix_doctor.look_ups.admitted import Admitted, Shared
+from labengine.prefix_doctor.look_ups.content import CachedContent
+from labengine.prefix_doctor.look_ups.look_up import LookUp, MissedTokens
+from labengine.prefix_doctor.look_ups.missing import Known, Missing
+from labengine.prefix_doctor.look_ups.own_hashes import facts_of
+from labengine.prefix_doctor.look_ups.prefix_tree import Sequences, sequences_of
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
 from labengine.record.snapshot import GroupState
-from labengine.vllm.prefix_doctor.admitted import Admitted, Shared
-from labengine.vllm.prefix_doctor.content import CachedContent
-from labengine.vllm.prefix_doctor.look_up import LookUp, MissedTokens
-from labengine.vllm.prefix_doctor.missing import Known, Missing
-from labengine.vllm.prefix_doctor.own_hashes import facts_of
-from labengine.vllm.prefix_doctor.prefix_tree import Sequences, sequences_of
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from labengine.vllm.prefix_doctor.look_up import CAUSES, Cause, LookUp
+from labengine.prefix_doctor.look_ups.look_up import CAUSES, Cause, LookUp
 
 
 @dataclass(frozen=True, slots=True)

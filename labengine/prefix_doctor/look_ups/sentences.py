@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from labengine.prefix_doctor.look_ups.content import LostContent
+from labengine.prefix_doctor.look_ups.examine import Examination
+from labengine.prefix_doctor.look_ups.look_up import MAX_NAME, LookUp, MissedTokens
 from labengine.record.wording import counted, group_name, joined, readable
-from labengine.vllm.prefix_doctor.content import LostContent
-from labengine.vllm.prefix_doctor.examine import Examination
-from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp, MissedTokens
 
 NUM_BEFORE, NUM_AFTER = 8, 4
 """Tokens shown before and after the place where two prompts diverge."""

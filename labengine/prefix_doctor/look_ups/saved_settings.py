@@ -11,6 +11,7 @@ from labengine.config import ConfigError, EngineConfig, GroupKind, GroupSpec
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.request import ExtraKeys
 from labengine.engine.request_options import salted
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine, Repeatable
 from labengine.vllm.conformance.edition_run import arrivals_of
 from labengine.vllm.conformance.recorded import Recorded
 from labengine.vllm.conformance.settings import (
@@ -21,7 +22,6 @@ from labengine.vllm.conformance.settings import (
     longest_of,
     refuse_what_no_edition_has,
 )
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeatable
 
 HAS_STATES = "the file does not say whether the model's layers leave states inside chunks"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.config import ConfigError
+from labengine.prefix_doctor.look_ups.examine import examine
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine, Repeatable
+from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.record.table import Table
 from labengine.record.wording import counted
 from labengine.vllm.conformance.against import TrafficCost, cost_of
 from labengine.vllm.conformance.traffic import Traffic
-from labengine.vllm.prefix_doctor.examine import examine
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, Repeatable
-from labengine.vllm.prefix_doctor.sums import Sums
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from labengine.vllm.prefix_doctor.prefix_tree import Chunk, Node, Sequences
+from labengine.prefix_doctor.look_ups.prefix_tree import Chunk, Node, Sequences
 
 _LAST = float("inf")
 """Sorts after every request in a pair (chunk, request)."""

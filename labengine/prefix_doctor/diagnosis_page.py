@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from labengine.prefix_doctor.look_ups.alike import Alike, others_sentence
+from labengine.prefix_doctor.look_ups.look_up import CAUSES, MAX_NAME, LookUp
+from labengine.prefix_doctor.look_ups.prefixes import LostPrefix
+from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.record.wording import counted, listed, readable
-from labengine.vllm.prefix_doctor.alike import Alike, others_sentence
-from labengine.vllm.prefix_doctor.look_up import CAUSES, MAX_NAME, LookUp
-from labengine.vllm.prefix_doctor.prefixes import LostPrefix
-from labengine.vllm.prefix_doctor.sums import Sums
 
 HIT, EXTERNAL = "#2a9d6f", "#7fb85c"
 

@@ -11,19 +11,19 @@ from os import PathLike
 from labengine import events as ev
 from labengine.config import ConfigError, checked_int
 from labengine.lab import Lab
+from labengine.prefix_doctor.diagnosis import Diagnosis
+from labengine.prefix_doctor.look_ups.alike import groups_of
+from labengine.prefix_doctor.look_ups.examine import Examination, examine
+from labengine.prefix_doctor.look_ups.prefixes import LostPrefix, lost_prefixes, merged
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
+from labengine.prefix_doctor.look_ups.recordings import recordings_of
+from labengine.prefix_doctor.look_ups.sentences import Sentences
+from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.record.wording import counted, readable
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
 from labengine.system.ending_signals import EndingSignals
-from labengine.vllm.prefix_doctor.alike import groups_of
-from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
-from labengine.vllm.prefix_doctor.examine import Examination, examine
-from labengine.vllm.prefix_doctor.prefixes import LostPrefix, lost_prefixes, merged
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
-from labengine.vllm.prefix_doctor.sentences import Sentences
-from labengine.vllm.prefix_doctor.sources import recordings_of
-from labengine.vllm.prefix_doctor.sums import Sums
 from labengine.vllm.stream.attach import MAX_EVENTS
 from labengine.vllm.stream.endpoints import is_live
 from labengine.vllm.stream.files import places_in

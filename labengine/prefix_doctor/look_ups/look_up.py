@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from labengine.vllm.prefix_doctor.content import LostContent
+from labengine.prefix_doctor.look_ups.content import LostContent
 
 Cause = Literal[
     "new",

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labengine.config import ConfigError, checked_int
+from labengine.prefix_doctor.diagnosis_page import html_of, html_of_look_ups, html_of_prefixes, html_of_sums
+from labengine.prefix_doctor.look_ups.alike import Alike, largest, others_sentence
+from labengine.prefix_doctor.look_ups.look_up import MAX_NAME, LookUp
+from labengine.prefix_doctor.look_ups.pools import PoolComparison, with_pools
+from labengine.prefix_doctor.look_ups.prefixes import LostPrefix
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
+from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.record.wording import counted, listed, readable, request_name
-from labengine.vllm.prefix_doctor.alike import Alike, largest, others_sentence
-from labengine.vllm.prefix_doctor.diagnosis_page import html_of, html_of_look_ups, html_of_prefixes, html_of_sums
-from labengine.vllm.prefix_doctor.look_up import MAX_NAME, LookUp
-from labengine.vllm.prefix_doctor.pools import PoolComparison, with_pools
-from labengine.vllm.prefix_doctor.prefixes import LostPrefix
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
-from labengine.vllm.prefix_doctor.sums import Sums
 
 MAX_SHOWN = 50
 """Most groups of look-ups printed: the largest ones."""

@@ -6,10 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from labengine import events as ev
+from labengine.prefix_doctor.look_ups.content import CachedContent
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
 from labengine.record.fold_state import Key
 from labengine.record.snapshot import GroupState
-from labengine.vllm.prefix_doctor.content import CachedContent
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
 
 
 @dataclass(slots=True)

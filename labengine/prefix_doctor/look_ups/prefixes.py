@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labengine.vllm.prefix_doctor.examine import Examination
-from labengine.vllm.prefix_doctor.look_up import LookUp
-from labengine.vllm.prefix_doctor.prefix_tree import Node
+from labengine.prefix_doctor.look_ups.examine import Examination
+from labengine.prefix_doctor.look_ups.look_up import LookUp
+from labengine.prefix_doctor.look_ups.prefix_tree import Node
 
 
 @dataclass(frozen=True, slots=True)

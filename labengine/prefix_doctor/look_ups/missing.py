@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from labengine.prefix_doctor.look_ups.admitted import Shared
+from labengine.prefix_doctor.look_ups.content import CachedContent
+from labengine.prefix_doctor.look_ups.look_up import Cause, MissedTokens
+from labengine.prefix_doctor.look_ups.own_hashes import RequestFacts
+from labengine.prefix_doctor.look_ups.prefix_tree import Sequences
 from labengine.record.fold_state import Key
 from labengine.record.snapshot import GroupState
-from labengine.vllm.prefix_doctor.admitted import Shared
-from labengine.vllm.prefix_doctor.content import CachedContent
-from labengine.vllm.prefix_doctor.look_up import Cause, MissedTokens
-from labengine.vllm.prefix_doctor.own_hashes import RequestFacts
-from labengine.vllm.prefix_doctor.prefix_tree import Sequences
 
 _FIRST_TO_LAST: tuple[Cause, ...] = (
     "new",
