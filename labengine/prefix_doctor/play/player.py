@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from labengine.config import ConfigError
@@ -49,14 +51,26 @@ def play(
     """
     run = _Run(setting, on_look_up, hooks)
     try:
-        for number, prompt in enumerate(traffic):
-            run.add(number, prompt)
-        run.drain()
+        with _seldom_collected():
+            for number, prompt in enumerate(traffic):
+                run.add(number, prompt)
+            run.drain()
     except KeyboardInterrupt:
         if not keeps_partial:
             raise
         return run.played(is_partial=True)
     return run.played()
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Have the garbage collector run seldom: a run makes few cycles but many objects, of which it would ask a third."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Run:
