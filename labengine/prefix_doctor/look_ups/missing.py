@@ -74,16 +74,23 @@ class Missing:
 
 
 def misses_of(
-    missing: Missing, start: int, num_tokens: int, unit: int, *, shared: int, new_from: int | None = None
+    missing: Missing,
+    start: int,
+    num_tokens: int,
+    unit: int,
+    *,
+    shared: int,
+    shared_with: int | None = None,
+    new_from: int | None = None,
 ) -> Iterator[MissedTokens]:
     """Yield the causes of all tokens from start on: those that a hit could have had, then the prompt's end.
 
-    shared: length of the longest common prefix with an earlier request. new_from: tokens behind it are known to be new.
+    shared: length of the longest common prefix with an earlier request. new_from: blocks that end behind it are new.
     """
     last = (num_tokens - 1) // unit * unit
     for end in range(start // unit * unit + unit, last + 1, unit):
         if new_from is not None and end > new_from:
-            yield from _split(MissedTokens("new", max(start, end - unit), last), shared)
+            yield from _split(MissedTokens("new", max(start, end - unit), last, shared_with), shared)
             break
         yield from _split(missing.before(max(start, end - unit), end), shared)
     if num_tokens > max(start, last):

@@ -32,16 +32,24 @@ class Generations(Generic[Found]):
         found = self._young.get(key)
         return self._old.get(key) if found is None else found
 
+    def has(self, key: bytes) -> bool:
+        """Return True if something is known."""
+        return key in self._young or key in self._old
+
     def write_all(self, keys: Sequence[bytes], value: Found) -> None:
         """Write one value under all these keys."""
         self._young.update(dict.fromkeys(keys, value))
+        self._turn_over()
+
+    def write(self, key: bytes, value: Found) -> None:
+        """Write a value."""
+        self._young[key] = value
+        self._turn_over()
+
+    def _turn_over(self) -> None:
         if len(self._young) > self._most:
             self.has_forgotten = self.has_forgotten or bool(self._old)
             self._old, self._young = self._young, {}
-
-    def write(self, key: bytes, value: Found) -> None:
-        """Write a value; `write_all` of others bounds the size."""
-        self._young[key] = value
 
 
 class RecentTokens:
