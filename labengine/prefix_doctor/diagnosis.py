@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
-from labengine.config import ConfigError, checked_int
+from labengine.config import ConfigError, checked_int, checked_path
 from labengine.lab import Lab
 from labengine.prefix_doctor.causes.finding import Finding
 from labengine.prefix_doctor.look_ups.look_up import LookUp
@@ -20,7 +19,7 @@ from labengine.prefix_doctor.report.report import Report
 from labengine.prefix_doctor.report.text import text_of
 from labengine.prefix_doctor.traffic.prompt import Traffic
 from labengine.record.wording import request_name
-from labengine.system.files import write_whole
+from labengine.system.atomic_write import write_atomically
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +74,7 @@ class Diagnosis:
 
     def save_html(self, path: str | PathLike[str]) -> None:
         """Write the report as one page that opens from disk."""
-        write_whole(Path(path), page_of(self.report).encode())
+        write_atomically(checked_path("path", path), page_of(self.report).encode())
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types, as docs/doctor_json.md describes them."""
