@@ -80,25 +80,38 @@ class Divergences:
         self._newest: dict[int | str, int] = {}
         """The newest prompt of a session, and the newest one with text that a prompt was the first to have."""
 
-    def add(self, number: int, prompt: Prompt, look_up: LookUp, start: int, ranges: Sequence[tuple[int, int]]) -> int:
-        """Add a prompt; return how many of its tokens in `ranges` are lost to a divergence.
+    def add(
+        self, number: int, prompt: Prompt, look_up: LookUp, start: int, ranges: Sequence[tuple[int, int]]
+    ) -> tuple[int, int]:
+        """Add a prompt; return how many of its tokens in `ranges` are lost to a divergence, and how many it shares.
 
         start: the first token whose text may be new. ranges: tokens that no earlier prompt had after the same prefix.
+        A look-up tells shared tokens by complete blocks and the newest prompt; text tells them exactly.
         """
         facts = self.facts[number] = Facts(_remembered(prompt), len(prompt.token_ids))
         data = packed(prompt.token_ids, prompt.images)
         whole = data + packed(prompt.answer) if prompt.answer else data
         found = self._content.add(number, whole, start, hash(prompt.extra_keys) if prompt.extra_keys else 0)
-        again = [one for one in found if one.start < facts.num_tokens and _overlap(one.start, one.end, ranges)]
-        lost = sum(_overlap(one.start, min(one.end, facts.num_tokens), ranges) for one in again)
-        if lost:
+        shared = self._prefix(whole, found, start)
+        again = [one for one in found[shared > 0 :] if _overlap(one.start, min(one.end, facts.num_tokens), ranges)]
+        lost = 0
+        if again:
             one, group = self._history(number, facts, data, again) or self._varied(facts, data, again, look_up)
-            lost += _overlap(ranges[0][0], min(look_up.num_shared, one.position, again[0].start), ranges)
+            lost = sum(_overlap(one.start, min(one.end, facts.num_tokens), ranges) for one in again)
+            lost += _overlap(ranges[0][0], min(one.position, again[0].start), ranges)
             self._count(group, number, facts, one, lost)
         else:
             self._note_hit(facts, look_up)
         self._remember(number, prompt, again)
-        return lost
+        return lost, max(shared, look_up.num_shared)
+
+    def _prefix(self, whole: bytes, found: Sequence[Stretch], start: int) -> int:
+        """Return the tokens of the common prefix with an earlier prompt if it reaches beyond `start`, else 0."""
+        if not found or not found[0].start == found[0].there == start:
+            return 0
+        other = self._content.get(found[0].number) or b""
+        shared = same_after(whole, 0, other, 0)
+        return shared if shared > start else 0
 
     def _count(self, group: Group, number: int, facts: Facts, one: Divergence, lost: int) -> None:
         if isinstance(group, HistoryGroup):

@@ -161,13 +161,12 @@ class Ledger:
         """Count missed tokens that no prompt had after the same prefix; return how many were lost."""
         ranges = [(miss.start, miss.end) for miss in look_up.misses if miss.cause in _TEXT]
         start = min((miss.start for miss in look_up.misses if miss.cause in _INDEXED), default=look_up.num_tokens)
-        lost = self._divergences.add(number, prompt, look_up, start, ranges)
-        return lost or self._count_short(number, prompt, look_up)
+        lost, shared = self._divergences.add(number, prompt, look_up, start, ranges)
+        return lost or self._count_short(number, prompt, look_up, min(shared, look_up.num_tokens - 1))
 
-    def _count_short(self, number: int, prompt: Prompt, look_up: LookUp) -> int:
-        """Count tokens that end inside a block, if they are a good part of the prompt and of its hit."""
+    def _count_short(self, number: int, prompt: Prompt, look_up: LookUp, shared: int) -> int:
+        """Count shared tokens that end inside a block, if they are a good part of the prompt and of its hit."""
         found = look_up.num_hit + look_up.num_external
-        shared = min(look_up.num_shared, look_up.num_tokens - 1)
         lost = shared - found
         if look_up.misses[:1] and look_up.misses[0].cause not in (*_TEXT, "tail"):
             return 0
