@@ -60,6 +60,18 @@ class Group:
             self.details = Counter(dict(self.details.most_common(MAX_DISTINCT)))
 
 
+@dataclass
+class ShortGroup(Group):
+    """Prompts that share less than a block. shares: their number by (shared tokens, hit tokens)."""
+
+    shares: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def share(self, shared: int, num_hit: int) -> None:
+        """Count a prompt; of more than 4,096 different ones, only those that came first."""
+        if len(self.shares) < MAX_DISTINCT or (shared, num_hit) in self.shares:
+            self.shares[shared, num_hit] += 1
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """The text in which a prompt differs from its template, with the text around it."""

@@ -12,7 +12,15 @@ from labengine.prefix_doctor.causes.content import TOKEN
 from labengine.prefix_doctor.causes.divergences import Divergences
 from labengine.prefix_doctor.causes.evictions import Evictions, Lengths, by_few
 from labengine.prefix_doctor.causes.finding import Finding, Kind
-from labengine.prefix_doctor.causes.groups import SOME_AFTER, SOME_BEFORE, Group, HistoryGroup, RawExample, TextGroup
+from labengine.prefix_doctor.causes.groups import (
+    SOME_AFTER,
+    SOME_BEFORE,
+    Group,
+    HistoryGroup,
+    RawExample,
+    ShortGroup,
+    TextGroup,
+)
 from labengine.prefix_doctor.causes.naming import kind_of
 from labengine.prefix_doctor.causes.traffic_sums import Ages, Part, Parts, Uses
 from labengine.prefix_doctor.causes.words import Words
@@ -79,7 +87,7 @@ class Ledger:
         self._plain: dict[Kind, Group] = {}
         self._keys: dict[Kind, Group] = {}
         self.evictions = Evictions()
-        self.short = Group()
+        self.short = ShortGroup()
 
     def add(self, number: int, prompt: Prompt, look_up: LookUp) -> None:
         """Add one admission of prompt `number`, counted from 0 in the order of the traffic."""
@@ -176,7 +184,7 @@ class Ledger:
             return 0
         if lost < max(1, found / 4, look_up.num_tokens / 8):
             return 0
-        self.short.detail((shared, found), 1)
+        self.short.share(shared, found)
         if self.short.count(lost, look_up.shared_with, number):
             miss = MissedTokens("short_of_a_block", found, shared)
             self.short.examples.append(self._example(prompt, miss, look_up.shared_with, "", ""))
