@@ -14,7 +14,9 @@ import pytest
 from checkout import ROOT
 from labengine.config import ConfigError
 from labengine.prefix_doctor.causes.finding import Example
+from labengine.prefix_doctor.look_ups.look_up import CAUSES
 from labengine.prefix_doctor.report.columns import WIDTH, width_of
+from labengine.prefix_doctor.report.markup import COLOURS
 from labengine.prefix_doctor.report.notebook import notebook_html_of
 from labengine.prefix_doctor.report.page import page_of
 from labengine.prefix_doctor.report.text import MAX_LOOK_UPS, example_lines, text_of
@@ -84,6 +86,10 @@ def test_a_page_has_its_findings_prices_and_cures_and_a_notebook_has_the_same() 
     ]
     assert [one for one in shown if one not in page or one not in notebook] == []
     assert "<script" not in notebook_html_of(report)
+
+
+def test_every_cause_has_a_colour() -> None:
+    assert COLOURS.keys() == CAUSES.keys()
 
 
 def test_figures_inside_a_page_are_json_and_end_no_script() -> None:

@@ -24,13 +24,13 @@ OnJudged = Callable[[int, Prompt, LookUp], object]
 
 @dataclass(frozen=True)
 class Played:
-    """A run of traffic. ages: of hits and evictions, if look-ups were judged. is_partial: an interrupt ended it."""
+    """A run of traffic. has_forgotten: it was too long to remember all prefixes. is_partial: an interrupt ended it."""
 
     figures: Figures
     num_refused: int = 0
     why_refused: str = ""
     """The reason for the first refused prompt."""
-    memory: Memory | None = None
+    has_forgotten: bool = False
     is_partial: bool = False
 
 
@@ -112,7 +112,8 @@ class _Run:
 
     def played(self, is_partial: bool = False) -> Played:
         """Add up the replicas."""
-        return Played(self._figures(), self._num_refused, self._why_refused, self._memory, is_partial)
+        has_forgotten = self._memory is not None and self._memory.seen.has_forgotten
+        return Played(self._figures(), self._num_refused, self._why_refused, has_forgotten, is_partial)
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
