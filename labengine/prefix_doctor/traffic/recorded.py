@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from typing import Any
@@ -39,12 +39,12 @@ def traffic_of_recordings(engines: Mapping[str, Sequence[RecordedEngine]]) -> Tr
 def _prompts(number: int, pieces: Sequence[RecordedEngine]) -> Iterator[Prompt]:
     """Yield the prompts of one engine; arrivals on the recording's clock."""
     for piece in pieces:
-        for prompt in _of_piece(piece):
+        for prompt in prompts_of(piece).values():
             prompt.replica, prompt.num_answer = number, max(1, len(prompt.answer))
             yield prompt
 
 
-def _of_piece(piece: RecordedEngine) -> Iterable[Prompt]:
+def prompts_of(piece: RecordedEngine) -> dict[int, Prompt]:
     """Return the prompts of the requests that are added in the events, in order.
 
     A request arrives with the step after it, because its own time is not recorded; without such a step, with the
@@ -67,7 +67,7 @@ def _of_piece(piece: RecordedEngine) -> Iterable[Prompt]:
                 for prompt in waiting:
                     prompt.arrival = piece.times.get(step)
                 waiting.clear()
-    return prompts.values()
+    return prompts
 
 
 def _prompt(piece: RecordedEngine, event: ev.RequestAdded) -> Prompt:

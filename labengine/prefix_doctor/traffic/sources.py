@@ -13,6 +13,7 @@ from typing import Any
 
 from labengine.config import checked_path
 from labengine.lab import Lab
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
 from labengine.prefix_doctor.look_ups.recordings import recordings_of
 from labengine.prefix_doctor.traffic.cached_prefixes import traffic_of_kv_events
 from labengine.prefix_doctor.traffic.encoding import encoding_of
@@ -48,6 +49,10 @@ class FileTraffic(Traffic):
     """Returns the share of the file that the newest reading has read, from 0 to 1."""
 
 
+Recordings = dict[str, list[RecordedEngine]]
+"""The pieces of each engine's recording, by the engine's name."""
+
+
 def traffic_of(
     place: Lab | ViewedRecording | Place,
     *,
@@ -62,19 +67,24 @@ def traffic_of(
     directory or name, for texts. max_bytes, max_seconds: limits of opening a recording. Raises ConfigError, or
     TraceError for a damaged recording; a FileTraffic raises ConfigError as it is read.
     """
-    limits = Limits(place, max_bytes, max_seconds)
+    found = opened(place, tokenizer, Limits(place, max_bytes, max_seconds))
+    return found if isinstance(found, Traffic) else traffic_of_recordings(found)
+
+
+def opened(place: Lab | ViewedRecording | Place, tokenizer: Place | None, limits: Limits) -> Traffic | Recordings:
+    """Return the prompts of a file, or the recordings of engines."""
     if isinstance(place, (Lab, ViewedRecording)):
-        return traffic_of_recordings({"": recordings_of(place, tokenizer, limits)})
+        return {"": recordings_of(place, tokenizer, limits)}
     path = checked_path("place", place)
     if path.is_dir() or is_live(place) or _names_stream(path):
         streams = sorted(places_in(place), key=lambda one: (len(one), one))  # rank 10 after rank 2
-        return traffic_of_recordings({Path(one).name: recordings_of(one, tokenizer, limits) for one in streams})
+        return {Path(one).name: recordings_of(one, tokenizer, limits) for one in streams}
     with closing(JsonLines(path)) as lines:
         form = _FORMAT.match(lines.head())
         if form and form[1] == kv_files.FORMAT.encode():
             return traffic_of_kv_events(path, limits, None if tokenizer is None else token_text_of(tokenizer))
         if form:
-            return traffic_of_recordings({path.name: recordings_of(place, tokenizer, limits)})
+            return {path.name: recordings_of(place, tokenizer, limits)}
         examples = [found for _, found in islice(lines.objects(), NUM_EXAMPLES)]
     return _traffic_of_examples(path, examples, tokenizer)
 
