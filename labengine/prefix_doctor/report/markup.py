@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from labengine.prefix_doctor.causes.finding import Cure, Example, Finding
-from labengine.prefix_doctor.look_ups.look_up import CAUSES, LookUp
+from labengine.prefix_doctor.look_ups.look_up import CAUSES, Cause, LookUp
 from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.prefix_doctor.report.report import Report
 from labengine.prefix_doctor.report.words import (
@@ -27,7 +27,7 @@ from labengine.record.wording import counted, readable, visible
 
 HIT, EXTERNAL = "#2a9d6f", "#7fb85c"
 
-COLOURS = {
+COLOURS: dict[Cause, str] = {
     "new": "#8a8f98",
     "short_of_a_block": "#5aa9e6",
     "tail": "#8a8f9866",
@@ -36,6 +36,7 @@ COLOURS = {
     "not_registered_yet": "#d9a62b",
     "never_registered": "#a8842c",
     "other_salt": "#8c6bc8",
+    "other_replica": "#4f74c8",
     "dropped": "#3f8f8b",
     "passed_over": "#cf3a3a",
     "unknown": "repeating-linear-gradient(45deg, #8a8f98 0 2px, transparent 2px 5px)",

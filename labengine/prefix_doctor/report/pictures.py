@@ -128,11 +128,11 @@ def _ages(ages: Ages) -> Picture:
     is_blocks = ages.unit == "blocks"
     series = (
         Series("hit", tuple(hit.get(bound, 0) for bound in bounds), GREEN),
-        Series("evicted", tuple(evicted.get(bound, 0) for bound in bounds), ORANGE, True),
+        Series("evicted before", tuple(evicted.get(bound, 0) for bound in bounds), ORANGE, True),
     )
     return Picture(
-        "Age of cached content when it is hit, and when it is evicted",
-        f"{'blocks taken from the pool' if is_blocks else 'time'} since its last use",
+        "Tokens by the age of their content when it is wanted again",
+        f"{'blocks written' if is_blocks else 'time'} since its last use",
         tuple(f"< {bound:,.0f}" if is_blocks else f"< {duration(bound)}" for bound in bounds),
         series,
         "number",

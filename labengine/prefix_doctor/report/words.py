@@ -152,8 +152,9 @@ def tenant_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def settings_line(report: Report) -> str:
-    """Return the settings in one line, without those in the title."""
-    return " · ".join(part for part in _settings(report.settings) if part not in report.title)
+    """Return the settings in one line, without those in the title or in the note on the clock."""
+    told = report.title, report.clock_note
+    return " · ".join(part for part in _settings(report.settings) if not any(part in one for one in told))
 
 
 def _settings(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -171,7 +172,7 @@ def _settings(settings: Mapping[str, Any]) -> Iterator[str]:
     if known.get("num_replicas", 1) > 1:
         yield f"{counted(known['num_replicas'], 'replica')}, routing {known.get('routing', 'unknown')}"
     if "clock" in known:
-        yield f"clock: {known['clock']}"
+        yield str(known["clock"])
 
 
 def again(report: Report) -> str:
@@ -194,4 +195,4 @@ def rest(report: Report) -> list[str]:
 
 def how_to_show(report: Report, number: int) -> str:
     """Return what opens finding `number` (from 1) as a lab: a command, or an expression in Python."""
-    return f"{report.command} --show {number}" if report.command else f"diagnosis.lab(diagnosis.findings[{number - 1}])"
+    return f"{report.command} --show {number}" if report.command else f"diagnosis.lab({number})"
