@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from labengine.prefix_doctor.report.report import Ages, Curve, Report
-from labengine.prefix_doctor.report.words import CURVE_TITLES, duration, percent, value_words
+from labengine.prefix_doctor.report.words import CURVE_TITLES, duration, is_flat, percent, value_words
 
 GREEN, BLUE, ORANGE = "#2a9d6f", "#3d85c6", "#d9622b"
 """Colours that people of all colour vision can tell apart, on white and on black; dashes and hatches repeat them."""
@@ -95,7 +95,7 @@ def pictures_of(report: Report) -> list[Picture]:
 
 
 def _curve(curve: Curve) -> Iterator[Picture]:
-    if len(curve.points) < 2:
+    if len(curve.points) < 2 or is_flat(curve):
         return
     labels = tuple(value_words(curve, one.value) for one in curve.points)
     title, runs = CURVE_TITLES[curve.name], [one.figures for one in curve.points]

@@ -131,6 +131,19 @@ def curve_title(curve: Curve) -> str:
     return CURVE_TITLES[curve.name] + "; best possible: Belady's bound, which knows the future" * has_bound
 
 
+def is_flat(curve: Curve) -> bool:
+    """Return True if no value of the setting changes the hits or, by more than a tenth, the time to the first token."""
+    runs = [one.figures for one in curve.points]
+    waits = [one.ttft_p95 or 0.0 for one in runs]
+    return len({one.num_hit for one in runs}) == 1 and max(waits) <= 1.1 * min(waits)
+
+
+def flat_sentence(curve: Curve) -> str:
+    """Return the one sentence that a flat curve needs."""
+    values = f"from {curve.points[0].value:,} to {curve.points[-1].value:,} {curve.unit}"
+    return f"{CURVE_TITLES[curve.name]}: {values}, the hit rate stays the same."
+
+
 def value_words(curve: Curve, value: int) -> str:
     """Return a point's value, with a mark at the current one."""
     return f"now {value:,}" if value == curve.current else f"{value:,}"
