@@ -28,7 +28,10 @@ MAX_CURED = 5
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """How the user wants things priced and played. clock_note: a sentence on a fitted clock; clock_words: the clock as it was given. command: what was typed."""
+    """How the user wants things priced.
+
+    clock_note: a sentence on a fitted clock; clock_words: the clock as it was given. command: what was typed.
+    """
 
     prices: Prices = field(default_factory=Prices)
     clock_note: str = ""
