@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -55,7 +55,7 @@ def made(config: dict[str, Any]) -> tuple[VllmConfig, dict[str, AttentionLayerBa
         ).create_engine_config()  # fmt: skip
         with set_current_vllm_config(settings):
             if not torch.distributed.is_initialized():
-                init_distributed_environment(1, 0, f"file://{folder}/store", 0, "gloo")
+                init_distributed_environment(1, 0, f"file://{mkdtemp()}/store", 0, "gloo")
             destroy_model_parallel()  # whether there is a group for experts depends on the model
             ensure_model_parallel_initialized(1, 1)
             with torch.device("meta"):
