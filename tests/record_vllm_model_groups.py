@@ -113,7 +113,7 @@ def main() -> None:
             settings, layers = made(model["config"])
             model["cases"] = [case(settings, layers, *one) for one in CASES]
             print(name, model["cases"], flush=True)
-            PATH.write_text(json.dumps(document, indent=1) + "\n")
+            PATH.write_text(json.dumps(document) + "\n")
 
 
 if __name__ == "__main__":
