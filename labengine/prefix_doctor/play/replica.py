@@ -14,6 +14,7 @@ from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions
 from labengine.engine.simulated import SimulatedRunner, default_next_token
 from labengine.events import Event, EvictReason, PrefixHit
+from labengine.prefix_doctor.play.clock import attended_pairs
 from labengine.prefix_doctor.play.live_look_ups import LiveLookUps, Memory, OnLookUp
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt
@@ -122,9 +123,8 @@ class Replica:
             return 1.0
         attended = read = 0
         for part in self._plan.scheduled:
-            num_tokens, end = part.num_tokens, part.end
-            attended += num_tokens * (part.start + end) // 2
-            read += end
+            attended += attended_pairs(part.start, part.num_tokens)
+            read += part.end
         return self._clock.duration(self._plan.num_tokens, attended, read)
 
     # -- what the engine tells -----------------------------------------------------------------------------------------
