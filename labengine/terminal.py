@@ -15,6 +15,7 @@ from labengine.commands import (
     REPLAY,
     SEARCH_SECONDS,
     SEARCH_SEED,
+    SETTING,
     TOKENIZER,
     argument,
     terminal_command,

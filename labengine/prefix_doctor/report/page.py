@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from functools import cache
 from gzip import compress
 from html import escape
 
 from labengine.prefix_doctor.report.markup import (
+    CURVES_TITLE,
     STYLE,
     closing,
     findings,
+    flat_curves,
     head,
     kind_words,
     look_ups,
@@ -22,7 +25,7 @@ from labengine.prefix_doctor.report.markup import (
 from labengine.prefix_doctor.report.pictures import Picture, pictures_of
 from labengine.prefix_doctor.report.report import Report
 from labengine.prefix_doctor.report.svg import svg_of
-from labengine.record.wording import counted, readable
+from labengine.record.wording import readable
 from labengine.system.extras import require_extra
 
 MAX_LOOK_UPS = 1_000
@@ -109,15 +112,13 @@ def page_of(report: Report) -> str:
     """Return the page. Raises ConfigError if plotly, which draws its pictures, is not installed."""
     require_extra("lab", "the page of a report", "plotly")
     pictures = pictures_of(report)
-    hidden = len(report.look_ups) - MAX_LOOK_UPS
-    more = f'<p class="soft">Before these, {counted(hidden, "look-up")}: see --json.</p>' if hidden > 0 else ""
     body = (
         head(report, "h1"),
         section("All prompt tokens", sums(report.sums)),
         section("Findings", _filters(report), findings(report)),
         section("By tenant", tenants(report)),
-        section("The same traffic with other settings, over time, and ages", _plots(pictures)),
-        section("Look-ups", more, look_ups(report.look_ups[-MAX_LOOK_UPS:])),
+        section(CURVES_TITLE, flat_curves(report), _plots(pictures)),
+        section("Look-ups", look_ups(report.look_ups, MAX_LOOK_UPS)),
         closing(report),
     )
     return "\n".join(
@@ -135,7 +136,7 @@ def page_of(report: Report) -> str:
 
 def _filters(report: Report) -> str:
     """Return the form that filters rows; a page without scripts does not show it."""
-    if not report.findings:
+    if len(report.findings) < 2:
         return ""
     kinds = dict.fromkeys(one.kind for one in report.findings)
     options = "".join(f'<option value="{escape(one)}">{escape(kind_words(one))}</option>' for one in kinds)
@@ -159,12 +160,17 @@ def _plots(pictures: list[Picture]) -> str:
 
 
 def _data(pictures: list[Picture]) -> str:
-    """Return the figures, and plotly's script, packed to a third of its size."""
-    from plotly.offline import get_plotlyjs
-
+    """Return the figures and plotly as script elements."""
     figures = json.dumps([one.plotly() for one in pictures]).replace("<", "\\u003c")
-    program = b64encode(compress(get_plotlyjs().encode(), mtime=0)).decode("ascii")
     return (
         f'<script type="application/json" id="figures">{figures}</script>'
-        f'<script type="text/plain" id="plotly">{program}</script>'
+        f'<script type="text/plain" id="plotly">{_packed_plotly()}</script>'
     )
+
+
+@cache
+def _packed_plotly() -> str:
+    """Return plotly's script, compressed to a third of its size."""
+    from plotly.offline import get_plotlyjs
+
+    return b64encode(compress(get_plotlyjs().encode(), mtime=0)).decode("ascii")

@@ -16,7 +16,9 @@ from labengine.prefix_doctor.report.words import (
     curve_rows,
     curve_title,
     effect,
+    flat_sentence,
     how_to_show,
+    is_flat,
     rest,
     settings_line,
     tenant_rows,
@@ -83,7 +85,7 @@ def example_lines(example: Example, indent: str) -> Iterator[str]:
     """Yield two prompts, one above the other, with the different text between bars and marked below."""
     names = [cut(readable(one), MAX_NAME) for one in (example.name, example.other)]
     begin = indent + " " * (max(map(width_of, names)) + 2)
-    before = cut_before(readable(example.before, len(example.before)), BEFORE)
+    before = cut_before(readable(example.before[-MAX_TEXT:], MAX_TEXT), BEFORE)
     texts = [cut(readable(one, MAX_TEXT), DIFFERENT) for one in (example.mine, example.its)]
     for name, text in zip(names, texts, strict=True):
         line = f"{indent}{padded(name, len(begin) - len(indent))}{before}│{text}│"
@@ -99,8 +101,11 @@ def _sums(report: Report) -> Iterator[str]:
 
 
 def _curves(report: Report) -> Iterator[str]:
-    for number, curve in enumerate(report.curves):
+    for number, curve in enumerate(one for one in report.curves if one.points):
         yield from [""] * (number > 0)
+        if is_flat(curve):
+            yield from wrapped(flat_sentence(curve))
+            continue
         yield f"{curve_title(curve)}:"
         yield from table(curve_rows(curve))
 
