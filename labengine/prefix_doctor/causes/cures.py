@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
-from labengine.config import EngineConfig
+from labengine.config import ConfigError, EngineConfig
 from labengine.prefix_doctor.causes.evictions import by_few
-from labengine.prefix_doctor.causes.finding import Kind
+from labengine.prefix_doctor.causes.finding import Cure, Kind
 from labengine.prefix_doctor.causes.groups import Group, HistoryGroup, TextGroup
 from labengine.prefix_doctor.causes.kept_history import with_history_kept
 from labengine.prefix_doctor.causes.ledger import Evidence, Ledger
 from labengine.prefix_doctor.causes.moved_text import Template, with_text_moved
 from labengine.prefix_doctor.causes.spread_out import one_first
 from labengine.prefix_doctor.causes.words import VARYING
+from labengine.prefix_doctor.play.figures import Figures
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.record.wording import counted
@@ -24,24 +24,50 @@ POOLS = (1.5, 2, 4, 8)
 """Larger pools to try, as multiples of the present one."""
 
 ENOUGH = 0.9
-"""The share of the lost tokens that smaller blocks have to save; still smaller ones are not tried then."""
+"""The share of a finding's tokens that a change has to save; a stronger one is not tried then."""
 
 MAX_TEMPLATES = 50
-
-_T = TypeVar("_T")
-
-
-def _same(one: _T) -> _T:
-    return one
 
 
 @dataclass(frozen=True)
 class CureChange:
-    """A change in words, and what it makes of the traffic and of the setting."""
+    """A change in words, and what it does to the traffic and to the setting; None if it leaves them."""
 
     words: str
-    of_traffic: Callable[[Traffic], Traffic] = _same
-    of_setting: Callable[[Setting], Setting] = _same
+    traffic: Callable[[Traffic], Traffic] | None = None
+    setting: Callable[[Setting], Setting] | None = None
+
+    def applied(self, traffic: Traffic, setting: Setting) -> tuple[Traffic, Setting]:
+        """Return the changed traffic and setting."""
+        return (
+            traffic if self.traffic is None else self.traffic(traffic),
+            setting if self.setting is None else self.setting(setting),
+        )
+
+
+def played_cure(
+    evidence: Evidence,
+    ledger: Ledger,
+    traffic: Traffic,
+    setting: Setting,
+    before: Figures,
+    play: Callable[[Traffic, Setting], Figures],
+) -> Cure | None:
+    """Play the changes that may mend a finding, and return the first that saves enough, or the best; None without one.
+
+    before: the figures of the same traffic and setting.
+    """
+    best: Cure | None = None
+    for change in changes_for(evidence, ledger, setting):
+        try:
+            cure = Cure(change.words, before, play(*change.applied(traffic, setting)))
+        except ConfigError:  # such a setting is impossible
+            continue
+        if best is None or cure.num_saved > best.num_saved:
+            best = cure
+        if cure.num_saved >= ENOUGH * evidence.finding.num_lost:
+            break
+    return best if best is not None and best.num_saved > 0 else None
 
 
 def changes_for(evidence: Evidence, ledger: Ledger, setting: Setting) -> Iterator[CureChange]:
@@ -70,11 +96,11 @@ def changes_for(evidence: Evidence, ledger: Ledger, setting: Setting) -> Iterato
         case "evicted_by_one":
             yield _own_engine(ledger)
         case "other_replica":
-            yield CureChange("send each prompt to the replica that caches most of it", of_setting=_by_prefix)
+            yield CureChange("send each prompt to the replica that caches most of it", setting=_by_prefix)
         case "state_boundary":
             yield from _more_states(config)
         case "window" if config.retention_interval is not None:
-            yield CureChange("keep all blocks of the sliding window", of_setting=_all_of_windows)
+            yield CureChange("keep all blocks of the sliding window", setting=_all_of_windows)
         case "same_time":
             yield CureChange("send one of them first, and the others once it has been computed", one_first(setting))
         case "not_used":
@@ -124,7 +150,7 @@ def _larger_pool(factor: float) -> CureChange:
         config = setting.config
         return replace(setting, config=replace(config, num_blocks=int(factor * config.num_blocks)))
 
-    return CureChange(f"a pool of {factor:g} times the blocks", of_setting=change)
+    return CureChange(f"a pool of {factor:g} times the blocks", setting=change)
 
 
 def _smaller_blocks(ledger: Ledger, config: EngineConfig) -> Iterator[CureChange]:
@@ -136,7 +162,7 @@ def _smaller_blocks(ledger: Ledger, config: EngineConfig) -> Iterator[CureChange
     size = next((size for size in sizes if _saved_with(ledger, size) >= ENOUGH * ledger.short.num_lost), None)
     if size is not None:
         yield CureChange(
-            f"blocks of {counted(size, 'token')} instead of {present}", of_setting=partial(_with_block_size, size=size)
+            f"blocks of {counted(size, 'token')} instead of {present}", setting=partial(_with_block_size, size=size)
         )
 
 
@@ -186,8 +212,7 @@ def _more_states(config: EngineConfig) -> Iterator[CureChange]:
         for factor in (2, 4):
             if size % factor == 0:
                 yield CureChange(
-                    f"a state every {counted(size // factor, 'token')}",
-                    of_setting=partial(_with_states, size // factor),
+                    f"a state every {counted(size // factor, 'token')}", setting=partial(_with_states, size // factor)
                 )
 
 
