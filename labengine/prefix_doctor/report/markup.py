@@ -247,10 +247,14 @@ def _example(example: Example) -> str:
     again = f'<span class="again">{_text(example.again, MAX_AGAIN)}</span>'
     sides = "".join(
         f'<div><p class="soft"><bdi>{_shown(name)}</bdi></p><p class="text">{escape(before)}'
-        f"<mark>{_text(different, MAX_DIFFERENT) or '<em>nothing</em>'}</mark>{again}</p></div>"
-        for name, different in ((example.name, example.mine), (example.other, example.its))
+        f"{_different(text) if example.mine or example.its else ''}{again}</p></div>"
+        for name, text in ((example.name, example.mine), (example.other, example.its))
     )
     return f'<h3>{place}</h3><div class="sides">{sides}</div>'
+
+
+def _different(text: str) -> str:
+    return f"<mark>{_text(text, MAX_DIFFERENT) or '<em>nothing</em>'}</mark>"
 
 
 def _cure(cure: Cure) -> Iterator[str]:

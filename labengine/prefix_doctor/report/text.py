@@ -88,7 +88,7 @@ def example_lines(example: Example, indent: str) -> Iterator[str]:
     before = cut_before(readable(example.before[-MAX_TEXT:], MAX_TEXT), BEFORE)
     texts = [cut(readable(one, MAX_TEXT), DIFFERENT) for one in (example.mine, example.its)]
     for name, text in zip(names, texts, strict=True):
-        line = f"{indent}{padded(name, len(begin) - len(indent))}{before}│{text}│"
+        line = f"{indent}{padded(name, len(begin) - len(indent))}{before}│{text}{'│' * any(texts)}"
         yield line + cut(readable(example.again, MAX_TEXT), WIDTH - width_of(line))
     yield begin + " " * (width_of(before) + 1) + "^" * max(1, *map(width_of, texts))
 
