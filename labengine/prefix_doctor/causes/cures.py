@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from labengine.config import EngineConfig
+from labengine.config import ConfigError, EngineConfig
 from labengine.prefix_doctor.causes.evictions import by_few
 from labengine.prefix_doctor.causes.finding import Cure, Kind
 from labengine.prefix_doctor.causes.groups import Group, HistoryGroup, TextGroup
@@ -59,7 +59,10 @@ def played_cure(
     """
     best: Cure | None = None
     for change in changes_for(evidence, ledger, setting):
-        cure = Cure(change.words, before, play(*change.applied(traffic, setting)))
+        try:
+            cure = Cure(change.words, before, play(*change.applied(traffic, setting)))
+        except ConfigError:  # such a setting is impossible
+            continue
         if best is None or cure.num_saved > best.num_saved:
             best = cure
         if cure.num_saved >= ENOUGH * evidence.finding.num_lost:

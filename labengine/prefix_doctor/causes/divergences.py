@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from labengine.prefix_doctor.causes.content import (
     MIN_STRETCH,
     TOKEN,
+    WIDTH,
     Content,
     Stretch,
     packed,
     same_after,
+    same_before,
     unpacked,
 )
-from labengine.prefix_doctor.causes.conversations import Conversations, Divergence, bound
+from labengine.prefix_doctor.causes.conversations import Conversations, Divergence, bound, find
 from labengine.prefix_doctor.causes.groups import (
     MAX_DISTINCT,
     MAX_SAMPLES,
@@ -136,17 +138,32 @@ class Divergences:
         """Return how a prompt differs from the first one with its text, and the group of such prompts."""
         longest = max(again, key=lambda one: one.end - one.start)
         main = again[0] if 2 * (again[0].end - again[0].start) >= longest.end - longest.start else longest
-        other = self._content.get(main.number)
+        main = self._in_template(data, main)
+        other = self.texts[main.number].template if main.number in self.texts else self._content.get(main.number)
         assert other is not None  # the stretch has just been found in it
         position = min(same_after(data, 0, other, 0), main.start)
         one = Divergence(data, other, main.number, position, main.start, main.there)
-        if main.start - max(position, look_up.num_shared) <= NO_GAP and main.there - position >= MIN_STRETCH:
+        moved = max(main.start, main.there) - position
+        if main.start - max(position, look_up.num_shared) <= NO_GAP and moved >= MIN_STRETCH:
             return one, self.reordered
         group = self._group_of(main.number, other)
-        _cover(group, position, again)
+        _cover(group, position, {main, *again})
         facts.group, facts.end = group, main.start
         group.end = max(group.end, main.there)
         return one, group
+
+    def _in_template(self, data: bytes, main: Stretch) -> Stretch:
+        """Return the same text in the template of the prompt that has it: both may share the end of a value."""
+        its = self.facts.get(main.number)
+        if its is None or its.group is None or its.group.number not in self.texts:
+            return main
+        middle, template = (main.start + main.end) // 2, its.group.template
+        there = find(template, data[TOKEN * middle : TOKEN * (middle + WIDTH)], 0)
+        if there < 0:
+            return main
+        before = same_before(data, middle, template, there, middle)
+        after = same_after(data, middle, template, there)
+        return Stretch(middle - before, middle + after, its.group.number, there - before)
 
     def _group_of(self, number: int, template: bytes) -> TextGroup:
         if number not in self.texts:
@@ -206,7 +223,7 @@ def _overlap(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> int:
     return sum(max(0, min(end, last) - max(start, first)) for first, last in ranges)
 
 
-def _cover(group: TextGroup, position: int, again: Sequence[Stretch]) -> None:
+def _cover(group: TextGroup, position: int, again: set[Stretch]) -> None:
     parts = [
         (0, position),
         *((one.there, one.there + one.end - one.start) for one in again if one.number == group.number),
