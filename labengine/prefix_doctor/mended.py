@@ -149,5 +149,7 @@ def _ages(ledger: Ledger) -> Ages | None:
     ages = ledger.ages()
     if not ages.hit and not ages.evicted:
         return None
-    hit, evicted = (tuple((2.0**age, number) for age, number in one.items()) for one in (ages.hit, ages.evicted))
+    hit, evicted = (
+        tuple((2.0**age, number // ledger.unit) for age, number in one.items()) for one in (ages.hit, ages.evicted)
+    )
     return Ages("blocks", hit, evicted)
