@@ -20,7 +20,7 @@ Message = tuple[str, str]
 PIECE = re.compile(r"\s*(?:<\|\w+\|>|[A-Za-z]+|\d{1,3}|[^\w\s]|_)|\s+")
 """A token: a word, up to three digits or one sign, with the white space before it."""
 
-WORDS = (
+TEXT = (
     "account address agent answer article balance before branch budget cancel carrier change check city claim client "
     "code company contract country customer data date decide delivery detail document email error event example field "
     "file finance follow format function invoice issue item keep language law letter limit line list market message "
@@ -28,7 +28,8 @@ WORDS = (
     "product project question reason record refund region repeat report request result return review rule sales search "
     "section server service short state step stock store street summary support system table team test text ticket "
     "time tool topic total transfer update user value version visit week window work write year zone"
-).split()
+)
+WORDS = TEXT.split()
 
 
 @dataclass
