@@ -55,7 +55,7 @@ class Admitted:
         start = num_common * size
         remaining = tuple(self._sequences.tokens[request_id][start : min(start + size, num_tokens)])
         length, nearest = _longest_common(node, remaining, size)
-        deep, its_request = self._with_other_salt(node, request_id, num_common, num_tokens)
+        deep, its_request = self._with_other_salt(request_id, num_tokens)
         return Shared(start + length, nearest if length else other, deep, its_request)
 
     def _mark(self, request_id: int, num_tokens: int) -> None:
@@ -78,17 +78,17 @@ class Admitted:
             insort(node.continuations, (remaining, request_id))
             self._partial[request_id] = node, remaining
 
-    def _with_other_salt(self, node: Node, request_id: int, depth: int, num_tokens: int) -> tuple[int, int | None]:
-        """Return how far the tokens are equal under another salt, from a node on, and a request with them."""
-        size, tokens, other = self._sequences.size, self._sequences.tokens[request_id], None
-        own = self._sequences.paths[request_id]
-        while (depth + 1) * size <= num_tokens:
-            chunk = tuple(tokens[depth * size : (depth + 1) * size])
-            found = [one for one in node.children.get(chunk, ()) if one.requests and one is not own[depth]]
-            if not found:
-                break
-            node, depth, other = found[0], depth + 1, found[0].requests[-1]
-        return depth * size, other
+    def _with_other_salt(self, request_id: int, num_tokens: int) -> tuple[int, int | None]:
+        """Return how far the tokens are equal under another salt, and a request with them."""
+        size, tokens = self._sequences.size, self._sequences.tokens[request_id]
+        nodes = [self._sequences.root]
+        found: tuple[int, int | None] = 0, None
+        for end, own in zip(range(size, num_tokens + 1, size), self._sequences.paths[request_id], strict=False):
+            chunk = tuple(tokens[end - size : end])
+            nodes = [child for node in nodes for child in node.children.get(chunk, ()) if child.requests]
+            if others := [node for node in nodes if node is not own]:
+                found = end, others[0].requests[-1]
+        return found
 
 
 def _longest_common(node: Node, remaining: Chunk, size: int) -> tuple[int, int | None]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import lcm
+from functools import partial
 
 from labengine import events as ev
 from labengine.prefix_doctor.look_ups.admitted import Admitted, Shared
 from labengine.prefix_doctor.look_ups.content import CachedContent
+from labengine.prefix_doctor.look_ups.known import Known
 from labengine.prefix_doctor.look_ups.look_up import LookUp, MissedTokens
-from labengine.prefix_doctor.look_ups.missing import Known, Missing
+from labengine.prefix_doctor.look_ups.missing import Missing, joined, misses_of, unit_of
 from labengine.prefix_doctor.look_ups.own_hashes import facts_of
 from labengine.prefix_doctor.look_ups.prefix_tree import Sequences, sequences_of
 from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
@@ -32,11 +33,6 @@ class Examination:
     def unit(self) -> int:
         """Tokens between two places at which a hit may end, where all groups have complete blocks."""
         return unit_of(self.groups)
-
-
-def unit_of(groups: tuple[GroupState, ...]) -> int:
-    """Return the least common multiple of the block sizes."""
-    return lcm(*(group.block_size for group in groups))
 
 
 def examine(recording: RecordedEngine) -> Examination:
@@ -86,7 +82,7 @@ class _Walk:
         state = self._known.content.state
         num_tokens = len(state.requests[request_id].token_ids)
         shared = self._admitted.shared_by(request_id, num_tokens)
-        misses = _joined(self._misses(request_id, num_hit + num_external, num_tokens, shared))
+        misses = joined(self._misses(request_id, num_hit + num_external, num_tokens, shared))
         self._admitted.add(request_id, num_tokens)
         self._known.holders.add(request_id)
         return LookUp(
@@ -104,17 +100,11 @@ class _Walk:
         )
 
     def _misses(self, request_id: int, start: int, num_tokens: int, shared: Shared) -> Iterator[MissedTokens]:
-        """Yield the causes of all tokens from start on: those that a hit could have had, then the prompt's end."""
-        unit = unit_of(self._known.groups)
-        last = (num_tokens - 1) // unit * unit
-        missing = Missing(request_id, shared, self._known)
-        for end in range(start // unit * unit + unit, last + 1, unit):
-            miss = missing.before(max(start, end - unit), end)
-            if miss.cause == "passed_over" and miss.start == start and self._recording.drops_last_block:
-                miss = replace(miss, cause="dropped")
-            yield from _split(miss, shared)
-        if num_tokens > max(start, last):
-            yield MissedTokens("tail", max(start, last), num_tokens)
+        known = self._known
+        missing = Missing(known.groups, partial(known.cause_of, request_id, shared))
+        for miss in misses_of(missing, start, num_tokens, unit_of(known.groups), shared=shared.num_tokens):
+            is_dropped = miss.cause == "passed_over" and miss.start == start and self._recording.drops_last_block
+            yield replace(miss, cause="dropped") if is_dropped else miss
 
 
 def _external(event: ev.PrefixHit, following: ev.Event | None) -> int:
@@ -122,23 +112,3 @@ def _external(event: ev.PrefixHit, following: ev.Event | None) -> int:
     if isinstance(following, ev.ExternalHit) and following.request_id == event.request_id:
         return following.num_tokens
     return 0
-
-
-def _split(miss: MissedTokens, shared: Shared) -> Iterator[MissedTokens]:
-    """Yield a miss; for new tokens, first those that another request shares, but not to the block's end."""
-    if miss.cause == "new" and miss.start < shared.num_tokens < miss.end:
-        yield replace(miss, cause="short_of_a_block", end=shared.num_tokens, request_id=shared.request_id)
-        yield replace(miss, start=shared.num_tokens)
-    else:
-        yield miss
-
-
-def _joined(misses: Iterable[MissedTokens]) -> tuple[MissedTokens, ...]:
-    """Join neighbours with the same cause; the first one's details represent all."""
-    found = list[MissedTokens]()
-    for miss in misses:
-        if found and found[-1].cause == miss.cause:
-            found[-1] = replace(found[-1], end=miss.end)
-        else:
-            found.append(miss)
-    return tuple(found)

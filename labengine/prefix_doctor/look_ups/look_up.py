@@ -12,6 +12,7 @@ Cause = Literal[
     "short_of_a_block",
     "tail",
     "evicted",
+    "other_replica",
     "reset",
     "not_registered_yet",
     "never_registered",
@@ -23,6 +24,7 @@ Cause = Literal[
 
 CAUSES: dict[Cause, str] = {
     "evicted": "evicted before",
+    "other_replica": "cached on another replica",
     "reset": "forgotten: the cache was reset, or the content was not trusted",
     "not_registered_yet": "being computed by another request, and not registered yet",
     "never_registered": "computed before, but never registered",

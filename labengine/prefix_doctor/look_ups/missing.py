@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import lcm
 
-from labengine.prefix_doctor.look_ups.admitted import Shared
-from labengine.prefix_doctor.look_ups.content import CachedContent
+from labengine.config import GroupSpec
 from labengine.prefix_doctor.look_ups.look_up import Cause, MissedTokens
-from labengine.prefix_doctor.look_ups.own_hashes import RequestFacts
-from labengine.prefix_doctor.look_ups.prefix_tree import Sequences
-from labengine.record.fold_state import Key
 from labengine.record.snapshot import GroupState
 
 _FIRST_TO_LAST: tuple[Cause, ...] = (
@@ -22,57 +19,22 @@ _FIRST_TO_LAST: tuple[Cause, ...] = (
     "never_registered",
     "reset",
     "evicted",
+    "other_replica",
 )
 """The causes that represent several missing blocks: had only the others stayed, the look-up would still have missed."""
 
 
-@dataclass
-class Known:
-    """The known state at a moment of the recording.
-
-    is_late: True if the time before the recording is unknown. facts: of all requests. holders: requests that hold
-    blocks. admitted_before: requests admitted before the recording began.
-    """
-
-    is_late: bool
-    facts: RequestFacts
-    sequences: Sequences
-    content: CachedContent
-    holders: set[int] = field(default_factory=set)
-    admitted_before: set[int] = field(default_factory=set)
-    untold: set[Key] = field(default_factory=set)
-    """Keys that were cached before the recording began, and whose content no request in it tells."""
-
-    @property
-    def misses_earlier(self) -> bool:
-        """True while a miss may be due to content from before the recording: evicted, or cached but not told.
-
-        Once the pool has turned over and all such content is gone, it no longer explains any miss.
-        """
-        if not self.is_late or not self.content.has_turned_over:
-            return self.is_late
-        while self.untold and not self.content.is_cached(next(iter(self.untold))):
-            self.untold.pop()
-        return bool(self.untold)
-
-    @property
-    def groups(self) -> tuple[GroupState, ...]:
-        """The KV-cache groups."""
-        return self.facts.groups
-
-    def will_register(self, request_id: int, group: int, end: int) -> bool:
-        """Return True if a request that holds a block registers it later, or may do so after the recording."""
-        if request_id not in self.holders:
-            return False
-        is_registered = self.facts.registered.get((request_id, group, end), -1) >= self.content.num_events
-        return is_registered or self.facts.unfinished.get(request_id, end) < end
+CauseOf = Callable[[int, int], MissedTokens | None]
 
 
 class Missing:
-    """The blocks missing from the cache at a request's look-up. shared: its longest common prefix with others."""
+    """The blocks missing from the cache at a request's look-up.
 
-    def __init__(self, request_id: int, shared: Shared, known: Known) -> None:
-        self._request_id, self._shared, self._known = request_id, shared, known
+    cause_of: (group, end of a block in tokens) -> the reason that the block is not cached; None if it is.
+    """
+
+    def __init__(self, groups: Sequence[GroupState | GroupSpec], cause_of: CauseOf) -> None:
+        self._groups, self._cause_of = groups, cause_of
         self._worst: dict[int, MissedTokens] = {}
         """Per group of full attention, the miss that represents all blocks up to `_seen`."""
         self._seen: dict[int, int] = defaultdict(int)
@@ -80,64 +42,84 @@ class Missing:
     def before(self, start: int, end: int) -> MissedTokens:
         """Return the reason that no hit ends at `end`, as the cause of the tokens from start on."""
         found = list[MissedTokens]()
-        for number, group in enumerate(self._known.groups):
+        for number, group in enumerate(self._groups):
             of_kind = {"sliding_window": self._of_window, "state": self._of_state}.get(group.kind, self._of_run)
             found += of_kind(number, group, end)
         if not found:
             return MissedTokens("passed_over", start, end)
         return replace(min(found, key=_rank), start=start, end=end)
 
-    def _of_window(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
+    def _of_window(self, number: int, group: GroupState | GroupSpec, end: int) -> Iterator[MissedTokens]:
         """Yield the missing blocks among those (at least one) that the first token after `end` reads."""
         assert group.window is not None
         num_blocks, last = max(1, -(-(group.window - 1) // group.block_size)), end // group.block_size
         for index in range(max(0, last - num_blocks), last):
-            if miss := self._of_block(number, (index + 1) * group.block_size):
+            if miss := self._cause_of(number, (index + 1) * group.block_size):
                 yield miss
 
-    def _of_state(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
+    def _of_state(self, number: int, group: GroupState | GroupSpec, end: int) -> Iterator[MissedTokens]:
         """Yield the miss of the state after `end` tokens, the only one that a hit needs."""
-        if miss := self._of_block(number, end):
+        if miss := self._cause_of(number, end):
             yield miss
 
-    def _of_run(self, number: int, group: GroupState, end: int) -> Iterator[MissedTokens]:
+    def _of_run(self, number: int, group: GroupState | GroupSpec, end: int) -> Iterator[MissedTokens]:
         """Yield the miss that represents all missing blocks from the start, all of which full attention needs."""
         for block_end in range(self._seen[number] + group.block_size, end + 1, group.block_size):
-            miss, worst = self._of_block(number, block_end), self._worst.get(number)
+            miss, worst = self._cause_of(number, block_end), self._worst.get(number)
             if miss and (worst is None or _rank(miss) < _rank(worst)):
                 self._worst[number] = miss
             self._seen[number] = block_end
         if worst := self._worst.get(number):
             yield worst
 
-    def _of_block(self, group: int, end: int) -> MissedTokens | None:
-        """Return the reason that a block is not cached; None if it is."""
-        known, shared = self._known, self._shared
-        block_hash = known.sequences.hash_of(self._request_id, group, end)
-        if block_hash is not None:
-            if known.content.is_cached((group, block_hash)):
-                return None
-            if loss := known.content.losses.get((group, block_hash)):
-                cause: Cause = "reset" if loss.reason in ("reset", "distrusted") else "evicted"
-                return MissedTokens(cause, 0, end, loss.request_id, group, loss)
-        if end <= shared.num_tokens:
-            return self._never_cached(group, end)
-        if end <= shared.num_other_salt:
-            return MissedTokens("other_salt", 0, end, shared.other_salt_id, group)
-        return MissedTokens("unknown" if known.misses_earlier else "new", 0, end, shared.request_id, group)
 
-    def _never_cached(self, group: int, end: int) -> MissedTokens:
-        """Return the reason that a block which a request has filled, or will fill, was never in the cache."""
-        known = self._known
-        node = known.sequences.node_at(self._request_id, end)
-        requests = [] if node is None else node.requests[::-1]
-        for other in requests:
-            if known.will_register(other, group, end):
-                return MissedTokens("not_registered_yet", 0, end, other, group)
-        earlier = known.admitted_before if known.misses_earlier else ()
-        if not requests or any(other in earlier for other in requests):
-            return MissedTokens("unknown", 0, end, None, group)
-        return MissedTokens("never_registered", 0, end, requests[0], group)
+def misses_of(
+    missing: Missing,
+    start: int,
+    num_tokens: int,
+    unit: int,
+    *,
+    shared: int,
+    shared_with: int | None = None,
+    new_from: int | None = None,
+) -> Iterator[MissedTokens]:
+    """Yield the causes of all tokens from start on: those that a hit could have had, then the prompt's end.
+
+    shared: length of the longest common prefix with an earlier request. new_from: blocks that end behind it are new.
+    """
+    last = (num_tokens - 1) // unit * unit
+    for end in range(start // unit * unit + unit, last + 1, unit):
+        if new_from is not None and end > new_from:
+            yield from _split(MissedTokens("new", max(start, end - unit), last, shared_with), shared)
+            break
+        yield from _split(missing.before(max(start, end - unit), end), shared)
+    if num_tokens > max(start, last):
+        yield MissedTokens("tail", max(start, last), num_tokens)
+
+
+def _split(miss: MissedTokens, shared: int) -> Iterator[MissedTokens]:
+    """Yield a miss; for new tokens, first those that another request shares, but not to the block's end."""
+    if miss.cause == "new" and miss.start < shared < miss.end:
+        yield replace(miss, cause="short_of_a_block", end=shared)
+        yield replace(miss, start=shared)
+    else:
+        yield miss
+
+
+def joined(misses: Iterable[MissedTokens]) -> tuple[MissedTokens, ...]:
+    """Join neighbours with the same cause; the first one's details represent all."""
+    found = list[MissedTokens]()
+    for miss in misses:
+        if found and found[-1].cause == miss.cause:
+            found[-1] = replace(found[-1], end=miss.end)
+        else:
+            found.append(miss)
+    return tuple(found)
+
+
+def unit_of(groups: Sequence[GroupState | GroupSpec]) -> int:
+    """Return the least common multiple of the block sizes."""
+    return lcm(*(group.block_size for group in groups))
 
 
 def _rank(miss: MissedTokens) -> int:
