@@ -64,8 +64,8 @@ def on_replicas(prompts: Sequence[Prompt], num_replicas: int, routing: str) -> l
     found: list[list[Prompt]] = [[] for _ in range(num_replicas)]
     homes: dict[Any, int] = {}
     for number, prompt in enumerate(prompts):
-        key = {"round_robin": number, "sticky": prompt.session or number, "prefix": tuple(prompt.token_ids[:16])}[routing]
-        found[homes.setdefault(key, number % num_replicas)].append(prompt)
+        keys = {"round_robin": number, "sticky": prompt.session or number, "prefix": tuple(prompt.token_ids[:16])}
+        found[homes.setdefault(keys[routing], number % num_replicas)].append(prompt)
     return found
 
 
@@ -130,7 +130,11 @@ def played(workload: Row) -> Row:
     limits = workload["max_num_seqs"], workload["max_num_batched_tokens"]
     config = EngineConfig(workload["num_blocks"], group_specs(workload), *limits, **settings)
     first: dict[int, LookUp] = {}
-    judged = lambda number, _, look_up: first.setdefault(number, look_up)  # noqa: E731
+
+    def judged(number: int, _: Prompt, look_up: LookUp) -> None:
+        first.setdefault(number, look_up)
+        assert look_up.num_hit + sum(miss.num_tokens for miss in look_up.misses) == look_up.num_tokens
+
     sums = play(traffic, Setting(config, edition("vllm")), judged, hooks=hooks).figures
     found = figures.to_dict()
     assert [first[number].num_hit for number in range(len(wanted))] == found["hits"]

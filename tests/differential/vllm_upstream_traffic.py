@@ -37,7 +37,7 @@ class TrafficRun(Run):
 
 
 def run_traffic(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return per request the tokens that it found at its first admission, and those computed for it; then the totals."""
+    """Return one row: per request the tokens found at its first admission and those computed for it, and totals."""
     hits, computed = [-1] * len(workload["requests"]), [0] * len(workload["requests"])
     rows = rows_of(TrafficRun(workload))
     for row in rows:

@@ -1,7 +1,7 @@
 """Random traffics with known answers: full attention alone, beside windows, beside states, and beside both.
 
-As in vllm_scheduler_workloads.py, a seed names a workload. Its keys are simulate's, and each request's `answer`; half of
-the workloads have all requests at step 0, as a file of prompts without times does.
+As in vllm_scheduler_workloads.py, a seed names a workload. Its keys are simulate's, and each request's `answer`. In half
+of them all requests join at step 0, as those of a file of prompts without times do.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _prompt(rng: Random, stems: list[list[int]], before: list[Row], size: int) -
 
 
 def _num_blocks_needed(workload: Row, request: Row) -> int:
-    """Return the blocks with which a request can always be finished alone; a hit inside a state's block takes a copy."""
+    """Return the blocks with which a request can always be finished alone; a hit inside a state takes a copy."""
     last = len(request["prompt"]) + request["max_tokens"] - 1
     needed = 0
     for group in workload["groups"]:
