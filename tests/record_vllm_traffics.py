@@ -13,7 +13,9 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent / "support"))
 
 from differential import vllm_traffics
+from differential.traffic import made_on_vllm
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from prefix_doctor.traffics import FAULTLESS, FAULTY
 from vllm_traffic_workloads import traffic_workload
 
 
@@ -31,8 +33,10 @@ def main() -> int:
             "rows": "per request the tokens found at its first admission, and the tokens computed for it; the totals",
         }
         random = {seed: vllm.run_traffic(traffic_workload(seed)) for seed in vllm_traffics.RECORDED_SEEDS}
-        vllm_traffics.write(header, {"random": random})
-    print(f"{len(random)} traffics, {vllm_traffics.PATH.stat().st_size // 1024} KiB in {vllm_traffics.PATH.name}")
+        made = {make.__name__: made_on_vllm(vllm, make()) for make in (*FAULTY, *FAULTLESS)}
+        vllm_traffics.write(header, {"random": random, "made": made})
+    path = vllm_traffics.PATH
+    print(f"{len(random) + len(made)} traffics, {path.stat().st_size // 1024} KiB in {path.name}")
     return 0
 
 

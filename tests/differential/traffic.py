@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any
 
 import labengine
+from differential.vllm_process import VllmProcess
 from labengine.config import TUNING, EngineConfig
 from labengine.core.editions import edition
 from labengine.engine.request_options import salt_of, salted
@@ -19,8 +20,12 @@ from labengine.prefix_doctor.play.player import play
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.record.hooks import Hooks
+from prefix_doctor.traffics import Made
 
 Row = dict[str, Any]
+
+Served = tuple[int, str]
+"""Number of replicas, and routing."""
 
 UNKNOWN = 1 << 40
 """The first of the tokens of unknown answers, all different."""
@@ -56,6 +61,27 @@ def _request(prompt: Prompt, unknown: Iterable[int]) -> Row:
         "salt": salt_of(prompt.extra_keys),
         "adapter": adapters[0] if adapters else None,
         "skip_reading_prefix_cache": prompt.skips_cache,
+    }
+
+
+def totals_on_vllm(vllm: VllmProcess, prompts: Sequence[Prompt], config: EngineConfig, served: Served) -> Row:
+    """Return the sums over replicas of what vLLM's schedulers find and compute."""
+    runs = [vllm.run_traffic(workload_of(those, config)) for those in on_replicas(prompts, *served)]
+    return {
+        "num_hit": sum(sum(run["hits"]) for run in runs),
+        "num_computed": sum(sum(run["computed"]) for run in runs),
+        "num_steps": sum(run["num_steps"] for run in runs),
+        "num_preemptions": sum(run["num_preemptions"] for run in runs),
+    }
+
+
+def made_on_vllm(vllm: VllmProcess, made: Made) -> Row:
+    """Return vLLM's totals before and after the cure."""
+    before = made.config, (made.num_replicas, made.routing)
+    after = made.cured_config, (made.num_replicas, made.cured_routing)
+    return {
+        "before": totals_on_vllm(vllm, list(made.traffic), *before),
+        "after": totals_on_vllm(vllm, list(made.cured), *after),
     }
 
 

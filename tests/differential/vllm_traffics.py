@@ -1,6 +1,7 @@
-"""vLLM's figures of traffics under tests/golden/vllm-traffics.json.gz: "random" by seed, and "made" by name.
+"""vLLM's figures of traffics under tests/golden/vllm-traffics.json.gz.
 
-The figures are those of vllm_upstream_traffic: what each request found and computed, and the totals.
+"random": by seed, what vllm_upstream_traffic returns. "made": by the name of a traffic of prefix_doctor.traffics, the
+totals "before" and "after" its cure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random traffics with known answers: full attention alone, beside windows, beside states, and beside both.
 
-As in vllm_scheduler_workloads.py, a seed names a workload. Its keys are simulate's, and each request's `answer`. In half
-of them all requests join at step 0, as those of a file of prompts without times do.
+As in vllm_scheduler_workloads.py, a seed names a workload. Its keys are simulate's, and each request's `answer`. In
+half of them all requests join at step 0, as those of a file of prompts without times do.
 """
 
 from __future__ import annotations
