@@ -37,7 +37,8 @@ class RecordedEngine:
 
     first: the state before the events. names: the engine's names of requests, if any. salts: the extra keys of all
     requests; None if the recording does not say. times: the start of each step, in seconds; empty if unknown.
-    repeatable: the settings for repeating the requests; None, with why_not_repeatable, if they cannot be repeated.
+    step_seconds: from each step's start to its end. repeatable: the settings for repeating the requests; None, with
+    why_not_repeatable, if they cannot be repeated.
     """
 
     title: str
@@ -47,6 +48,9 @@ class RecordedEngine:
     names: Mapping[int, str] = field(default_factory=dict)
     salts: Mapping[int, Hashable] | None = None
     times: Mapping[int, float] = field(default_factory=dict)
+    step_seconds: Mapping[int, float] = field(default_factory=dict)
+    is_async: bool = False
+    """True if a step is scheduled before the output of the one before it arrives."""
     note: str = ""
     """A first sentence on it, for example that it was cut."""
     why_late: str = ""

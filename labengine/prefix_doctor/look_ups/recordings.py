@@ -30,7 +30,7 @@ from labengine.vllm.conformance.recorded import read
 from labengine.vllm.conformance.saved import recorded_in
 from labengine.vllm.conformance.settings import drops_last_block
 from labengine.vllm.stream.endpoints import is_live
-from labengine.vllm.stream.header import FORMAT
+from labengine.vllm.stream.header import FORMAT, StreamHeader
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.token_texts import token_text_of
 
@@ -83,7 +83,7 @@ def _of_view(view: ViewedRecording, token_text: TokenText | None) -> RecordedEng
         piece, why = view.reader.pieces[-1], "have the tap write files (LABENGINE_TAP=file:DIR) and examine those"
         late = recorded.why_late or piece.gap
         recorded = replace(recorded, names=view.request_names, times=dict(piece.times), why_late=late)
-        return replace(recorded, why_not_repeatable=why)
+        return replace(recorded, is_async=_is_async(view.reader.header), why_not_repeatable=why)
     own_text = view.token_text if isinstance(view, Trace) else None
     if "stream" in view.facts:
         recorded = _recording(view.timeline, view.title, token_text or own_text, None)
@@ -113,6 +113,7 @@ def _of_stream(place: Place, token_text: TokenText | None, limits: Limits) -> It
         note = f"The recording is incomplete: {stream.note or stream.why_incomplete}" if stream.is_cut else ""
         recorded = replace(recorded, names=names, times=piece.times, why_late=why_late, note=note * (number == 1))
         recorded = replace(recorded, drops_last_block=drops_last_block(stream.header))
+        recorded = replace(recorded, is_async=_is_async(stream.header))
         yield with_settings_of_stream(recorded, stream, salts) if number == 1 else recorded
 
 
@@ -121,7 +122,12 @@ def _recording(
 ) -> RecordedEngine:
     first, events, dropped = kept_events(timeline)
     why_late = f"its first {dropped:,} events were not kept" if dropped else ""
-    return RecordedEngine(title, first, events, token_text, salts=salts, why_late=why_late)
+    seconds = dict(timeline.step_seconds)
+    return RecordedEngine(title, first, events, token_text, salts=salts, step_seconds=seconds, why_late=why_late)
+
+
+def _is_async(header: StreamHeader | None) -> bool:
+    return header is not None and header.settings.get("is_async") is True
 
 
 def _is_stream(path: Path) -> bool:

@@ -16,7 +16,6 @@ from labengine.engine.engine import Engine
 from labengine.prefix_doctor.look_ups.content import LostContent
 from labengine.prefix_doctor.look_ups.look_up import LookUp, MissedTokens
 from labengine.prefix_doctor.look_ups.missing import Missing, joined, misses_of, unit_of
-from labengine.prefix_doctor.play.ages import Ages
 from labengine.prefix_doctor.play.seen import Generations, RecentTokens
 
 OnLookUp = Callable[[LookUp], object]
@@ -34,7 +33,6 @@ class Memory:
     plain: Generations[int] = field(default_factory=Generations)
     losses: Generations[tuple[ev.EvictReason, int, int | None, bool]] = field(default_factory=Generations)
     tokens: RecentTokens = field(default_factory=RecentTokens)
-    ages: Ages = field(default_factory=Ages)
     engines: list[Engine] = field(default_factory=list)
     has_keys: bool = False
 
@@ -42,8 +40,8 @@ class Memory:
 class LiveLookUps:
     """Follows an engine by its admissions and evictions alone, and reads the core's state at these moments."""
 
-    def __init__(self, engine: Engine, memory: Memory, now: Callable[[], float], tell: OnLookUp) -> None:
-        self._engine, self._memory, self._now, self._tell = engine, memory, now, tell
+    def __init__(self, engine: Engine, memory: Memory, tell: OnLookUp) -> None:
+        self._engine, self._memory, self._tell = engine, memory, tell
         self._config, self._groups = engine.config, engine.config.groups
         self._unit, self._link = unit_of(self._groups), engine.config.hash_block_size
         self._chain = engine.parts.hash_chain()
@@ -70,9 +68,6 @@ class LiveLookUps:
         num_seen = sum(1 for _ in takewhile(memory.seen.has, request.block_hashes))
         shared, other = self._shared(request, num_seen)
         found = joined(self._misses(request, event.num_tokens, num_seen, shared, other))
-        if event.num_tokens:
-            last_user = memory.seen.get(request.block_hashes[event.num_tokens // self._link - 1])
-            memory.ages.note_hit(request.request_id if last_user is None else last_user, self._now())
         self._tell(self._look_up(request, event.num_tokens, shared, other, found))
         self._remember(request)
         memory.tokens.add(request.request_id, request.token_ids)
@@ -172,7 +167,6 @@ class LiveLookUps:
     def _remember(self, request: Request) -> None:
         number, memory = request.request_id, self._memory
         memory.seen.write_all(request.block_hashes, number)
-        memory.ages.admit(number, self._now())
         if request.extra_keys or request.images:
             memory.has_keys = True
             memory.plain.write_all(self._plain(request), number)
@@ -187,13 +181,11 @@ class LiveLookUps:
         evict = pool.evict
 
         def noted(block: Block, reason: ev.EvictReason = "reused") -> None:
-            taker, now = self._taker, self._now()
+            taker = self._taker
             is_prefill = taker is not None and taker.num_computed_tokens < taker.num_prompt_tokens
             loss = reason, self._engine.step_number, None if taker is None else taker.request_id, is_prefill
             for _, block_hash in block.keys:
                 memory.losses.write(block_hash, loss)
-                if (last_user := memory.seen.get(block_hash)) is not None:
-                    memory.ages.note_eviction(last_user, now)
             evict(block, reason)
 
         vars(pool)["evict"] = noted

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from labengine.config import ConfigError
@@ -22,13 +24,13 @@ OnJudged = Callable[[int, Prompt, LookUp], object]
 
 @dataclass(frozen=True)
 class Played:
-    """A run of traffic. ages: of hits and evictions, if look-ups were judged. is_partial: an interrupt ended it."""
+    """A run of traffic. has_forgotten: it was too long to remember all prefixes. is_partial: an interrupt ended it."""
 
     figures: Figures
     num_refused: int = 0
     why_refused: str = ""
     """The reason for the first refused prompt."""
-    memory: Memory | None = None
+    has_forgotten: bool = False
     is_partial: bool = False
 
 
@@ -49,14 +51,26 @@ def play(
     """
     run = _Run(setting, on_look_up, hooks)
     try:
-        for number, prompt in enumerate(traffic):
-            run.add(number, prompt)
-        run.drain()
+        with _seldom_collected():
+            for number, prompt in enumerate(traffic):
+                run.add(number, prompt)
+            run.drain()
     except KeyboardInterrupt:
         if not keeps_partial:
             raise
         return run.played(is_partial=True)
     return run.played()
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Have the garbage collector run seldom: a run makes few cycles but many objects, of which it would ask a third."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Run:
@@ -98,7 +112,8 @@ class _Run:
 
     def played(self, is_partial: bool = False) -> Played:
         """Add up the replicas."""
-        return Played(self._figures(), self._num_refused, self._why_refused, self._memory, is_partial)
+        has_forgotten = self._memory is not None and self._memory.seen.has_forgotten
+        return Played(self._figures(), self._num_refused, self._why_refused, has_forgotten, is_partial)
 
     # -- routing -------------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class Replica:
         self._count_evictions()
         self._look_ups = None
         if memory is not None and judged is not None:
-            self._look_ups = LiveLookUps(self.engine, memory, lambda: self.now, judged)
+            self._look_ups = LiveLookUps(self.engine, memory, judged)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
