@@ -1,169 +1,151 @@
-"""labengine.doctor: why each request hit or missed the prefix cache."""
+"""labengine.doctor: why prompts miss the prefix cache, what that costs, and what would mend it."""
 
 from __future__ import annotations
 
-import json
-from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 
-from labengine import events as ev
-from labengine.config import ConfigError, checked_int
+from labengine.config import ConfigError
 from labengine.lab import Lab
+from labengine.prefix_doctor.asked import Asked
+from labengine.prefix_doctor.causes.ledger import Ledger
 from labengine.prefix_doctor.diagnosis import Diagnosis
-from labengine.prefix_doctor.look_ups.alike import groups_of
-from labengine.prefix_doctor.look_ups.examine import Examination, examine
-from labengine.prefix_doctor.look_ups.prefixes import LostPrefix, lost_prefixes, merged
+from labengine.prefix_doctor.examined import diagnosis_of_recordings
+from labengine.prefix_doctor.look_ups.look_up import LookUp
+from labengine.prefix_doctor.look_ups.missing import unit_of
 from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
-from labengine.prefix_doctor.look_ups.recordings import recordings_of
-from labengine.prefix_doctor.look_ups.sentences import Sentences
-from labengine.prefix_doctor.look_ups.sums import Sums
+from labengine.prefix_doctor.look_ups.sums import RunningSums
+from labengine.prefix_doctor.mended import Costs, report_of
+from labengine.prefix_doctor.play.clock import Clock, clock_of
+from labengine.prefix_doctor.play.fit import fit, steps_of
+from labengine.prefix_doctor.play.player import Played, play
+from labengine.prefix_doctor.play.price import Prices
+from labengine.prefix_doctor.play.setting import Routing, Setting
+from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
+from labengine.prefix_doctor.traffic.recorded import traffic_of_recordings
+from labengine.prefix_doctor.traffic.sources import MAX_SECONDS, opened
 from labengine.record.files.file_access import MAX_BYTES, Limits
-from labengine.record.wording import counted, readable
+from labengine.record.wording import counted
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.session.settings import refuse_unknown
-from labengine.system.ending_signals import EndingSignals
-from labengine.vllm.stream.attach import MAX_EVENTS
-from labengine.vllm.stream.endpoints import is_live
-from labengine.vllm.stream.files import places_in
-from labengine.vllm.stream.ranks import attach_ranks
 
-MAX_SECONDS = 3600.0
-"""Seconds that reading a stream may take by default."""
+FIT = "fit"
+"""The clock that is fitted to a recording's own steps."""
 
 
 def doctor(
     place: Lab | ViewedRecording | str | PathLike[str],
     *,
     tokenizer: str | PathLike[str] | None = None,
-    top: int = 10,
+    num_blocks: int | None = None,
+    block_size: int | None = None,
+    model: str | PathLike[str] | None = None,
+    gib: float | None = None,
+    edition: str | None = None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    num_replicas: int | None = None,
+    routing: Routing | None = None,
+    clock: str | Clock | None = None,
+    price_per_hour: float | None = None,
+    currency: str = "",
     max_bytes: int = MAX_BYTES,
     max_seconds: float = MAX_SECONDS,
     **unknown: object,
 ) -> Diagnosis:
-    """Return why each request of a recording hit or missed the prefix cache, and which prefixes would have saved most.
+    """Return why prompts hit or missed the prefix cache, what the misses cost, and what would mend them.
 
-    place: a lab, an opened or attached recording, a .lab file, a .labstream file, or the folder of
-    LABENGINE_TAP=file:DIR. tokenizer: a model's directory or name, for the text of tokens. top: number of prefixes to
-    name. max_bytes, max_seconds: limits of reading. Raises ConfigError or, for a damaged file, TraceError.
+    place: a file of prompts (docs/doctor.md), a Mooncake trace, KV events, or a recording: a lab, an opened or attached
+    recording, a .lab or .labstream file, the folder of LABENGINE_TAP=file:DIR. A recording is examined as its engine
+    ran; with any of the next settings, its requests run in that setting instead, as the prompts of a file always do.
+    num_blocks, block_size: the pool. model: a config.json or its folder, from which KV-cache groups follow, and with
+    gib (of memory for KV) the number of blocks. edition, max_num_seqs, max_num_batched_tokens: by default vLLM's.
+    num_replicas, routing: engines that share the traffic.
+    tokenizer: a model's directory or name, for text. clock: "PREFILL_TOKENS_PER_S,DECODE_STEP_S", a saved clock's JSON
+    file, or "fit" for a recording with times. price_per_hour: of one engine, in `currency`.
+    max_bytes, max_seconds: limits of reading a recording. Raises ConfigError or, for a damaged file, TraceError.
     """
     refuse_unknown("doctor()", unknown, doctor)
-    top = checked_int("top", top, 0)
-    recordings = recordings_of(place, tokenizer, Limits(place, max_bytes, max_seconds))
-    return diagnosis_of(recordings, top)
-
-
-def diagnosis_of(recordings: list[RecordedEngine], top: int) -> Diagnosis:
-    """Examine recordings, the pieces of one stream, and combine the results."""
-    examinations = [examine(one) for one in recordings]
-    examined = [
-        (examination, replace(one, sentence=words.sentence(one)))
-        for examination, words in ((one, Sentences(one)) for one in examinations)
-        for one in examination.look_ups
-    ]
-    look_ups = tuple(one for _, one in examined)
-    return Diagnosis(
-        title=recordings[0].title,
-        unit=examinations[0].unit,
-        look_ups=look_ups,
-        groups=groups_of(examined),
-        sums=Sums.of(one for one in look_ups if one.is_first),
-        sums_again=Sums.of(one for one in look_ups if not one.is_first),
-        prefixes=merged((_prefixes(one, top) for one in examinations), top),
-        num_waiting=examinations[-1].num_waiting,
-        notes=(
-            *notes_of(one.events for one in recordings),
-            *(note for one in recordings for note in (one.note, _note(one)) if note),
-        ),
-        recording=recordings[0],
+    asked = Asked(
+        num_blocks, block_size, model, gib, edition, max_num_seqs, max_num_batched_tokens, num_replicas, routing
     )
+    found = opened(place, tokenizer, Limits(place, max_bytes, max_seconds))
+    recordings = [] if isinstance(found, Traffic) else [one for pieces in found.values() for one in pieces]
+    costs = _costs(clock, recordings, asked, price_per_hour, currency)
+    if isinstance(found, Traffic):
+        return diagnosis_of_traffic(found, asked.setting(costs.clock, _num_replicas(found)), costs)
+    if asked.is_empty:
+        return diagnosis_of_recordings(recordings, costs)
+    traffic = traffic_of_recordings(found)
+    return diagnosis_of_traffic(traffic, asked.setting(costs.clock, len(found)), costs)
 
 
-def _prefixes(examination: Examination, top: int) -> list[LostPrefix]:
-    words = Sentences(examination)
-    return [replace(one, text=words.outline(i, one.num_tokens)) for one, i in lost_prefixes(examination, top)]
+def diagnosis_of_traffic(traffic: Traffic, setting: Setting, costs: Costs) -> Diagnosis:
+    """Run traffic in a setting, and return why its prompts missed. An interrupt ends the run with what is known."""
+    ledger = Ledger(setting.config.groups, setting.config.num_blocks, traffic.token_text)
+    sums, sums_again = RunningSums(), RunningSums()
+
+    def judge(number: int, prompt: Prompt, one: LookUp) -> None:
+        ledger.add(number, prompt, one)
+        (sums if one.is_first else sums_again).add(one)
+
+    played = play(traffic, setting, judge, keeps_partial=True)
+    if not played.figures.num_prompts:
+        raise ConfigError(f"{traffic.title} has no prompts that can run{_because(played)}")
+    report = report_of(
+        traffic.title,
+        ledger,
+        sums=sums.sums,
+        sums_again=sums_again.sums,
+        figures=played.figures,
+        unit=unit_of(setting.config.groups),
+        traffic=traffic,
+        setting=setting,
+        costs=costs,
+        notes=(*traffic.notes, *_notes(played)),
+        is_partial=played.is_partial,
+    )
+    return Diagnosis(report, traffic, setting)
 
 
-def _note(recording: RecordedEngine) -> str:
-    if not recording.is_late:
-        return ""
-    why = readable(recording.why_late or "the engine had run before", 300)
-    return f"The content cached and evicted before the recording's first event is unknown: {why}."
+def _notes(played: Played) -> list[str]:
+    notes = []
+    if played.num_refused:
+        notes.append(f"{counted(played.num_refused, 'prompt')} can never run and was left out: {played.why_refused}.")
+    if played.has_forgotten:
+        notes.append("Prefixes that were not used for millions of blocks count as new.")
+    return notes
 
 
-def notes_of(pieces: Iterable[Sequence[ev.Event]]) -> Iterator[str]:
-    """Yield a sentence on drafts and one on priorities, if a recording has any."""
-    num_judged = num_accepted = num_drafts = 0
-    overtaken: set[int] = set()
-    for events in pieces:
-        judged = [event for event in events if isinstance(event, ev.DraftsJudged)]
-        num_judged += len(judged)
-        num_accepted += sum(event.num_accepted for event in judged)
-        num_drafts += sum(event.num_accepted + event.num_rejected for event in judged)
-        overtaken |= _overtaken(events)
-    if num_drafts:
-        yield (
-            f"Of {counted(num_drafts, 'draft')} computed, including padding, the model accepted "
-            f"{num_accepted:,} ({num_accepted / num_drafts:.1%}): {1 + num_accepted / num_judged:.2f} tokens per "
-            "request and step."
-        )
-    if overtaken:
-        yield f"{counted(len(overtaken), 'request')} waited while later, more urgent requests were admitted."
+def _because(played: Played) -> str:
+    return f": {played.why_refused}" if played.why_refused else ""
 
 
-def _overtaken(events: Sequence[ev.Event]) -> set[int]:
-    """Return the requests that waited while a more urgent, later one was admitted."""
-    waiting: dict[int, int] = {}
-    found: set[int] = set()
-    if not any(isinstance(event, ev.RequestAdded) and event.priority for event in events):
-        return found
-    for event in events:
-        match event:
-            case ev.RequestAdded(request_id):
-                waiting[request_id] = event.priority
-            case ev.PrefixHit(request_id):
-                priority = waiting.pop(request_id, None)
-                if priority is not None:
-                    found.update(i for i, other in waiting.items() if i < request_id and other > priority)
-            case ev.RequestFinished(request_id):
-                waiting.pop(request_id, None)
-    return found
+def _num_replicas(traffic: Traffic) -> int:
+    """Return the number of replicas that the first prompts name, 0 if none."""
+    named = {prompt.replica for _, prompt in zip(range(1000), traffic, strict=False) if prompt.replica is not None}
+    return max(named) + 1 if named else 0
 
 
-Say = Callable[[str], object]
+def _costs(
+    clock: str | Clock | None,
+    recordings: list[RecordedEngine],
+    asked: Asked,
+    price_per_hour: float | None,
+    currency: str,
+) -> Costs:
+    """Return the clock and the prices, with a sentence on how far the clock can be trusted."""
+    note, found = "", clock if isinstance(clock, Clock) else None
+    if clock == FIT:
+        fitted = fit(step for one in recordings for step in steps_of(one))
+        note, found = fitted.sentence, fitted.clock
+    elif isinstance(clock, str):
+        found = clock_of(clock)
+    facts = asked.facts()
+    bytes_per_token = None if facts is None else facts.bytes_per_token
+    return Costs(Prices(found, bytes_per_token, price_per_hour), note, currency)
 
 
-def doctor_command(options: Namespace, say: Say) -> None:
-    """Run the command. options: place, json, tokenizer, top, twice, seconds."""
-    if is_live(options.place):
-        _follow(options, say)
-        return
-    if options.seconds is not None:
-        raise ConfigError("--seconds is only for a running vLLM: a recording is always examined in full")
-    for number, place in enumerate(places_in(options.place)):
-        _print(doctor(place, tokenizer=options.tokenizer, top=options.top), number, options, say)
-
-
-def _follow(options: Namespace, say: Say) -> None:
-    """Follow all engines of a place until Ctrl-C or another signal, or their end; then examine each recording."""
-    if options.twice:
-        raise ConfigError("--twice repeats the requests of a file: let the tap write one (LABENGINE_TAP=file:DIR)")
-    with (
-        attach_ranks(options.place, tokenizer=options.tokenizer, max_events=MAX_EVENTS) as ranks,
-        EndingSignals() as signals,
-    ):
-        if not options.json:
-            say("\n".join(stream.title for stream in ranks.streams))
-            say("following until Ctrl-C, or until vLLM ends; then why each request hit or missed the prefix cache\n")
-        signals.wait(options.seconds, lambda period: all(stream.wait(period) for stream in ranks.streams))
-        for number, stream in enumerate(ranks.streams):
-            _print(doctor(stream, top=options.top), number, options, say)
-
-
-def _print(found: Diagnosis, number: int, options: Namespace, say: Say) -> None:
-    pools = found.with_pools() if options.twice else None
-    if options.json:
-        say(json.dumps({**found.to_dict(), "pools": None if pools is None else pools.to_dict()}))
-    else:
-        say("\n" * (number > 0) + (str(found) if pools is None else f"{found}\n\n{pools}"))
+def priced(costs: Costs, command: str) -> Costs:
+    """Return costs that know the command that was typed."""
+    return replace(costs, command=command)

@@ -8,7 +8,9 @@ from itertools import product
 from random import Random
 
 from labengine.config import EngineConfig, GroupSpec
+from labengine.core.editions import edition
 from labengine.prefix_doctor.causes.finding import Kind
+from labengine.prefix_doctor.play.setting import Routing, Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 
 BLOCK = 16
@@ -59,8 +61,18 @@ class Made:
     config: EngineConfig
     cured_config: EngineConfig
     num_replicas: int = 1
-    routing: str = "round_robin"
-    cured_routing: str = "round_robin"
+    routing: Routing = "round_robin"
+    cured_routing: Routing = "round_robin"
+
+    @property
+    def setting(self) -> Setting:
+        """The engines that show the fault."""
+        return Setting(self.config, edition("vllm"), None, self.num_replicas, self.routing)
+
+    @property
+    def cured_setting(self) -> Setting:
+        """The engines that mend it."""
+        return Setting(self.cured_config, edition("vllm"), None, self.num_replicas, self.cured_routing)
 
 
 def config_of(num_blocks: int = 4000, block_size: int = BLOCK) -> EngineConfig:

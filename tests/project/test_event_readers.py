@@ -27,6 +27,7 @@ READERS = {
     "labengine/finder/tally.py": "a merge is a decision",
     "labengine/session/step_text.py": "counts the events of a step in words",
     "labengine/prefix_doctor/look_ups/": "asks when a content came and by which event it went",
+    "labengine/prefix_doctor/report/evictions.py": "pairs an eviction with the event that gives the block away",
     "labengine/scenarios/": "finds the events at which its own story stops",
     "labengine/course/": "asks about an event, and shows the one that an answer gets wrong",
     "tools/event_types.py": "which fields a stream of vLLM leaves out",

@@ -56,7 +56,7 @@ def caught_up(stream: LiveStream, engine: TappedEngine) -> None:
     """Wait until the stream has all of the engine's newest step: later events would move its views on."""
 
     def has_all() -> bool:
-        with stream._held_still():
+        with stream.held_still():
             return stream.reader._next == engine.tap._num_sent
 
     wait_until(has_all, "the newest step")

@@ -23,17 +23,10 @@ class Sums:
     @classmethod
     def of(cls, look_ups: Iterable[LookUp]) -> Sums:
         """Add up look-ups."""
-        found, missed = list(look_ups), Counter[Cause]()
-        for one in found:
-            for miss in one.misses:
-                missed[miss.cause] += miss.num_tokens
-        return cls(
-            len(found),
-            sum(one.num_tokens for one in found),
-            sum(one.num_hit for one in found),
-            sum(one.num_external for one in found),
-            {cause: missed[cause] for cause in CAUSES if missed[cause]},
-        )
+        running = RunningSums()
+        for one in look_ups:
+            running.add(one)
+        return running.sums
 
     @property
     def rows(self) -> list[tuple[str, int]]:
@@ -53,3 +46,26 @@ class Sums:
         """Return plain JSON types."""
         counts = {"num_look_ups": self.num_look_ups, "num_tokens": self.num_tokens, "num_hit": self.num_hit}
         return {**counts, "num_external": self.num_external, "missed": dict(self.missed)}
+
+
+class RunningSums:
+    """Adds up look-ups one by one."""
+
+    def __init__(self) -> None:
+        self._missed = Counter[Cause]()
+        self._num_look_ups = self._num_tokens = self._num_hit = self._num_external = 0
+
+    def add(self, one: LookUp) -> None:
+        """Add one look-up."""
+        self._num_look_ups += 1
+        self._num_tokens += one.num_tokens
+        self._num_hit += one.num_hit
+        self._num_external += one.num_external
+        for miss in one.misses:
+            self._missed[miss.cause] += miss.num_tokens
+
+    @property
+    def sums(self) -> Sums:
+        """The sums so far."""
+        missed = {cause: self._missed[cause] for cause in CAUSES if self._missed[cause]}
+        return Sums(self._num_look_ups, self._num_tokens, self._num_hit, self._num_external, missed)

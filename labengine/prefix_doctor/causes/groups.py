@@ -1,0 +1,117 @@
+"""Prompts that lost tokens for one cause, summed up in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+MAX_SHOWN = 6
+MAX_EXAMPLES = 3
+MAX_SAMPLES = 32
+MAX_DISTINCT = 4096
+"""Values told apart, and entries of a counter; the lightest go first."""
+
+MAX_VALUE = 64
+"""Tokens kept of a varying text."""
+
+SOME_BEFORE, SOME_AFTER = 12, 12
+"""Tokens of an example around the divergence."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawExample:
+    """An example whose tokens have not become text yet. mine, its: text where the keys of two prompts differ."""
+
+    name: str
+    other: str
+    position: int
+    num_lost: int
+    before: list[int]
+    mine: list[int] | str
+    its: list[int] | str
+    again: list[int]
+
+
+@dataclass
+class Group:
+    """Prompts with one cause. details: lost tokens by what the cause names: an evictor, a salt, a message."""
+
+    num_prompts: int = 0
+    num_lost: int = 0
+    shown: list[int] = field(default_factory=list)
+    examples: list[RawExample] = field(default_factory=list)
+    details: Counter[object] = field(default_factory=Counter)
+
+    def count(self, num_lost: int, *numbers: int | None) -> bool:
+        """Count one prompt. Return True if it should become an example. numbers: prompts that show it."""
+        self.num_prompts += 1
+        self.num_lost += num_lost
+        for number in numbers:
+            if number is not None and number not in self.shown and len(self.shown) < MAX_SHOWN:
+                self.shown.append(number)
+        return len(self.examples) < MAX_EXAMPLES
+
+    def detail(self, key: object, num_lost: int) -> None:
+        """Add lost tokens to a detail."""
+        self.details[key] += num_lost
+        if len(self.details) > 2 * MAX_DISTINCT:
+            self.details = Counter(dict(self.details.most_common(MAX_DISTINCT)))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The text in which a prompt differs from its template, with the text around it."""
+
+    before: list[int]
+    value: list[int]
+    after: list[int]
+
+
+@dataclass
+class TextGroup(Group):
+    """Prompts that have the text of one template again, behind text that differs.
+
+    template: the first prompt with the text, packed; number: its. num_again: prompts that hit, with a value that had
+    come before. num_others: prompts of another tenant than the template's.
+    """
+
+    number: int = -1
+    template: bytes = b""
+    tenant: str = ""
+    values: list[Value] = field(default_factory=list)
+    distinct: set[int] = field(default_factory=set)
+    num_again: int = 0
+    num_others: int = 0
+    end: int = 0
+    """Token of the template before which the values end."""
+    covered: Counter[int] = field(default_factory=Counter)
+    """Where stretches that prompts share with the template begin (+1) and end (-1)."""
+
+    def core(self) -> list[tuple[int, int]]:
+        """Return the parts of the template that at least half of the prompts share, the common prefix first."""
+        found, depth, since, need = list[tuple[int, int]](), 0, -1, (self.num_prompts + 1) // 2
+        for place in sorted(self.covered):
+            depth += self.covered[place]
+            if depth >= need and since < 0:
+                since = place
+            elif depth < need and since >= 0:
+                found.append((since, place))
+                since = -1
+        if not found or found[0][0]:
+            found.insert(0, (0, 0))
+        return [found[0], *(part for part in found[1:] if part[1] - part[0] >= MIN_PART)]
+
+
+MIN_PART = 4
+"""Tokens of the shortest equal part between two that vary."""
+
+
+@dataclass
+class HistoryGroup(Group):
+    """Prompts that continue an earlier one whose text was changed.
+
+    num_cut: tokens of the earlier prompt that are missing; num_put: tokens that stand there instead.
+    """
+
+    num_cut: int = 0
+    num_put: int = 0
