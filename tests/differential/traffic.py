@@ -86,12 +86,13 @@ def made_on_vllm(vllm: VllmProcess, made: Made) -> Row:
 
 
 def on_replicas(prompts: Sequence[Prompt], num_replicas: int, routing: str) -> list[list[Prompt]]:
-    """Return each replica's prompts: in turn, by session, or by the first 16 tokens."""
+    """Return each replica's prompts: in turn, or by session or by the first 16 tokens, whose homes are given in turn."""
     found: list[list[Prompt]] = [[] for _ in range(num_replicas)]
     homes: dict[Any, int] = {}
     for number, prompt in enumerate(prompts):
-        keys = {"round_robin": number, "sticky": prompt.session or number, "prefix": tuple(prompt.token_ids[:16])}
-        found[homes.setdefault(keys[routing], number % num_replicas)].append(prompt)
+        key = {"round_robin": "", "sticky": prompt.session, "prefix": tuple(prompt.token_ids[:16])}[routing]
+        turn = homes.setdefault(key, len(homes)) if key else number
+        found[turn % num_replicas].append(prompt)
     return found
 
 
