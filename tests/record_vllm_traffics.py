@@ -13,9 +13,9 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent / "support"))
 
 from differential import vllm_traffics
-from differential.traffic import made_on_vllm
+from differential.made_cures import on_vllm
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
-from prefix_doctor.traffics import FAULTLESS, FAULTY
+from prefix_doctor.traffics import FAULTY
 from vllm_traffic_workloads import traffic_workload
 
 
@@ -30,10 +30,10 @@ def main() -> int:
             "upstream": "https://github.com/vllm-project/vllm",
             "version": vllm.version,
             "command": f"{VARIABLE}=vllm/bin/python python tests/record_vllm_traffics.py",
-            "rows": "per request the tokens found at its first admission, and the tokens computed for it; the totals",
+            "rows": "random: by seed, what vllm_upstream_traffic returns; made: totals, also of the traffic cured",
         }
         random = {seed: vllm.run_traffic(traffic_workload(seed)) for seed in vllm_traffics.RECORDED_SEEDS}
-        made = {make.__name__: made_on_vllm(vllm, make()) for make in (*FAULTY, *FAULTLESS)}
+        made = {make.__name__: on_vllm(vllm, make) for make in FAULTY}
         vllm_traffics.write(header, {"random": random, "made": made})
     path = vllm_traffics.PATH
     print(f"{len(random) + len(made)} traffics, {path.stat().st_size // 1024} KiB in {path.name}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import count, islice
 from math import ceil
@@ -20,12 +20,8 @@ from labengine.prefix_doctor.play.player import play
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.record.hooks import Hooks
-from prefix_doctor.traffics import Made
 
 Row = dict[str, Any]
-
-Served = tuple[int, str]
-"""Number of replicas, and routing."""
 
 UNKNOWN = 1 << 40
 """The first of the tokens of unknown answers, all different."""
@@ -64,9 +60,10 @@ def _request(prompt: Prompt, unknown: Iterable[int]) -> Row:
     }
 
 
-def totals_on_vllm(vllm: VllmProcess, prompts: Sequence[Prompt], config: EngineConfig, served: Served) -> Row:
+def totals_on_vllm(vllm: VllmProcess, traffic: Iterable[Prompt], setting: Setting) -> Row:
     """Return the sums over replicas of what vLLM's schedulers find and compute."""
-    runs = [vllm.run_traffic(workload_of(those, config)) for those in on_replicas(prompts, *served)]
+    replicas = on_replicas(traffic, setting.num_replicas, setting.routing)
+    runs = [vllm.run_traffic(workload_of(prompts, setting.config)) for prompts in replicas]
     return {
         "num_hit": sum(sum(run["hits"]) for run in runs),
         "num_computed": sum(sum(run["computed"]) for run in runs),
@@ -75,23 +72,14 @@ def totals_on_vllm(vllm: VllmProcess, prompts: Sequence[Prompt], config: EngineC
     }
 
 
-def made_on_vllm(vllm: VllmProcess, made: Made) -> Row:
-    """Return vLLM's totals before and after the cure."""
-    before = made.config, (made.num_replicas, made.routing)
-    after = made.cured_config, (made.num_replicas, made.cured_routing)
-    return {
-        "before": totals_on_vllm(vllm, list(made.traffic), *before),
-        "after": totals_on_vllm(vllm, list(made.cured), *after),
-    }
-
-
-def on_replicas(prompts: Sequence[Prompt], num_replicas: int, routing: str) -> list[list[Prompt]]:
-    """Return each replica's prompts: in turn, or by session or by the first 16 tokens, whose homes are given in turn."""
+def on_replicas(prompts: Iterable[Prompt], num_replicas: int, routing: str) -> list[list[Prompt]]:
+    """Return each replica's prompts: as named, in turn, or together if their first tokens are equal."""
     found: list[list[Prompt]] = [[] for _ in range(num_replicas)]
-    homes: dict[Any, int] = {}
+    homes: dict[tuple[int, ...], int] = {}
     for number, prompt in enumerate(prompts):
-        key = {"round_robin": "", "sticky": prompt.session, "prefix": tuple(prompt.token_ids[:16])}[routing]
-        turn = homes.setdefault(key, len(homes)) if key else number
+        turn = number if routing != "recorded" or prompt.replica is None else prompt.replica
+        if routing == "prefix":
+            turn = homes.setdefault(tuple(prompt.token_ids[:16]), len(homes))
         found[turn % num_replicas].append(prompt)
     return found
 

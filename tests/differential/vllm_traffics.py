@@ -1,7 +1,7 @@
 """vLLM's figures of traffics under tests/golden/vllm-traffics.json.gz.
 
 "random": by seed, what vllm_upstream_traffic returns. "made": by the name of a traffic of prefix_doctor.traffics, the
-totals "before" and "after" its cure.
+totals "before", "after" the known cure, and with the one that the "doctor" proposes.
 """
 
 from __future__ import annotations
