@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 
 from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_int
@@ -46,7 +46,7 @@ class Asked:
         """Return the setting. num_recorded: replicas that the traffic names."""
         facts = self.facts()
         if self.gib is not None and (facts is None or self.num_blocks is not None):
-            raise ConfigError("gib needs a model's config.json to say how many blocks it holds, and no number of blocks")
+            raise ConfigError("gib needs a model's config.json, and replaces the number of blocks")
         groups = (GroupSpec(self.block_size or BLOCK_SIZE),) if facts is None else facts.groups
         num_blocks = self.num_blocks or NUM_BLOCKS
         if facts is not None and self.gib is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from os import PathLike
 
 from labengine.config import ConfigError
@@ -23,7 +23,7 @@ from labengine.prefix_doctor.play.price import Prices
 from labengine.prefix_doctor.play.setting import Routing, Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.prefix_doctor.traffic.recorded import traffic_of_recordings
-from labengine.prefix_doctor.traffic.sources import MAX_SECONDS, opened
+from labengine.prefix_doctor.traffic.sources import MAX_SECONDS, Recordings, opened
 from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.record.wording import counted
 from labengine.session.saved.viewed_recording import ViewedRecording
@@ -31,6 +31,15 @@ from labengine.session.settings import refuse_unknown
 
 FIT = "fit"
 """The clock that is fitted to a recording's own steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """How lost tokens are priced. clock: two numbers, a file, FIT, or a Clock; None for no times."""
+
+    clock: str | Clock | None = None
+    price_per_hour: float | None = None
+    currency: str = ""
 
 
 def doctor(
@@ -66,18 +75,23 @@ def doctor(
     max_bytes, max_seconds: limits of reading a recording. Raises ConfigError or, for a damaged file, TraceError.
     """
     refuse_unknown("doctor()", unknown, doctor)
-    asked = Asked(
-        num_blocks, block_size, model, gib, edition, max_num_seqs, max_num_batched_tokens, num_replicas, routing
-    )
+    limits = max_num_seqs, max_num_batched_tokens
+    asked = Asked(num_blocks, block_size, model, gib, edition, *limits, num_replicas, routing)
     found = opened(place, tokenizer, Limits(place, max_bytes, max_seconds))
+    return diagnosis_of(found, asked, Pricing(clock, price_per_hour, currency))
+
+
+def diagnosis_of(found: Traffic | Recordings, asked: Asked, pricing: Pricing, command: str = "") -> Diagnosis:
+    """Return the diagnosis of what was opened. command: what was typed; empty in Python."""
     recordings = [] if isinstance(found, Traffic) else [one for pieces in found.values() for one in pieces]
-    costs = _costs(clock, recordings, asked, price_per_hour, currency)
+    costs = _costs(pricing, recordings, asked, command)
     if isinstance(found, Traffic):
         return diagnosis_of_traffic(found, asked.setting(costs.clock, _num_replicas(found)), costs)
-    if asked.is_empty:
-        return diagnosis_of_recordings(recordings, costs)
-    traffic = traffic_of_recordings(found)
-    return diagnosis_of_traffic(traffic, asked.setting(costs.clock, len(found)), costs)
+    if not asked.is_empty:
+        return diagnosis_of_traffic(traffic_of_recordings(found), asked.setting(costs.clock, len(found)), costs)
+    if len(found) > 1:
+        raise ConfigError(f"there are {len(found)} engines here: name one of {', '.join(found)}, or give num_replicas")
+    return diagnosis_of_recordings(recordings, costs)
 
 
 def diagnosis_of_traffic(traffic: Traffic, setting: Setting, costs: Costs) -> Diagnosis:
@@ -127,25 +141,14 @@ def _num_replicas(traffic: Traffic) -> int:
     return max(named) + 1 if named else 0
 
 
-def _costs(
-    clock: str | Clock | None,
-    recordings: list[RecordedEngine],
-    asked: Asked,
-    price_per_hour: float | None,
-    currency: str,
-) -> Costs:
+def _costs(pricing: Pricing, recordings: list[RecordedEngine], asked: Asked, command: str) -> Costs:
     """Return the clock and the prices, with a sentence on how far the clock can be trusted."""
-    note, found = "", clock if isinstance(clock, Clock) else None
-    if clock == FIT:
+    note, clock = "", pricing.clock if isinstance(pricing.clock, Clock) else None
+    if pricing.clock == FIT:
         fitted = fit(step for one in recordings for step in steps_of(one))
-        note, found = fitted.sentence, fitted.clock
-    elif isinstance(clock, str):
-        found = clock_of(clock)
+        note, clock = fitted.sentence, fitted.clock
+    elif isinstance(pricing.clock, str):
+        clock = clock_of(pricing.clock)
     facts = asked.facts()
-    bytes_per_token = None if facts is None else facts.bytes_per_token
-    return Costs(Prices(found, bytes_per_token, price_per_hour), note, currency)
-
-
-def priced(costs: Costs, command: str) -> Costs:
-    """Return costs that know the command that was typed."""
-    return replace(costs, command=command)
+    prices = Prices(clock, None if facts is None else facts.bytes_per_token, pricing.price_per_hour)
+    return Costs(prices, note, pricing.currency, command)

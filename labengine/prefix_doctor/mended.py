@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from labengine.config import EngineConfig
-from labengine.prefix_doctor.causes.cures import changes_for
-from labengine.prefix_doctor.causes.finding import Cure, Finding
+from labengine.prefix_doctor.causes.cures import played_cure
+from labengine.prefix_doctor.causes.finding import Finding
 from labengine.prefix_doctor.causes.ledger import Evidence, Ledger
 from labengine.prefix_doctor.causes.traffic_sums import Part
 from labengine.prefix_doctor.look_ups.look_up import LookUp
@@ -93,23 +93,17 @@ def report_of(
 def _cured(
     evidence: list[Evidence], findings: tuple[Finding, ...], ledger: Ledger, traffic: Traffic, setting: Setting
 ) -> tuple[Finding, ...]:
-    """Return the findings, the costliest ones with the best of their cures."""
-    before = play(traffic, setting).figures if findings else Figures()
+    """Return the findings, the costliest ones with their cures."""
+    before = _figures(traffic, setting) if findings else Figures()
     cured = [
-        replace(finding, cure=_best_cure(one, ledger, traffic, setting, before))
+        replace(finding, cure=played_cure(one, ledger, traffic, setting, before, _figures))
         for one, finding in zip(evidence[:MAX_CURED], findings, strict=False)
     ]
     return (*cured, *findings[MAX_CURED:])
 
 
-def _best_cure(evidence: Evidence, ledger: Ledger, traffic: Traffic, setting: Setting, before: Figures) -> Cure | None:
-    """Play the changes that may mend a finding, and return the first that saves nearly all that any of them saves."""
-    cures = [
-        Cure(change.words, before, play(change.of_traffic(traffic), change.of_setting(setting)).figures)
-        for change in changes_for(evidence, ledger, setting)
-    ]
-    most = max((cure.num_saved for cure in cures), default=0)
-    return next((cure for cure in cures if cure.num_saved >= 0.95 * most), None) if most > 0 else None
+def _figures(traffic: Traffic, setting: Setting) -> Figures:
+    return play(traffic, setting).figures
 
 
 def _settings(setting: Setting | None, costs: Costs) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Made:
     """A traffic, the engine that serves it one prompt at a time, and what the doctor has to find.
 
     kind: None without a fault. num_lost: tokens computed again for the fault. cured, cured_config, cured_routing: what
-    mends it.
+    mends it. num_apart: tokens of prompts that the cure serves elsewhere.
     """
 
     kind: Kind | None
@@ -63,6 +63,7 @@ class Made:
     num_replicas: int = 1
     routing: Routing = "round_robin"
     cured_routing: Routing = "round_robin"
+    num_apart: int = 0
 
     @property
     def setting(self) -> Setting:
@@ -158,7 +159,8 @@ def huge_prompt() -> Made:
         before.append(text)
         after += [text] if len(text) < 1000 else []
     traffic, cured = traffic_of(words, "huge", numbered(before)), traffic_of(words, "huge, cured", numbered(after))
-    return Made("evicted_by_one", 3 * 6 * 208, traffic, cured, config_of(201), config_of(201))
+    config = config_of(201)
+    return Made("evicted_by_one", 3 * 6 * 208, traffic, cured, config, config, num_apart=4 * 3190)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def _curves(draw: Random) -> tuple[Curve, ...]:
 
 
 def _histogram(draw: Random, peak: int) -> tuple[tuple[float, int], ...]:
-    bounds = [*(float(2**power) for power in range(4, 13)), float("inf")]
+    bounds = [float(2**power) for power in range(4, 14)]
     return tuple((bound, draw.randrange(50) + 400 // (1 + abs(place - peak))) for place, bound in enumerate(bounds))
 
 

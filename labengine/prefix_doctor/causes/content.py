@@ -87,8 +87,14 @@ class Content:
 
         key: prompts with different ones share nothing.
         """
+        found = self.search(data, start, key, number)
+        self._keep(number, data)
+        return found
+
+    def search(self, data: bytes, start: int, key: int = 0, number: int | None = None) -> list[Stretch]:
+        """Return the stretches that earlier prompts had. number: note the rest as first said by this prompt."""
         found, covered = list[Stretch](), start
-        young, old, here = self._young, self._old, number << _NUMBER
+        young, old, here = self._young, self._old, None if number is None else number << _NUMBER
         for position in anchors(data, start):
             if position < covered:
                 continue
@@ -96,16 +102,17 @@ class Content:
             shingle = hash(data[at : at + TOKEN * WIDTH]) ^ key
             place = young.get(shingle)
             if place is None:
-                place = young[shingle] = old.get(shingle, here | position)
-            if place >> _NUMBER == number:
+                place = old.get(shingle)
+                if here is not None:
+                    place = young[shingle] = here | position if place is None else place
+            if place is None or place >> _NUMBER == number:
                 continue
             stretch = self._extended(data, covered, position, place)
-            if stretch is None:
-                young[shingle] = here | position
-            elif stretch.end - stretch.start >= MIN_STRETCH:
+            if stretch is not None and stretch.end - stretch.start >= MIN_STRETCH:
                 found.append(stretch)
                 covered = stretch.end
-        self._keep(number, data)
+            elif stretch is None and here is not None:
+                young[shingle] = here | position
         return found
 
     def _extended(self, data: bytes, covered: int, position: int, place: int) -> Stretch | None:

@@ -5,26 +5,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from labengine.prefix_doctor.causes.content import (
     MIN_STRETCH,
     TOKEN,
-    WIDTH,
     Content,
     Stretch,
     packed,
     same_after,
-    same_before,
     unpacked,
 )
+from labengine.prefix_doctor.causes.conversations import Conversations, Divergence, bound
 from labengine.prefix_doctor.causes.groups import (
     MAX_DISTINCT,
     MAX_SAMPLES,
     MAX_VALUE,
     SOME_AFTER,
     SOME_BEFORE,
-    Group,
     HistoryGroup,
     RawExample,
     TextGroup,
@@ -34,15 +31,13 @@ from labengine.prefix_doctor.look_ups.look_up import LookUp
 from labengine.prefix_doctor.traffic.prompt import Prompt
 
 MAX_GROUPS = 512
-MAX_FACTS = 100_000
-"""Prompts, and conversations, that are remembered."""
+"""Templates told apart; of more, the lighter half is counted as text in another order."""
+
+MAX_MESSAGES = 64
+"""Messages told apart."""
 
 NO_GAP = 8
 """Tokens at most between two pieces of known text that count as following each other."""
-
-NUM_END, NOT_END = 24, 4
-"""A prompt continues another one if it contains 24 tokens from the other's end (8 in the same session): those before
-its last 4, which a chat template may drop when an answer follows."""
 
 
 @dataclass(slots=True)
@@ -55,18 +50,6 @@ class Facts:
     end: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """A prompt with the text of `other`: equal up to `position`, and from `start` on as the other from `there` on."""
-
-    data: bytes
-    other: bytes
-    number: int
-    position: int
-    start: int
-    there: int
-
-
 class Divergences:
     """Groups of prompts that diverge alike."""
 
@@ -74,11 +57,12 @@ class Divergences:
         self.texts: dict[int, TextGroup] = {}
         """By the number of their template."""
         self.reordered = TextGroup()
-        self.edited, self.cut = HistoryGroup(), HistoryGroup()
+        self.edited: dict[int, HistoryGroup] = {}
+        self.cut: dict[int, HistoryGroup] = {}
+        """By the message of the divergence; -1 where messages are not known."""
         self.facts: dict[int, Facts] = {}
         self._content = Content()
-        self._newest: dict[int | str, int] = {}
-        """The newest prompt of a session, and the newest one with text that a prompt was the first to have."""
+        self._conversations = Conversations(self._content)
 
     def add(
         self, number: int, prompt: Prompt, look_up: LookUp, start: int, ranges: Sequence[tuple[int, int]]
@@ -102,7 +86,8 @@ class Divergences:
             self._count(group, number, facts, one, lost)
         else:
             self._note_hit(facts, look_up)
-        self._remember(number, prompt, again)
+        self._conversations.remember(number, facts.num_tokens, prompt.session, again)
+        bound(self.facts)
         return lost, max(shared, look_up.num_shared)
 
     def _prefix(self, whole: bytes, found: Sequence[Stretch], start: int) -> int:
@@ -113,14 +98,11 @@ class Divergences:
         shared = same_after(whole, 0, other, 0)
         return shared if shared > start else 0
 
-    def _count(self, group: Group, number: int, facts: Facts, one: Divergence, lost: int) -> None:
+    def _count(self, group: TextGroup | HistoryGroup, number: int, facts: Facts, one: Divergence, lost: int) -> None:
         if isinstance(group, HistoryGroup):
             group.num_cut += one.there - one.position
             group.num_put += one.start - one.position
-            message = bisect_right(facts.prompt.message_starts, one.position) - 1
-            group.detail(message if message >= 0 else None, lost)
-        elif isinstance(group, TextGroup):
-            _note_value(group, facts, one)
+        _note_value(group, facts, one)
         if group.count(lost, one.number, number):
             group.examples.append(self._example(facts, one, lost))
 
@@ -136,13 +118,17 @@ class Divergences:
             group.num_again += 1
             facts.group, facts.end = group, end
 
-    def _remember(self, number: int, prompt: Prompt, again: Sequence[Stretch]) -> None:
-        if prompt.session:
-            self._newest[prompt.session] = number
-        for one in again:
-            self._newest[one.number] = number
-        _bound(self.facts)
-        _bound(self._newest)
+    def _history(
+        self, number: int, facts: Facts, data: bytes, again: Sequence[Stretch]
+    ) -> tuple[Divergence, HistoryGroup] | None:
+        """Return how a prompt changed the conversation that it continues; None if it continues none."""
+        one = self._conversations.continued(number, facts.prompt.session, data, again)
+        if one is None:
+            return None
+        put, cut = one.start - one.position, one.there - one.position
+        groups = self.cut if put <= NO_GAP and cut >= MIN_STRETCH else self.edited
+        message = min(MAX_MESSAGES, bisect_right(facts.prompt.message_starts, one.position) - 1)
+        return one, groups.setdefault(message, HistoryGroup(message=message))
 
     def _varied(
         self, facts: Facts, data: bytes, again: Sequence[Stretch], look_up: LookUp
@@ -177,42 +163,6 @@ class Divergences:
             self.reordered.num_lost += group.num_lost
             del self.texts[group.number]
 
-    # -- conversations -------------------------------------------------------------------------------------------------
-
-    def _history(
-        self, number: int, facts: Facts, data: bytes, again: Sequence[Stretch]
-    ) -> tuple[Divergence, Group] | None:
-        """Return how a prompt continues an earlier one whose text it changed; None if it continues none."""
-        session = facts.prompt.session
-        candidates = (self._newest.get(session), self._newest.get(again[-1].number), again[-1].number)
-        for other in dict.fromkeys(candidates):
-            if other is None or other == number or other not in self.facts:
-                continue
-            num_end = WIDTH if session and self.facts[other].prompt.session == session else NUM_END
-            if found := self._continued(data, other, again, num_end):
-                return found, self._group_of_history(found)
-        return None
-
-    def _continued(self, data: bytes, number: int, again: Sequence[Stretch], num_end: int) -> Divergence | None:
-        other, length = self._content.get(number), self.facts[number].num_tokens
-        end = other[TOKEN * max(0, length - num_end - NOT_END) : TOKEN * (length - NOT_END)] if other else b""
-        if other is None or len(end) < TOKEN * WIDTH:
-            return None
-        position = same_after(data, 0, other, 0)
-        ends = find(data, end, 0)
-        if ends < 0 or TOKEN * (ends + NOT_END) + len(end) >= len(data):
-            return None
-        for one in again:
-            there = find(other, data[TOKEN * one.start : TOKEN * (one.start + WIDTH)], position)
-            if there >= 0:
-                before = same_before(data, one.start, other, there, min(one.start, there) - position)
-                return Divergence(data, other, number, position, one.start - before, there - before)
-        return None
-
-    def _group_of_history(self, one: Divergence) -> HistoryGroup:
-        put, cut = one.start - one.position, one.there - one.position
-        return self.cut if put <= NO_GAP and cut >= MIN_STRETCH else self.edited
-
     def _example(self, facts: Facts, one: Divergence, lost: int) -> RawExample:
         its, at = self.facts.get(one.number), one.position
         return RawExample(
@@ -225,19 +175,6 @@ class Divergences:
             its=unpacked(one.other, at, min(one.there, at + SOME_AFTER)),
             again=unpacked(one.data, one.start, one.start + SOME_AFTER),
         )
-
-
-def find(data: bytes, tokens: bytes, start: int) -> int:
-    """Return the first place of packed tokens from token `start` on; -1 if there is none."""
-    at = data.find(tokens, TOKEN * start)
-    while at >= 0 and at % TOKEN:
-        at = data.find(tokens, at + 1)
-    return at // TOKEN if at >= 0 else -1
-
-
-def _bound(kept: dict[Any, int] | dict[int, Facts]) -> None:
-    while len(kept) > MAX_FACTS:
-        kept.pop(next(iter(kept)))
 
 
 def _remembered(prompt: Prompt) -> Prompt:
@@ -253,7 +190,7 @@ def _remembered(prompt: Prompt) -> Prompt:
     )
 
 
-def _note_value(group: TextGroup, facts: Facts, one: Divergence) -> None:
+def _note_value(group: TextGroup | HistoryGroup, facts: Facts, one: Divergence) -> None:
     start, end = one.position, one.start
     if len(group.distinct) < MAX_DISTINCT:
         group.distinct.add(hash(one.data[TOKEN * start : TOKEN * end]))
@@ -261,7 +198,8 @@ def _note_value(group: TextGroup, facts: Facts, one: Divergence) -> None:
         before = unpacked(one.data, max(0, start - SOME_BEFORE), start)
         value = unpacked(one.data, start, min(end, start + MAX_VALUE))
         group.values.append(Value(before, value, unpacked(one.data, end, end + SOME_AFTER)))
-    group.num_others += bool(group.tenant) and facts.prompt.tenant not in ("", group.tenant)
+    if isinstance(group, TextGroup):
+        group.num_others += bool(group.tenant) and facts.prompt.tenant not in ("", group.tenant)
 
 
 def _overlap(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from labengine.prefix_doctor.causes.content import MIN_STRETCH
+
 MAX_SHOWN = 6
 MAX_EXAMPLES = 3
 MAX_SAMPLES = 32
@@ -58,6 +60,18 @@ class Group:
             self.details = Counter(dict(self.details.most_common(MAX_DISTINCT)))
 
 
+@dataclass
+class ShortGroup(Group):
+    """Prompts that share less than a block. shares: their number by (shared tokens, hit tokens)."""
+
+    shares: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def share(self, shared: int, num_hit: int) -> None:
+        """Count a prompt; of more than 4,096 different ones, only those that came first."""
+        if len(self.shares) < MAX_DISTINCT or (shared, num_hit) in self.shares:
+            self.shares[shared, num_hit] += 1
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """The text in which a prompt differs from its template, with the text around it."""
@@ -68,7 +82,19 @@ class Value:
 
 
 @dataclass
-class TextGroup(Group):
+class VaryingGroup(Group):
+    """Prompts with text that varies from one to the next. values: of some prompts. distinct: hashes of all values."""
+
+    values: list[Value] = field(default_factory=list)
+    distinct: set[int] = field(default_factory=set)
+
+
+ALMOST_ALL, MOST, HALF = 0.95, 0.8, 0.5
+"""Shares of the prompts."""
+
+
+@dataclass
+class TextGroup(VaryingGroup):
     """Prompts that have the text of one template again, behind text that differs.
 
     template: the first prompt with the text, packed; number: its. num_again: prompts that hit, with a value that had
@@ -78,8 +104,6 @@ class TextGroup(Group):
     number: int = -1
     template: bytes = b""
     tenant: str = ""
-    values: list[Value] = field(default_factory=list)
-    distinct: set[int] = field(default_factory=set)
     num_again: int = 0
     num_others: int = 0
     end: int = 0
@@ -87,31 +111,40 @@ class TextGroup(Group):
     covered: Counter[int] = field(default_factory=Counter)
     """Where stretches that prompts share with the template begin (+1) and end (-1)."""
 
-    def core(self) -> list[tuple[int, int]]:
-        """Return the parts of the template that at least half of the prompts share, the common prefix first."""
-        found, depth, since, need = list[tuple[int, int]](), 0, -1, (self.num_prompts + 1) // 2
+    @property
+    def position(self) -> int:
+        """The length of the prefix that almost all prompts share with the template."""
+        parts = self._shared(ALMOST_ALL)
+        return parts[0][1] if parts and not parts[0][0] else 0
+
+    def behind(self) -> list[tuple[int, int]]:
+        """Return the long parts of the template behind the prefix that most prompts share."""
+        return self._behind(MOST) or self._behind(HALF)
+
+    def _behind(self, share: float) -> list[tuple[int, int]]:
+        parts = [(max(start, self.position), end) for start, end in self._shared(share)]
+        return [(start, end) for start, end in parts if end - start >= MIN_STRETCH]
+
+    def _shared(self, share: float) -> list[tuple[int, int]]:
+        found, depth, since = list[tuple[int, int]](), 0, -1
         for place in sorted(self.covered):
             depth += self.covered[place]
-            if depth >= need and since < 0:
+            if depth >= share * self.num_prompts and since < 0:
                 since = place
-            elif depth < need and since >= 0:
+            elif depth < share * self.num_prompts and since >= 0:
                 found.append((since, place))
                 since = -1
-        if not found or found[0][0]:
-            found.insert(0, (0, 0))
-        return [found[0], *(part for part in found[1:] if part[1] - part[0] >= MIN_PART)]
-
-
-MIN_PART = 4
-"""Tokens of the shortest equal part between two that vary."""
+        return found
 
 
 @dataclass
-class HistoryGroup(Group):
+class HistoryGroup(VaryingGroup):
     """Prompts that continue an earlier one whose text was changed.
 
-    num_cut: tokens of the earlier prompt that are missing; num_put: tokens that stand there instead.
+    message: the one in which they differ; -1 if messages are unknown. num_cut: tokens of the earlier prompt that are
+    missing; num_put: tokens that stand there instead.
     """
 
+    message: int = -1
     num_cut: int = 0
     num_put: int = 0

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from labengine.prefix_doctor.causes.content import TOKEN
 from labengine.prefix_doctor.causes.divergences import Divergences
 from labengine.prefix_doctor.causes.evictions import Evictions, Lengths, by_few
 from labengine.prefix_doctor.causes.finding import Finding, Kind
-from labengine.prefix_doctor.causes.groups import SOME_AFTER, SOME_BEFORE, Group, RawExample, TextGroup
+from labengine.prefix_doctor.causes.groups import (
+    SOME_AFTER,
+    SOME_BEFORE,
+    Group,
+    HistoryGroup,
+    RawExample,
+    ShortGroup,
+    TextGroup,
+)
 from labengine.prefix_doctor.causes.naming import kind_of
 from labengine.prefix_doctor.causes.traffic_sums import Ages, Part, Parts, Uses
 from labengine.prefix_doctor.causes.words import Words
@@ -21,6 +30,9 @@ from labengine.record.wording import counted, readable
 
 MIN_SHARE = 0.005
 """Findings that lose a smaller share of all tokens count as chance."""
+
+NUM_BEGIN = 4
+"""First tokens that tell prompts of different kinds apart."""
 
 NEAR = 16
 """Tokens between the places of two divergences that are one: a clock's digits differ at the first or at the last."""
@@ -75,7 +87,7 @@ class Ledger:
         self._plain: dict[Kind, Group] = {}
         self._keys: dict[Kind, Group] = {}
         self.evictions = Evictions()
-        self.short = Group()
+        self.short = ShortGroup()
 
     def add(self, number: int, prompt: Prompt, look_up: LookUp) -> None:
         """Add one admission of prompt `number`, counted from 0 in the order of the traffic."""
@@ -172,7 +184,7 @@ class Ledger:
             return 0
         if lost < max(1, found / 4, look_up.num_tokens / 8):
             return 0
-        self.short.detail((shared, found), 1)
+        self.short.share(shared, found)
         if self.short.count(lost, look_up.shared_with, number):
             miss = MissedTokens("short_of_a_block", found, shared)
             self.short.examples.append(self._example(prompt, miss, look_up.shared_with, "", ""))
@@ -192,7 +204,7 @@ class Ledger:
     def evidence(self) -> list[Evidence]:
         """Return the findings with what they were made of, costliest first."""
         words = Words(self.token_text, self.total.num_prompts, self.unit, self.num_blocks)
-        found = [*self._of_texts(words), *self._of_histories(words), *self._of_evictions(words)]
+        found = [*self._of_texts(words), *self._of_evictions(words)]
         found += [Evidence(words.keys(kind, group), (group,)) for kind, group in self._keys.items()]
         found += [Evidence(words.plain(kind, group), (group,)) for kind, group in self._plain.items()]
         if self.short.num_prompts:
@@ -201,29 +213,32 @@ class Ledger:
         return sorted((one for one in found if one.finding.num_lost > least), key=lambda one: -one.finding.num_lost)
 
     def _of_texts(self, words: Words) -> list[Evidence]:
+        """Return the findings on varying text; conversations in which the same kind of text changed are included."""
         merged: dict[tuple[Kind, bytes, int], list[TextGroup]] = {}
-        for group in sorted(self._divergences.texts.values(), key=lambda group: -group.num_lost):
-            kind, place = kind_of(group, self.token_text), group.core()[0][1]
-            begins = group.template[: 4 * min(place, 4)]
+        for group in _heaviest(self._divergences.texts.values()):
+            kind, place = kind_of(group, self.token_text), group.position
+            begins = group.template[: TOKEN * min(place, NUM_BEGIN)]
             near = next((key for key in merged if key[:2] == (kind, begins) and abs(key[2] - place) <= NEAR), None)
             merged.setdefault(near or (kind, begins, place), []).append(group)
-        found = [Evidence(words.varying(key[0], groups), tuple(groups)) for key, groups in merged.items()]
+        histories, found = self._histories(), list[Evidence]()
+        for (kind, _, _), groups in merged.items():
+            all_groups = (*groups, *(histories.pop(kind, ()) if kind != "varying_text" else ()))
+            found.append(Evidence(words.varying(kind, groups[0], all_groups), all_groups))
+        found += [Evidence(words.history(kind, groups), tuple(groups)) for kind, groups in histories.items()]
         reordered = self._divergences.reordered
         if reordered.num_prompts:
             found.append(Evidence(words.reordered(reordered), (reordered,)))
         return found
 
-    def _of_histories(self, words: Words) -> list[Evidence]:
-        kinds: dict[Kind, Group] = {
-            "edited_history": self._divergences.edited,
-            "truncated_history": self._divergences.cut,
-        }
-        both = self._divergences.edited, self._divergences.cut
-        return [
-            Evidence(words.history(kind, group), (group,))
-            for kind, group in zip(kinds, both, strict=True)
-            if group.num_prompts
-        ]
+    def _histories(self) -> dict[Kind, list[HistoryGroup]]:
+        """Return the changed conversations by kind, the heaviest first."""
+        found: dict[Kind, list[HistoryGroup]] = {}
+        for group in _heaviest(self._divergences.edited.values()):
+            kind = kind_of(group, self.token_text)
+            found.setdefault("edited_history" if kind == "varying_text" else kind, []).append(group)
+        if self._divergences.cut:
+            found["truncated_history"] = _heaviest(self._divergences.cut.values())
+        return found
 
     def _of_evictions(self, words: Words) -> list[Evidence]:
         group = self.evictions
@@ -286,3 +301,11 @@ class Ledger:
             its=its,
             again=list(tokens[start : start + SOME_AFTER]),
         )
+
+
+_Group = TypeVar("_Group", bound=Group)
+
+
+def _heaviest(groups: Iterable[_Group]) -> list[_Group]:
+    """Return groups, those that lost most first."""
+    return sorted(groups, key=lambda group: -group.num_lost)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from labengine.prefix_doctor.causes.finding import Kind
-from labengine.prefix_doctor.causes.groups import TextGroup, Value
+from labengine.prefix_doctor.causes.groups import MOST, TextGroup, Value, VaryingGroup
 from labengine.prefix_doctor.traffic.prompt import TokenText
 from labengine.record.wording import spelled
 
@@ -34,16 +34,13 @@ _ID = re.compile(
 
 _NUMBER = re.compile(r"\d{1,18}")
 
-MOST = 0.8
-"""The share of the values that must look alike."""
 
-
-def kind_of(group: TextGroup, token_text: TokenText | None) -> Kind:
+def kind_of(group: VaryingGroup, token_text: TokenText | None) -> Kind:
     """Return the name of what varies in a group's prompts; without text, only a tenant can be told."""
     shown = [_Shown(value, token_text) for value in group.values] if token_text else []
     if shown and _share(shown, _TIME) >= MOST:
         return "clock"
-    if _is_tenant(group):
+    if isinstance(group, TextGroup) and _is_tenant(group):
         return "tenant"
     if shown and _is_counter(shown):
         return "counter"

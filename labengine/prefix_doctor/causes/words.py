@@ -66,15 +66,14 @@ class Words:
     unit: int
     num_blocks: int | None
 
-    def varying(self, kind: Kind, groups: Sequence[TextGroup]) -> Finding:
+    def varying(self, kind: Kind, group: TextGroup, groups: Sequence[Group]) -> Finding:
         """Return the finding on a text that varies before equal text; the heaviest group represents the others."""
-        group = groups[0]
-        prefix, *behind = group.core()
-        position, again = prefix[1], sum(end - start for start, end in behind)
+        position, behind = group.position, group.behind()
+        again = sum(end - start for start, end in behind) or group.num_lost // group.num_prompts
         end = behind[0][0] if behind else position
         before = self.text(unpacked(group.template, max(0, position - NUM_BEFORE), position))
         value = self.text(unpacked(group.template, position, min(end, position + NUM_AFTER)))
-        many = f" {self._distinct(group)}" if kind == "tenant" else ""
+        many = self._distinct(group) if kind == "tenant" else ""
         return self._finding(
             kind,
             groups,
@@ -89,10 +88,18 @@ class Words:
         does = "consist of text that earlier prompts have in another order, such as documents or tools"
         return self._plain("varying_text", group, "the same text in another order", does)
 
-    def history(self, kind: Kind, group: HistoryGroup) -> Finding:
+    def history(self, kind: Kind, groups: Sequence[HistoryGroup]) -> Finding:
         """Return the finding on conversations whose earlier text changed."""
-        cut, put, lost = (number // group.num_prompts for number in (group.num_cut, group.num_put, group.num_lost))
-        if kind == "truncated_history":
+        num_prompts = sum(group.num_prompts for group in groups)
+        cut, put, lost = (
+            sum(numbers) // num_prompts
+            for numbers in zip(*((group.num_cut, group.num_put, group.num_lost) for group in groups), strict=True)
+        )
+        if kind in VARYING and kind != "varying_text":
+            title = f"{VARYING[kind]} in the earlier text of conversations"
+            does = f"continue a conversation in which {VARYING[kind]} changed; {counted(lost, 'token')} on average are "
+            does += "the same text again"
+        elif kind == "truncated_history":
             title = "conversations cut at the front"
             does = (
                 f"continue a conversation without {counted(cut, 'token')} of it; {counted(lost, 'token')} on average "
@@ -104,8 +111,9 @@ class Words:
                 f"continue a conversation with {counted(put, 'token')} instead of {cut:,} that stood there before; "
                 f"{counted(lost, 'token')} on average are the same text again"
             )
-        messages = [f"message {message}" for message, _ in group.details.most_common(3) if message is not None]
-        return self._plain(kind, group, title, does, listed(messages) if messages else "")
+        messages = [f"message {group.message + 1}" for group in groups if group.message >= 0]
+        where = listed(messages[:3]) if messages else ""
+        return self._finding(kind, groups, title, f"{self._share(groups)} {does}.", where)
 
     def short(self, group: Group) -> Finding:
         """Return the finding on prompts that share less than a block."""

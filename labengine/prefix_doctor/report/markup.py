@@ -69,11 +69,10 @@ STYLE = """
 .le-doctor caption { text-align: left; color: var(--soft); }
 .le-doctor th, .le-doctor td { padding: .2em 1.2em .2em 0; border: 0; border-bottom: 1px solid var(--hair);
   text-align: right; vertical-align: top; font-weight: normal; background: none; white-space: nowrap; }
-.le-doctor tbody tr { background: none; }
 .le-doctor thead th { color: var(--soft); }
-.le-doctor tr > :first-child, .le-doctor .why { text-align: left; white-space: normal; }
+.le-doctor table tr > :first-child, .le-doctor table tr > .why { text-align: left; white-space: normal; }
 .le-doctor tbody tr > :first-child { min-width: 4.5em; }
-.le-doctor .findings { list-style: none; margin: 0; padding: 0; border-top: 1px solid var(--hair); }
+.le-doctor ol.findings { list-style: none; margin: 0; padding: 0; border-top: 1px solid var(--hair); }
 .le-doctor .findings > li { margin: 0; border-bottom: 1px solid var(--hair); break-inside: avoid; }
 .le-doctor summary { cursor: pointer; }
 .le-doctor .findings summary { display: grid; grid-template-columns: 1.2em minmax(0, 1fr) 8em 15em 13em; gap: 0 .8em;
@@ -93,11 +92,9 @@ STYLE = """
 .le-doctor .sides { display: grid; grid-template-columns: 1fr 1fr; gap: .8em; }
 .le-doctor .sides > div { min-width: 0; border: 1px solid var(--hair); border-radius: 4px; padding: .4em .7em .6em; }
 .le-doctor .text { font: .92em/1.6 var(--mono); white-space: pre-wrap; unicode-bidi: isolate; }
-.le-doctor .text mark { color: inherit; background: #d9622b40; border-bottom: 3px solid #d9622b; border-radius: 2px;
+.le-doctor mark { color: inherit; background: #d9622b40; border-bottom: 3px solid #d9622b; border-radius: 2px;
   print-color-adjust: exact; }
-.le-doctor .text .again, .le-doctor .legend .again { background: #3d85c62e; border-bottom: 1px dotted #3d85c6;
-  print-color-adjust: exact; }
-.le-doctor .legend mark { color: inherit; background: #d9622b40; border-bottom: 3px solid #d9622b; }
+.le-doctor .again { background: #3d85c62e; border-bottom: 1px dotted #3d85c6; print-color-adjust: exact; }
 .le-doctor code { font: .92em var(--mono); background: color-mix(in srgb, currentColor 8%, transparent); color: inherit;
   padding: .1em .4em; border-radius: 3px; }
 .le-doctor .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr));
@@ -230,8 +227,7 @@ def _body(finding: Finding, number: int, report: Report) -> Iterator[str]:
 
 def _example(example: Example) -> str:
     place = f"At token {example.position:,}; {counted(example.num_lost, 'token')} computed again"
-    before = visible(example.before)
-    before = f"…{before[-MAX_BEFORE:]}" if len(before) > MAX_BEFORE else before
+    before = "…" * (len(example.before) > MAX_BEFORE) + visible(example.before[-MAX_BEFORE:])
     again = f'<span class="again">{_text(example.again, MAX_AGAIN)}</span>'
     sides = "".join(
         f'<div><p class="soft"><bdi>{_shown(name)}</bdi></p><p class="text">{escape(before)}'
@@ -252,8 +248,7 @@ def _shown(text: str) -> str:
 
 def _text(text: str, limit: int) -> str:
     """Return a prompt's text with its line ends."""
-    text = visible(text)
-    return escape(text if len(text) <= limit else f"{text[:limit]}…")
+    return escape(visible(text[:limit]) + "…" * (len(text) > limit))
 
 
 Parts = Iterable[tuple[str, int, str]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from functools import cache
 from gzip import compress
 from html import escape
 
@@ -159,12 +160,17 @@ def _plots(pictures: list[Picture]) -> str:
 
 
 def _data(pictures: list[Picture]) -> str:
-    """Return the figures, and plotly's script, packed to a third of its size."""
-    from plotly.offline import get_plotlyjs
-
+    """Return the figures and plotly as script elements."""
     figures = json.dumps([one.plotly() for one in pictures]).replace("<", "\\u003c")
-    program = b64encode(compress(get_plotlyjs().encode(), mtime=0)).decode("ascii")
     return (
         f'<script type="application/json" id="figures">{figures}</script>'
-        f'<script type="text/plain" id="plotly">{program}</script>'
+        f'<script type="text/plain" id="plotly">{_packed_plotly()}</script>'
     )
+
+
+@cache
+def _packed_plotly() -> str:
+    """Return plotly's script, compressed to a third of its size."""
+    from plotly.offline import get_plotlyjs
+
+    return b64encode(compress(get_plotlyjs().encode(), mtime=0)).decode("ascii")

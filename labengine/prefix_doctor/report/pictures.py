@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isinf
 from typing import Any, Literal
 
 from labengine.prefix_doctor.report.report import Ages, Curve, Report
@@ -32,7 +31,7 @@ class Picture:
     x_title: str
     labels: tuple[str, ...]
     series: tuple[Series, ...]
-    unit: Literal["share", "seconds", "blocks"] = "share"
+    unit: Literal["share", "seconds", "number"] = "share"
     is_bars: bool = False
 
     @property
@@ -92,7 +91,7 @@ def pictures_of(report: Report) -> list[Picture]:
     """Return all pictures for which the report has data."""
     found = [picture for curve in report.curves for picture in _curve(curve)]
     found += _over_time(report)
-    return found + ([] if report.ages is None else [_ages(report.ages)])
+    return found + ([_ages(report.ages)] if report.ages and (report.ages.hit or report.ages.evicted) else [])
 
 
 def _curve(curve: Curve) -> Iterator[Picture]:
@@ -124,25 +123,18 @@ def _over_time(report: Report) -> Iterator[Picture]:
 
 
 def _ages(ages: Ages) -> Picture:
-    numbers = {name: dict(histogram) for name, histogram in (("hit", ages.hit), ("evicted", ages.evicted))}
-    bounds = sorted({bound for histogram in numbers.values() for bound in histogram})
+    hit, evicted = dict(ages.hit), dict(ages.evicted)
+    bounds = sorted({*hit, *evicted})
+    is_blocks = ages.unit == "blocks"
     series = (
-        Series("hit", tuple(numbers["hit"].get(bound, 0) for bound in bounds), GREEN),
-        Series("evicted", tuple(numbers["evicted"].get(bound, 0) for bound in bounds), ORANGE, True),
+        Series("hit", tuple(hit.get(bound, 0) for bound in bounds), GREEN),
+        Series("evicted", tuple(evicted.get(bound, 0) for bound in bounds), ORANGE, True),
     )
-    unit = "blocks allocated" if ages.unit == "blocks" else "seconds"
-    labels = tuple(_bound_words(bound, ages.unit) for bound in bounds)
     return Picture(
-        "Age of a block when it is hit, and when it is evicted",
-        f"{unit} since its last use",
-        labels,
+        "Age of cached content when it is hit, and when it is evicted",
+        f"{'blocks taken from the pool' if is_blocks else 'time'} since its last use",
+        tuple(f"< {bound:,.0f}" if is_blocks else f"< {duration(bound)}" for bound in bounds),
         series,
-        "blocks",
-        True,
+        "number",
+        is_bars=True,
     )
-
-
-def _bound_words(bound: float, unit: str) -> str:
-    if isinf(bound):
-        return "more"
-    return f"≤ {bound:,.0f}" if unit == "blocks" else f"≤ {duration(bound)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isinf
 from typing import Any, Literal, NamedTuple
 
 from labengine.prefix_doctor.causes.finding import Finding
@@ -17,7 +16,7 @@ SCHEMA = "labengine.doctor/1"
 
 CurveName = Literal["pool", "block_size", "max_num_batched_tokens", "state_interval"]
 Histogram = tuple[tuple[float, int], ...]
-"""(upper bound, number of blocks) of each bucket; the last bound may be infinite."""
+"""(exclusive upper bound, number) of each bucket, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Ages of cached blocks since their last use, at a hit and at an eviction. "blocks": allocated since then."""
+    """Ages of cached content since its last use, at a hit and at an eviction. "blocks": taken from the pool since."""
 
     unit: Literal["blocks", "seconds"]
     hit: Histogram
@@ -135,9 +134,8 @@ def _plain_curve(curve: Curve) -> dict[str, Any]:
 
 
 def _plain_ages(ages: Ages) -> dict[str, Any]:
-    """Return the histograms; JSON has no infinity, so the last bound may be null."""
     plain = {
-        name: [{"up_to": None if isinf(bound) else bound, "num_blocks": number} for bound, number in histogram]
+        name: [{"below": bound, "number": number} for bound, number in histogram]
         for name, histogram in (("hit", ages.hit), ("evicted", ages.evicted))
     }
     return {"unit": ages.unit, **plain}

@@ -83,7 +83,7 @@ def example_lines(example: Example, indent: str) -> Iterator[str]:
     """Yield two prompts, one above the other, with the different text between bars and marked below."""
     names = [cut(readable(one), MAX_NAME) for one in (example.name, example.other)]
     begin = indent + " " * (max(map(width_of, names)) + 2)
-    before = cut_before(readable(example.before, len(example.before)), BEFORE)
+    before = cut_before(readable(example.before[-MAX_TEXT:], MAX_TEXT), BEFORE)
     texts = [cut(readable(one, MAX_TEXT), DIFFERENT) for one in (example.mine, example.its)]
     for name, text in zip(names, texts, strict=True):
         line = f"{indent}{padded(name, len(begin) - len(indent))}{before}│{text}│"
