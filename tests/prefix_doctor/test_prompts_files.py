@@ -12,7 +12,7 @@ import pytest
 from labengine.config import ConfigError
 from labengine.engine.sources import model_path
 from labengine.engine.tokenizer import HuggingFaceTokenizer
-from labengine.prefix_doctor.traffic import json_lines
+from labengine.prefix_doctor.traffic import json_lines, line
 from labengine.prefix_doctor.traffic.encoding import WordPieces
 from labengine.prefix_doctor.traffic.prompt import Prompt
 from labengine.prefix_doctor.traffic.sources import FileTraffic, traffic_of
@@ -184,7 +184,8 @@ def test_equal_hashes_are_equal_tokens(tmp_path: Path) -> None:
 
 def test_traces_with_chat_ids_have_seconds_and_smaller_blocks(tmp_path: Path) -> None:
     line = {"chat_id": 1, "parent_chat_id": -1, "timestamp": 1.5, "input_length": 40, "hash_ids": [1, 2, 2**64 - 1]}
-    (one, other), _, _ = read(written(tmp_path, line, line | {"timestamp": 3.5, "hash_ids": [1, 2, 4]}))
+    bad = line | {"input_length": 20}
+    (one, other), _, _ = read(written(tmp_path, bad, line, line | {"timestamp": 3.5, "hash_ids": [1, 2, 4]}))
     assert (one.arrival, other.arrival) == (0, 2)
     assert one.token_ids[:32] == other.token_ids[:32] and set(one.token_ids[32:]).isdisjoint(other.token_ids)
 
@@ -213,3 +214,9 @@ def test_chats_that_the_template_rejects_are_left_out(model: Path, tmp_path: Pat
     (tmp_path / "chat_template.jinja").write_text(template)
     prompts, notes, _ = read(written(tmp_path, {"messages": CHAT[1:]}, {"messages": CHAT}), tokenizer=tmp_path)
     assert len(prompts) == 1 and "line 2: the model's chat template rejects these messages: one at a time" in notes[0]
+
+
+def test_the_docs_have_the_table_of_keys() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    rows = [row for row in (line.__doc__ or "").splitlines() if row.startswith("|")]
+    assert len(rows) > 10 and "\n".join(rows) in docs

@@ -14,8 +14,10 @@ from kv_batches import SOURCE, messages, payload, removed, stored
 from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.core.request import Image
+from labengine.prefix_doctor.look_ups.recordings import recordings_of
 from labengine.prefix_doctor.traffic.recorded import traffic_of_recordings
 from labengine.prefix_doctor.traffic.sources import traffic_of
+from labengine.record.files.file_access import Limits
 from labengine.vllm.cache_events.kv_files import EventRecorder
 from recorded_files import written
 
@@ -38,8 +40,7 @@ def test_a_lab_and_its_file_give_the_same_prompts(tmp_path: Path) -> None:
 
 def test_a_stream_of_vllm_has_times_names_and_answers(tmp_path: Path) -> None:
     path = written(RUNS[1][1], tmp_path)
-    recording = labengine.doctor(path).recording
-    assert recording is not None
+    (recording,) = recordings_of(path, None, Limits(path))
     added = [event for event in recording.events if isinstance(event, ev.RequestAdded)]
     sampled = sum(isinstance(event, ev.TokenSampled) for event in recording.events)
     prompts = list(traffic_of(path))
@@ -65,8 +66,8 @@ def test_the_streams_of_a_folder_are_replicas(tmp_path: Path) -> None:
 
 
 def test_recordings_without_tokens_or_requests_are_refused(tmp_path: Path) -> None:
-    recording = labengine.doctor(written(RUNS[0][1], tmp_path)).recording
-    assert recording is not None
+    path = written(RUNS[0][1], tmp_path)
+    (recording,) = recordings_of(path, None, Limits(path))
     added = next(event for event in recording.events if isinstance(event, ev.RequestAdded))
     hidden = replace(recording, events=[replace(added, token_ids=(ev.UNKNOWN_TOKEN,))])
     with pytest.raises(ConfigError, match="recorded without token ids"):

@@ -16,7 +16,9 @@ from labengine.prefix_doctor.report.words import (
     curve_rows,
     curve_title,
     effect,
+    flat_sentence,
     how_to_show,
+    is_flat,
     rest,
     settings_line,
     tenant_rows,
@@ -99,8 +101,11 @@ def _sums(report: Report) -> Iterator[str]:
 
 
 def _curves(report: Report) -> Iterator[str]:
-    for number, curve in enumerate(report.curves):
+    for number, curve in enumerate(one for one in report.curves if one.points):
         yield from [""] * (number > 0)
+        if is_flat(curve):
+            yield from wrapped(flat_sentence(curve))
+            continue
         yield f"{curve_title(curve)}:"
         yield from table(curve_rows(curve))
 

@@ -6,7 +6,7 @@ the traces of Qwen-Bailian, with a `chat_id`, have seconds and 16. Others differ
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from labengine.config import ConfigError, checked_int
@@ -28,11 +28,10 @@ def is_hashed(found: dict[str, Any]) -> bool:
 
 
 class HashedTrace:
-    """Reads the lines of one trace. examples: its first objects, from which the size of its blocks follows."""
+    """Reads the lines of one trace. examples: its first objects, most of which tell the size of its blocks."""
 
-    def __init__(self, examples: Iterable[dict[str, Any]]) -> None:
-        examples = list(examples)
-        self._size = next((size for size in SIZES if all(_fits(one, size) for one in examples)), SIZES[0])
+    def __init__(self, examples: Sequence[dict[str, Any]]) -> None:
+        self._size = max(SIZES, key=lambda size: sum(_fits(one, size) for one in examples))
 
     def line(self, number: int, found: dict[str, Any]) -> Line:
         """Return the line of an object. Raises ConfigError for lengths that do not fit its hashes."""

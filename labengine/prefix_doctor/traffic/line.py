@@ -5,9 +5,9 @@
 | `prompt` | a text, or a list of token ids; also `prompt_token_ids`, `input_ids` |
 | `messages` | a chat: `[{"role": ..., "content": ...}]`, with `tools` and `system` if the request has them |
 | `body`, `request` | an object with these keys, as in OpenAI's batch files |
-| `time`, `timestamp` | arrival: seconds (also since 1970, then in ms or µs as well) or ISO 8601 |
+| `time`, `timestamp` | arrival: seconds (since 1970 also in ms, µs or ns), or ISO 8601 |
 | `output_tokens` | number of generated tokens |
-| `max_tokens`, `max_completion_tokens` | their limit, which stands for their number if nothing else is known |
+| `max_tokens`, `max_completion_tokens` | their limit, used as their number if nothing else is known |
 | `output`, `answer`, `response`, `completion` | the answer: a text, token ids, or a response of OpenAI's API |
 | `cache_salt` | vLLM's salt: only prompts with the same one share blocks |
 | `lora`, `adapter` | the adapter |

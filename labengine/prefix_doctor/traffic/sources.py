@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from labengine.prefix_doctor.traffic.recorded import traffic_of_recordings
 from labengine.record.files.file_access import MAX_BYTES, Limits
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.vllm.cache_events import kv_files
-from labengine.vllm.stream import header
 from labengine.vllm.stream.endpoints import is_live
 from labengine.vllm.stream.files import SUFFIX, places_in
 from labengine.vllm.stream.token_texts import token_text_of
@@ -35,9 +35,8 @@ MAX_SECONDS = 3600.0
 NUM_EXAMPLES = 100
 """Objects by which a file of JSON is told from others."""
 
-_SAVED = b'"labengine trace"'
-"""In the first line of a saved recording."""
-_HEAD_BYTES = 200
+_FORMAT = re.compile(rb'\{"format": ?"(labengine [a-z ]+)"')
+"""The beginning of a saved recording, of a stream and of a file of KV events."""
 
 Place = str | PathLike[str]
 
@@ -81,10 +80,10 @@ def opened(place: Lab | ViewedRecording | Place, tokenizer: Place | None, limits
         streams = sorted(places_in(place), key=lambda one: (len(one), one))  # rank 10 after rank 2
         return {Path(one).name: recordings_of(one, tokenizer, limits) for one in streams}
     with closing(JsonLines(path)) as lines:
-        head = lines.head()[:_HEAD_BYTES]
-        if kv_files.FORMAT.encode() in head:
+        form = _FORMAT.match(lines.head())
+        if form and form[1] == kv_files.FORMAT.encode():
             return traffic_of_kv_events(path, limits, None if tokenizer is None else token_text_of(tokenizer))
-        if header.FORMAT.encode() in head or _SAVED in head:
+        if form:
             return {path.name: recordings_of(place, tokenizer, limits)}
         examples = [found for _, found in islice(lines.objects(), NUM_EXAMPLES)]
     return _traffic_of_examples(path, examples, tokenizer)
@@ -92,7 +91,7 @@ def opened(place: Lab | ViewedRecording | Place, tokenizer: Place | None, limits
 
 def _traffic_of_examples(path: Path, examples: list[dict[str, Any]], tokenizer: Place | None) -> FileTraffic:
     encoding = encoding_of(tokenizer)
-    if any(map(is_hashed, examples)):
+    if 2 * sum(map(is_hashed, examples)) > len(examples):
         file, token_text = PromptsFile(path, HashedTrace(examples).line, encoding, NOTE), None
     else:
         has_text = tokenizer is not None or any(map(_has_text, examples))
