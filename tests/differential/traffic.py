@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import count, islice
 from math import ceil
@@ -45,7 +45,7 @@ def workload_of(prompts: Iterable[Prompt], config: EngineConfig) -> Row:
     }
 
 
-def _request(prompt: Prompt, unknown: Iterable[int]) -> Row:
+def _request(prompt: Prompt, unknown: Iterator[int]) -> Row:
     answer = [*prompt.answer, *islice(unknown, prompt.num_answer - len(prompt.answer))]
     adapters = [value for domain, value in prompt.extra_keys if domain != "cache_salt"]
     assert len(adapters) <= 1 and not prompt.images and not prompt.priority
