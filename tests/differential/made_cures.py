@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labengine.prefix_doctor.causes.cures import played_cure
-
 from differential.traffic import Row, totals_on_vllm
 from differential.vllm_process import VllmProcess
+from labengine.prefix_doctor.causes.cures import played_cure
 from labengine.prefix_doctor.causes.finding import Cure
 from labengine.prefix_doctor.causes.ledger import Ledger
 from labengine.prefix_doctor.play.figures import Figures

@@ -101,8 +101,11 @@ class _Run:
             self._why_refused = self._why_refused or f"prompt {number:,}: {error}"
             return
         replica = self._replica_for(number, prompt, request)
-        while prompt.arrival is None and replica.num_waiting >= self._setting.config.max_num_seqs:
+        while prompt.arrival is None and replica.num_waiting > self._setting.config.max_num_seqs:
             replica.step()
+            if self._setting.routing == "prefix":
+                for other in self._replicas:
+                    other.advance(replica.now)
         replica.queue(request, prompt)
 
     def drain(self) -> None:
