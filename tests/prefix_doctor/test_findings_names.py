@@ -75,3 +75,44 @@ def test_a_conversation_is_found_without_its_session(make: Callable[[], traffics
     assert ledger_of(traffic).findings()[0].kind == made.kind
     left = ledger_of(with_history_kept(traffic)).findings()
     assert sum(one.num_lost for one in left) < made.num_lost / 10
+
+
+def test_most_values_decide_and_one_that_comes_again_is_no_name() -> None:
+    words = Words(23)
+    rules = words.random(100)
+    clocks = [[*words.of("It is ", f"12:00:{n:02}", ". You"), *rules, *words.random(20)] for n in range(3)]
+    plain = [[*words.of("You"), *rules, *words.random(20)] for _ in range(4)]
+    (found,) = ledger_of(traffic_of(words, "clock, then none", numbered([*clocks, *plain]))).findings()
+    assert found.kind == "clock"
+
+
+def test_a_single_prompt_diverges() -> None:
+    words = Words(24)
+    rules = words.random(100)
+    texts = ([*words.random(5), *rules] for _ in range(2))
+    (found,) = ledger_of(traffic_of(words, "two", numbered(texts))).findings()
+    assert found.sentence.startswith("1 of 2 prompts diverges at token 0")
+
+
+def test_what_a_block_shares_ends_where_the_texts_differ() -> None:
+    made = traffics.short_prompts()
+    (found,) = ledger_of(made.traffic, made.setting).findings()
+    one = found.examples[0]
+    assert (one.position, one.again) == (40, "")
+    assert one.mine != one.its and one.mine and one.its
+
+
+def test_the_same_text_behind_known_pieces_is_one_finding() -> None:
+    words = Words(25)
+    rules, names, styles = words.random(300), *([words.random(40) for _ in range(8)] for _ in range(2))
+    texts = [[*words.rng.choice(names), *words.rng.choice(styles), *rules, *words.random(15)] for _ in range(60)]
+    (found,) = ledger_of(traffic_of(words, "names and styles", numbered(texts))).findings()
+    assert "before 300 equal tokens" in found.title
+
+
+def test_prompts_that_end_with_repeated_text_continue_no_conversation() -> None:
+    words = Words(26)
+    rules = 3 * words.random(40)
+    texts = ([*words.of("It is ", f"12:00:{n:02}", "."), *rules, *words.random(3)] for n in range(6))
+    (found,) = ledger_of(traffic_of(words, "repeated", numbered(texts))).findings()
+    assert found.title == "a clock before 121 equal tokens"

@@ -19,6 +19,7 @@ from labengine.prefix_doctor.causes.content import (
 )
 from labengine.prefix_doctor.causes.conversations import NO_GAP, Conversations, Divergence, bound, find
 from labengine.prefix_doctor.causes.groups import (
+    GOOD_PART,
     MAX_DISTINCT,
     MAX_SAMPLES,
     MAX_VALUE,
@@ -149,11 +150,11 @@ class Divergences:
         assert other is not None  # the stretch has just been found in it
         position = min(same_after(data, 0, other, 0), main.start)
         one = Divergence(data, other, main.number, position, main.start, main.there)
-        if max(main.start, main.there) - position >= MIN_STRETCH:
-            begin = max(position, look_up.num_shared)
-            known = _overlap(begin, main.start, [(one.start, one.end) for one in again])
-            if main.start - begin - known <= max(NO_GAP, known // 8):
-                return one, self.reordered
+        is_moved = main.number not in self.texts and max(main.start, main.there) - position >= MIN_STRETCH
+        if _is_shuffled(again, main.number) or (
+            is_moved and _is_known(max(position, look_up.num_shared), main.start, again)
+        ):
+            return one, self.reordered
         group = self._group_of(main.number, other)
         _cover(group, position, {main, *again})
         facts.group, facts.end = group, main.start if main.start > position else 0
@@ -225,6 +226,23 @@ def _note_value(group: TextGroup | HistoryGroup, facts: Facts, one: Divergence) 
         group.values.append(Value(before, value, unpacked(one.data, end, end + SOME_AFTER)))
     if isinstance(group, TextGroup):
         group.num_others += bool(group.tenant) and facts.prompt.tenant not in ("", group.tenant)
+
+
+def _is_shuffled(again: Sequence[Stretch], number: int) -> bool:
+    """Return True if a good part of the text that another prompt has comes in another order there."""
+    num_tokens, num_behind, last = 0, 0, 0
+    for one in again:
+        if one.number == number:
+            num_tokens += one.end - one.start
+            num_behind += one.end - one.start if one.there < last else 0
+            last = max(last, one.there)
+    return num_behind > GOOD_PART * num_tokens
+
+
+def _is_known(start: int, end: int, again: Sequence[Stretch]) -> bool:
+    """Return True if tokens [start, end) are almost all in the stretches."""
+    known = _overlap(start, end, [(one.start, one.end) for one in again])
+    return end - start - known <= max(NO_GAP, known // 8)
 
 
 def _overlap(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> int:

@@ -92,6 +92,9 @@ class VaryingGroup(Group):
 ALMOST_ALL, MOST, HALF = 0.95, 0.8, 0.5
 """Shares of the prompts."""
 
+GOOD_PART = 0.25
+"""The share of tokens that counts."""
+
 
 @dataclass
 class TextGroup(VaryingGroup):
@@ -125,8 +128,13 @@ class TextGroup(VaryingGroup):
         return 0
 
     def behind(self) -> list[tuple[int, int]]:
-        """Return the long parts of the template behind the prefix that most prompts share; [] without a common core."""
-        return self._behind(MOST) or self._behind(HALF)
+        """Return the long parts of the template behind the prefix that most prompts share.
+
+        [] if they are not a good part of what is lost: then prompts share text, but no common core.
+        """
+        parts = self._behind(MOST) or self._behind(HALF)
+        num_core = self.num_prompts * sum(end - start for start, end in parts)
+        return parts if num_core > GOOD_PART * self.num_lost else []
 
     def _behind(self, share: float) -> list[tuple[int, int]]:
         parts = [(max(start, self.position), end) for start, end in self._shared(share)]
