@@ -48,7 +48,7 @@ class Asked:
         if self.gib is not None and (facts is None or self.num_blocks is not None):
             raise ConfigError("gib needs a model's config.json, and replaces the number of blocks")
         groups = (GroupSpec(self.block_size or BLOCK_SIZE),) if facts is None else facts.groups
-        num_blocks = self.num_blocks or NUM_BLOCKS
+        num_blocks = NUM_BLOCKS if self.num_blocks is None else checked_int("num_blocks", self.num_blocks, 2)
         if facts is not None and self.gib is not None:
             num_blocks = facts.blocks_in(self.gib)
         config = EngineConfig(

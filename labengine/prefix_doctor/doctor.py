@@ -151,4 +151,5 @@ def _costs(pricing: Pricing, recordings: list[RecordedEngine], asked: Asked, com
         clock = clock_of(pricing.clock)
     facts = asked.facts()
     prices = Prices(clock, None if facts is None else facts.bytes_per_token, pricing.price_per_hour)
-    return Costs(prices, note, pricing.currency, command)
+    words = pricing.clock if isinstance(pricing.clock, str) and not note else ""
+    return Costs(prices, note, words, pricing.currency, command)

@@ -94,6 +94,8 @@ def _repeatable(
     recording = recordings[0]
     if recording.is_late:
         return None, None, f"Nothing was repeated: {recording.why_late or 'the engine had run before'}."
+    if recording.repeatable is not None and recording.repeatable.config.num_drafts:
+        return None, None, "Nothing was repeated: the guesses of speculative decoding came from the recorded worker."
     if recording.repeatable is None:
         return None, None, f"Nothing was repeated: {recording.why_not_repeatable}."
     try:

@@ -28,10 +28,14 @@ MAX_CURED = 5
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """How the user wants things priced and played. clock_note: a sentence on the clock. command: what was typed."""
+    """How the user wants things priced.
+
+    clock_note: a sentence on a fitted clock; clock_words: the clock as it was given. command: what was typed.
+    """
 
     prices: Prices = field(default_factory=Prices)
     clock_note: str = ""
+    clock_words: str = ""
     currency: str = ""
     command: str = ""
     has_curves: bool = True
@@ -119,7 +123,7 @@ def _settings(setting: Setting | None, costs: Costs) -> dict[str, Any]:
         "max_num_batched_tokens": config.max_num_batched_tokens,
         "num_replicas": setting.num_replicas,
         "routing": setting.routing,
-        "clock": costs.clock_note or None,
+        "clock": costs.clock_note or costs.clock_words or None,
     }
 
 

@@ -38,7 +38,7 @@ class ReadTrack:
     slices: list[tuple[str, int, int | None, dict[str, int]]] = field(default_factory=list)
     counts: list[tuple[int, int]] = field(default_factory=list)
     flows: list[tuple[int, str, int]] = field(default_factory=list)
-    instants: list[str] = field(default_factory=list)
+    instants: list[tuple[str, int]] = field(default_factory=list)
 
 
 def tracks_of(trace: bytes) -> dict[str, ReadTrack]:
@@ -60,7 +60,7 @@ def tracks_of(trace: bytes) -> dict[str, ReadTrack]:
         elif event.type == TrackEvent.TYPE_COUNTER:
             track.counts.append((at, event.counter_value))
         else:
-            track.instants.append(event.name)
+            track.instants.append((event.name, at))
             track.flows += [(flow, event.name, at) for flow in event.flow_ids]
             for flow in event.flow_ids:
                 flows[flow] += 1
@@ -147,9 +147,10 @@ def test_arrows_lead_from_the_evictor_to_the_last_holder_and_from_the_preemptor_
             ends[flow].append((track.name, name))
     preempted = [set(pair) for pair in ends.values() if any("preempt" in name for _, name in pair)]
     assert {("A", "preempts D"), ("D", "preempted by A")} in preempted
-    alone = sum(one == "preempted" for track in tracks.values() for one in track.instants)
-    assert len(preempted) + alone == sum(isinstance(event, ev.RequestPreempted) for event in recording.events)
-    shown = [one for track in tracks.values() for one in track.instants if one.startswith("evicts")]
+    alone = [(track, at) for track in tracks.values() for one, at in track.instants if one == "preempted"]
+    assert all(("waiting", at) in [one[:2] for one in track.slices] for track, at in alone)
+    assert len(preempted) + len(alone) == sum(isinstance(event, ev.RequestPreempted) for event in recording.events)
+    shown = [one for track in tracks.values() for one, _ in track.instants if one.startswith("evicts")]
     num_evicted = sum(int(re.findall(r"\d+", one)[0]) for one in shown)
     assert num_evicted == sum(isinstance(event, ev.BlockEvicted) for event in recording.events) > 10
     pairs = [pair for pair in ends.values() if any(name.startswith("evicts") for _, name in pair)]
@@ -166,6 +167,9 @@ def test_recorded_times_and_hostile_names_are_kept(tmp_path: Path) -> None:
     tracks = tracks_of(trace)
     assert [start for _, start, *_ in tracks["steps"].slices[:4]] == [0, 250 * MS, 250 * MS, 251 * MS]
     assert tracks[name].slices[0][0] == "waiting"
+    timed = replace(timed, step_seconds={1: 0.2, 2: 9.0, 4: 9.0})
+    ends = [end for _, _, end, _ in tracks_of(perfetto_of([timed]))["steps"].slices[:4]]
+    assert ends == [200 * MS, 250 * MS, 251 * MS, 252 * MS], "only where the start is recorded, and not past the next"
     both = Trace.FromString(perfetto_of([timed, late])).packet
     roots = [
         p.track_descriptor.name for p in both if p.HasField("track_descriptor") and not p.track_descriptor.parent_uuid

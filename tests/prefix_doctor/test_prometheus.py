@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,11 +19,14 @@ import labengine
 from differential import vllm_streams
 from labengine.config import ConfigError
 from labengine.events import BlockEvicted
+from labengine.prefix_doctor.look_ups.examine import examine
+from labengine.prefix_doctor.look_ups.recordings import recordings_of
 from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.prefix_doctor.report import following, prometheus
 from labengine.prefix_doctor.report.following import Following
+from labengine.prefix_doctor.report.metric_sums import MAX_SETS, LabelledSum, MetricSums
 from labengine.prefix_doctor.report.prometheus import PrometheusEndpoint
-from labengine.prefix_doctor.report.running_sums import MAX_SETS, LabelledSum, RunningSums
+from labengine.record.files.file_access import Limits
 from labengine.record.fold_state import RequestFold
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.reader import LiveReader
@@ -30,16 +34,15 @@ from recorded_files import written
 from streams import TappedEngine, quick_sockets
 from waiting import wait_until
 
+LIMITS = Limits("a recording", 10**9, 60.0)
 RUNS = list(vllm_streams.read())
 
 Labels = dict[str, str]
 
 
-def followed(
-    lines: list[bytes], looks: float, rng: Random, max_events: int = 100_000
-) -> tuple[RunningSums, RunningSums]:
+def followed(lines: list[bytes], looks: float, rng: Random, max_events: int = 100_000) -> tuple[Sums, MetricSums]:
     """Follow a stream line by line; return the sums before its end, and at it. looks: share of lines that are seen."""
-    reader, sums, follower = LiveReader("a stream", max_events, 10**9), RunningSums(), None
+    reader, sums, follower = LiveReader("a stream", max_events, 10**9), MetricSums(), None
     for line in lines:
         reader.take(line)
         if follower is None and reader.pieces:
@@ -47,24 +50,24 @@ def followed(
         elif follower is not None and rng.random() < looks:
             follower.follow(is_over=False)
     assert follower is not None
-    before = RunningSums(sums.num_prompts, num_gaps=sums.num_gaps)
+    before = sums.prompts.sums
     follower.follow(is_over=True)
     follower.follow(is_over=True)
     return before, sums
 
 
-def without_tenants(sums: RunningSums) -> dict[str, int]:
+def by_cause(labelled: LabelledSum) -> dict[str, int]:
     found = Counter[str]()
-    for (cause, _), number in sums.missed.sums.items():
+    for (cause, _), number in labelled.sums.items():
         found[cause] += number
     return dict(found)
 
 
-def matches(sums: RunningSums, found: Sums) -> bool:
-    same = [found.num_look_ups, found.num_tokens, found.num_hit, found.num_external]
-    return [sums.num_prompts, sums.num_tokens, sums.num_hit, sums.num_external] == same and without_tenants(
-        sums
-    ) == found.missed
+def recorded(items: list[dict[str, Any]], folder: Path) -> tuple[Sums, int]:
+    """Return the sums of a complete stream, and its number of evictions."""
+    recordings = recordings_of(written(items, folder), None, LIMITS)
+    num_evicted = sum(isinstance(event, BlockEvicted) for one in recordings for event in one.events)
+    return Sums.of(one for each in recordings for one in examine(each).look_ups if one.is_first), num_evicted
 
 
 # -- each look-up once -------------------------------------------------------------------------------------------------
@@ -78,12 +81,10 @@ def test_sums_of_a_growing_stream_are_the_doctors(
     num_before = num_prompts = 0
     for seed, (_, items) in enumerate(RUNS[::2]):
         before, sums = followed(vllm_streams.lines_of(items), looks, Random(seed))
-        found = labengine.doctor(written(items, tmp_path))
-        assert matches(sums, found.sums)
-        assert found.recording is not None
-        num_evicted = sum(isinstance(event, BlockEvicted) for event in found.recording.events)
-        assert sum(sums.evicted.sums.values()) == num_evicted and before.num_gaps == sums.num_gaps == 0
-        num_before, num_prompts = num_before + before.num_prompts, num_prompts + sums.num_prompts
+        complete, num_evicted = recorded(items, tmp_path)
+        assert sums.prompts.sums == complete and by_cause(sums.missed) == complete.missed
+        assert sum(sums.evicted.sums.values()) == num_evicted and sums.num_gaps == 0
+        num_before, num_prompts = num_before + before.num_look_ups, num_prompts + complete.num_look_ups
     assert num_before > num_prompts / 2, "most verdicts are given while the engine runs"
 
 
@@ -97,14 +98,15 @@ def test_lost_events_are_counted_as_a_gap_and_both_pieces_are_added(tmp_path: Pa
     events = [i for i, one in enumerate(items) if "e" in one.get("message", {})]
     cut = [one for i, one in enumerate(items) if i != events[len(events) // 3]]
     _, sums = followed(vllm_streams.lines_of(cut), 1.0, Random(0))
-    assert matches(sums, labengine.doctor(written(cut, tmp_path)).sums) and sums.num_gaps == 1
+    assert sums.prompts.sums == recorded(cut, tmp_path)[0] and sums.num_gaps == 1
 
 
 def test_what_came_too_fast_to_be_judged_is_a_gap() -> None:
     lines = vllm_streams.lines_of(RUNS[13][1])
     _, sums = followed(lines, 0.0, Random(0), max_events=500)
     _, complete = followed(lines, 0.0, Random(0))
-    assert 0 < sums.num_prompts < complete.num_prompts and (sums.num_gaps, complete.num_gaps) == (1, 0)
+    assert 0 < sums.prompts.sums.num_look_ups < complete.prompts.sums.num_look_ups
+    assert (sums.num_gaps, complete.num_gaps) == (1, 0)
 
 
 def test_a_short_memory_is_examined_before_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +114,8 @@ def test_a_short_memory_is_examined_before_it_is_full(monkeypatch: pytest.Monkey
     lines = vllm_streams.lines_of(RUNS[13][1])
     _, sums = followed(lines, 1.0, Random(0), max_events=1000)
     _, complete = followed(lines, 0.0, Random(0))
-    assert (sums.num_prompts, sums.num_tokens, sums.num_gaps) == (complete.num_prompts, complete.num_tokens, 0)
+    seen, all_of_them = sums.prompts.sums, complete.prompts.sums
+    assert (seen.num_tokens, seen.num_hit, sums.num_gaps) == (all_of_them.num_tokens, all_of_them.num_hit, 0)
 
 
 def test_a_prompt_that_is_never_computed_holds_verdicts_back_only_while_its_events_are_kept(
@@ -126,10 +129,10 @@ def test_a_prompt_that_is_never_computed_holds_verdicts_back_only_while_its_even
 
     monkeypatch.setattr(following, "_is_computing", is_first)
     lines = vllm_streams.lines_of(RUNS[13][1])
-    assert followed(lines, 1.0, Random(0))[0].num_prompts == 0
+    assert followed(lines, 1.0, Random(0))[0].num_look_ups == 0
     first.clear()
-    before, _ = followed(lines, 1.0, Random(0), max_events=500)
-    assert before.num_prompts > 0 and before.num_gaps == 1
+    before, sums = followed(lines, 1.0, Random(0), max_events=500)
+    assert before.num_look_ups > 0 and sums.num_gaps == 1
 
 
 # -- labels ------------------------------------------------------------------------------------------------------------
@@ -143,10 +146,7 @@ def test_label_sets_are_bounded_and_their_sum_stays() -> None:
         kept.add((cause, str(rng.randrange(400))), number)
         added[cause] += number
     assert len(kept.sums) <= MAX_SETS
-    found = Counter[str]()
-    for (cause, _), number in kept.sums.items():
-        found[cause] += number
-    assert found == added and kept.sums["new", "other"] > 0
+    assert by_cause(kept) == added and kept.sums["new", "other"] > 0
 
 
 # -- the endpoint ------------------------------------------------------------------------------------------------------
@@ -182,7 +182,8 @@ def test_scraped_counters_are_the_doctors_sums(stream: tuple[TappedEngine, LiveS
             endpoint.follow(0.0)
         engine.shut_down()
         wait_until(lambda: endpoint.follow(0.1))
-        found, sums, pool = scraped(endpoint), labengine.doctor(live).sums, live.fold()
+        found, pool = scraped(endpoint), live.fold()
+        sums = Sums.of(one for one in examine(recordings_of(live, None, LIMITS)[0]).look_ups if one.is_first)
     assert found["labengine_prompt_tokens_total"] == [({}, sums.num_tokens)] and sums.num_look_ups > 8
     assert found["labengine_hit_tokens_total"] == [({}, sums.num_hit)]
     assert found["labengine_prompts_total"] == [({}, sums.num_look_ups)]

@@ -121,6 +121,16 @@ def test_the_answer_is_on_the_first_screen() -> None:
     assert "Nothing to mend" in text_of(faultless_report()) and "Causes" not in text_of(faultless_report())
 
 
+def test_a_setting_without_effect_is_one_line() -> None:
+    report = made_report()
+    points = tuple(replace(one, figures=report.figures) for one in report.curves[0].points)
+    flat = replace(report, curves=(replace(report.curves[0], points=points),))
+    for rendered in (text_of(flat), page_of(flat), notebook_html_of(flat)):
+        assert "Blocks in the pool: from 1,000 to 16,000 blocks, the hit rate stays the same." in rendered
+        assert "best possible" not in rendered
+    assert "best possible" in text_of(report)
+
+
 def test_look_ups_are_printed_while_they_are_few() -> None:
     few, many = (text_of(made_report(num_look_ups=number)) for number in (MAX_LOOK_UPS, MAX_LOOK_UPS + 1))
     assert few.count("hit 24 of 40") == MAX_LOOK_UPS and many.count("hit 24 of 40") == 0

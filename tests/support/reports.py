@@ -35,7 +35,7 @@ def made_report(seed: int = 0, hostile: str = "", num_look_ups: int = 6, command
             "max_num_batched_tokens": 8_192,
             "num_replicas": 2,
             "routing": "round_robin",
-            "clock": "4.1 ms + 61 µs per token + 0.9 µs per attended kilotoken",
+            "clock": "a step takes 4.1 ms + 61 µs per token + 0.9 µs per attended kilotoken",
         },
         unit=16,
         figures=base,

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 
 from labengine.config import ConfigError, EngineConfig
+from labengine.prefix_doctor.play.bound import Bound, blocks_of
 from labengine.prefix_doctor.play.player import play
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.report.report import Curve, CurveName, Point
@@ -25,7 +26,7 @@ Changed = Callable[[EngineConfig, int], EngineConfig]
 def curves_of(traffic: Traffic, setting: Setting) -> Iterator[Curve]:
     """Yield a curve for each setting that decides about hits; points that some prompt does not fit are left out."""
     config = setting.config
-    yield _curve("pool", "blocks", config.num_blocks, traffic, setting, _with_pool)
+    yield _with_bound(_curve("pool", "blocks", config.num_blocks, traffic, setting, _with_pool), traffic, setting)
     if len(config.groups) == 1 and config.groups[0].kind == "full":
         yield _curve("block_size", "tokens", config.groups[0].block_size, traffic, setting, _with_block_size)
     limit = config.max_num_batched_tokens
@@ -51,8 +52,27 @@ def _first(traffic: Traffic, number: int) -> Iterator[Prompt]:
 
 def _curve(name: CurveName, unit: str, current: int, traffic: Traffic, setting: Setting, changed: Changed) -> Curve:
     values = sorted({value for factor in FACTORS if (value := int(current * factor)) >= 1})
-    points = [point for value in values if (point := _point(traffic, setting, changed, value))]
+    points = list[Point]()
+    for value in values:
+        if point := _point(traffic, setting, changed, value):
+            points.append(point)
+        if points and name == "pool" and value >= current and not points[-1].figures.num_evicted_blocks:
+            break  # more blocks change nothing
     return Curve(name, unit, tuple(points), current)
+
+
+def _with_bound(curve: Curve, traffic: Traffic, setting: Setting) -> Curve:
+    """Add Belady's bound, which is known for one engine with one group of full attention."""
+    (group, *others), bound = setting.config.groups, Bound()
+    if others or group.kind != "full" or setting.num_replicas > 1:
+        return curve
+    for prompt in traffic:
+        bound.add(*blocks_of(prompt, group.block_size))
+    points = (
+        replace(one, bound_hit_rate=bound.most_hits(one.value) * group.block_size / max(1, one.figures.num_tokens))
+        for one in curve.points
+    )
+    return replace(curve, points=tuple(points))
 
 
 def _point(traffic: Traffic, setting: Setting, changed: Changed, value: int) -> Point | None:

@@ -18,6 +18,10 @@ from labengine.prefix_doctor.play.live_look_ups import LiveLookUps, Memory, OnLo
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt
 from labengine.record.hooks import Hooks
+from labengine.vllm.conformance.traffic import book_late
+
+MAX_EMPTY = 8
+"""Steps in a row that may compute nothing: with two steps in flight, some only book the one before."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +45,7 @@ class Replica:
         self.now = 0.0
         self.requests: dict[int, Running] = {}
         self.num_tokens = self.num_hit = self.num_computed = self.num_steps = 0
-        self.num_preemptions = self.num_evicted = self.peak_blocks = 0
+        self.num_preemptions = self.num_evicted = self.peak_blocks = self._num_empty = 0
         self.first_tokens, self.waits = array("d"), array("d")
         """Seconds from arrival to the first token, and to admission, of each request."""
         self._clock, self._plan = setting.clock, StepPlan(())
@@ -50,6 +54,8 @@ class Replica:
         )
         hooks.subscribe(self._admitted, PrefixHit)
         self._count_evictions()
+        if self.engine.scheduler.plans_ahead:
+            book_late(self.engine.scheduler)
         self._look_ups = None
         if memory is not None and judged is not None:
             self._look_ups = LiveLookUps(self.engine, memory, judged)
@@ -92,7 +98,8 @@ class Replica:
     def step(self) -> None:
         """Take one step."""
         report = self.engine.step()
-        if not report:
+        self._num_empty = 0 if report else self._num_empty + 1
+        if self._num_empty > MAX_EMPTY:
             names = ", ".join(str(number) for number in list(self.requests)[:3])
             raise ConfigError(f"{self.engine.parts.name} schedules nothing, though requests wait: {names}")
         self.now += self._duration()

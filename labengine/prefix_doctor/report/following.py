@@ -11,7 +11,7 @@ from labengine import events as ev
 from labengine.prefix_doctor.look_ups.examine import examine
 from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine, kept_events
 from labengine.prefix_doctor.report.evictions import Evictions
-from labengine.prefix_doctor.report.running_sums import RunningSums
+from labengine.prefix_doctor.report.metric_sums import MetricSums
 from labengine.record.fold_state import RequestFold
 from labengine.record.timeline import Timeline
 from labengine.session.saved.viewed_recording import HeldStill
@@ -43,7 +43,7 @@ class Following:
     all the events that the reader keeps.
     """
 
-    def __init__(self, reader: LiveReader, held_still: HeldStill, sums: RunningSums) -> None:
+    def __init__(self, reader: LiveReader, held_still: HeldStill, sums: MetricSums) -> None:
         self._reader, self._held_still, self._sums = reader, held_still, sums
         self._due = 0.0
         with held_still():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from labengine.prefix_doctor.causes.finding import Cure, Example, Finding
-from labengine.prefix_doctor.look_ups.look_up import CAUSES, LookUp
+from labengine.prefix_doctor.look_ups.look_up import CAUSES, MAX_NAME, Cause, LookUp
 from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.prefix_doctor.report.report import Report
 from labengine.prefix_doctor.report.words import (
@@ -17,7 +17,9 @@ from labengine.prefix_doctor.report.words import (
     cure_words,
     effect,
     figure_rows,
+    flat_sentence,
     how_to_show,
+    is_flat,
     percent,
     rest,
     settings_line,
@@ -27,7 +29,7 @@ from labengine.record.wording import counted, readable, visible
 
 HIT, EXTERNAL = "#2a9d6f", "#7fb85c"
 
-COLOURS = {
+COLOURS: dict[Cause, str] = {
     "new": "#8a8f98",
     "short_of_a_block": "#5aa9e6",
     "tail": "#8a8f9866",
@@ -36,6 +38,7 @@ COLOURS = {
     "not_registered_yet": "#d9a62b",
     "never_registered": "#a8842c",
     "other_salt": "#8c6bc8",
+    "other_replica": "#4f74c8",
     "dropped": "#3f8f8b",
     "passed_over": "#cf3a3a",
     "unknown": "repeating-linear-gradient(45deg, #8a8f98 0 2px, transparent 2px 5px)",
@@ -45,6 +48,8 @@ COLOURS = {
 MAX_BEFORE, MAX_AGAIN, MAX_DIFFERENT = 240, 600, 300
 """Most characters of an example's texts."""
 MAX_SENTENCE = 1_000
+
+CURVES_TITLE = "The same traffic with other settings, over time, and ages"
 
 STYLE = """
 .le-doctor { --soft: color-mix(in srgb, currentColor 72%, transparent);
@@ -143,24 +148,35 @@ def findings(report: Report) -> str:
     return f'<ol class="findings">{rows}</ol>' if rows else ""
 
 
+def flat_curves(report: Report) -> str:
+    """Return a sentence on each setting that makes no difference, which gets no picture."""
+    flat = (one for one in report.curves if one.points and is_flat(one))
+    return "".join(f"<p>{escape(flat_sentence(one))}</p>" for one in flat)
+
+
 def tenants(report: Report) -> str:
     """Return the table of tenants; empty for fewer than two."""
     return table(tenant_rows(report), "tenants") if len(report.by_tenant) > 1 else ""
 
 
-def look_ups(found: Iterable[LookUp]) -> str:
-    """Return the table of look-ups; empty without any."""
-    rows = "".join(
-        f'<tr><th scope="row" title="{_shown(one.name)}">{escape(readable(one.name, 24))}</th><td>{one.step}</td>'
-        f'<td class="tokens">{_bar(_look_up_parts(one), "width:110px;height:10px;margin-top:.4em")}</td>'
-        f'<td class="why">{_shown(one.sentence)}</td></tr>'
-        for one in found
+def look_ups(found: Sequence[LookUp], most: int) -> str:
+    """Return the table of the last `most` look-ups; empty without any."""
+    if not found:
+        return ""
+    num_hidden = len(found) - most
+    more = f'<p class="soft">{counted(num_hidden, "earlier look-up")}: see --json, or <code>look_ups</code>.</p>'
+    rows = "".join(map(_look_up, found[-most:]))
+    heads = "".join(f'<th scope="col" class="{name}">{name}</th>' for name in ("request", "step", "tokens", "why"))
+    table = f'<table class="look-ups"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return more * (num_hidden > 0) + table
+
+
+def _look_up(one: LookUp) -> str:
+    bar = _bar(_look_up_parts(one), "width:110px;height:10px;margin-top:.4em")
+    return (
+        f'<tr><th scope="row" title="{_shown(one.name)}">{_shown(one.name, MAX_NAME)}</th><td>{one.step}</td>'
+        f'<td class="tokens">{bar}</td><td class="why">{_shown(one.sentence)}</td></tr>'
     )
-    heads = "".join(
-        f'<th scope="col"{mark}>{text}</th>'
-        for text, mark in (("request", ""), ("step", ""), ("tokens", ' class="tokens"'), ("why", ' class="why"'))
-    )
-    return f'<table class="look-ups"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>' if rows else ""
 
 
 def closing(report: Report) -> str:
@@ -231,10 +247,14 @@ def _example(example: Example) -> str:
     again = f'<span class="again">{_text(example.again, MAX_AGAIN)}</span>'
     sides = "".join(
         f'<div><p class="soft"><bdi>{_shown(name)}</bdi></p><p class="text">{escape(before)}'
-        f"<mark>{_text(different, MAX_DIFFERENT) or '<em>nothing</em>'}</mark>{again}</p></div>"
-        for name, different in ((example.name, example.mine), (example.other, example.its))
+        f"{_different(text) if example.mine or example.its else ''}{again}</p></div>"
+        for name, text in ((example.name, example.mine), (example.other, example.its))
     )
     return f'<h3>{place}</h3><div class="sides">{sides}</div>'
+
+
+def _different(text: str) -> str:
+    return f"<mark>{_text(text, MAX_DIFFERENT) or '<em>nothing</em>'}</mark>"
 
 
 def _cure(cure: Cure) -> Iterator[str]:
@@ -242,8 +262,8 @@ def _cure(cure: Cure) -> Iterator[str]:
     yield table([("the same traffic", "before", "after"), *figure_rows(cure.before, cure.after)])
 
 
-def _shown(text: str) -> str:
-    return escape(readable(text, MAX_SENTENCE))
+def _shown(text: str, limit: int = MAX_SENTENCE) -> str:
+    return escape(readable(text, limit))
 
 
 def _text(text: str, limit: int) -> str:

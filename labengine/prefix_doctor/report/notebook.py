@@ -5,9 +5,11 @@ from __future__ import annotations
 from html import escape
 
 from labengine.prefix_doctor.report.markup import (
+    CURVES_TITLE,
     STYLE,
     closing,
     findings,
+    flat_curves,
     head,
     look_ups,
     section,
@@ -18,7 +20,6 @@ from labengine.prefix_doctor.report.markup import (
 from labengine.prefix_doctor.report.pictures import Picture, pictures_of
 from labengine.prefix_doctor.report.report import Report
 from labengine.prefix_doctor.report.svg import svg_of
-from labengine.record.wording import counted
 
 MAX_LOOK_UPS = 50
 """Most look-ups in a notebook: the last ones."""
@@ -27,17 +28,14 @@ MAX_LOOK_UPS = 50
 def notebook_html_of(report: Report) -> str:
     """Return the report as one element that includes its style."""
     pictures = "".join(map(_figure, pictures_of(report)))
-    hidden = len(report.look_ups) - MAX_LOOK_UPS
-    more = f'<p class="soft">Before these, {counted(hidden, "look-up")}: see <code>look_ups</code>.</p>'
     parts = (
         head(report, "h2"),
         sums(report.sums),
         section("Findings", findings(report)),
         section("By tenant", tenants(report)),
-        _folded("The same traffic with other settings, over time, and ages", f'<div class="pictures">{pictures}</div>')
-        if pictures
-        else "",
-        section("Look-ups", more if hidden > 0 else "", look_ups(report.look_ups[-MAX_LOOK_UPS:])),
+        flat_curves(report),
+        _folded(CURVES_TITLE, f'<div class="pictures">{pictures}</div>') if pictures else "",
+        section("Look-ups", look_ups(report.look_ups, MAX_LOOK_UPS)),
         closing(report),
     )
     return f'<div class="le-doctor"><style>{STYLE}</style>{"".join(parts)}</div>'

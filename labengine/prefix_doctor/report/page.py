@@ -9,9 +9,11 @@ from gzip import compress
 from html import escape
 
 from labengine.prefix_doctor.report.markup import (
+    CURVES_TITLE,
     STYLE,
     closing,
     findings,
+    flat_curves,
     head,
     kind_words,
     look_ups,
@@ -23,7 +25,7 @@ from labengine.prefix_doctor.report.markup import (
 from labengine.prefix_doctor.report.pictures import Picture, pictures_of
 from labengine.prefix_doctor.report.report import Report
 from labengine.prefix_doctor.report.svg import svg_of
-from labengine.record.wording import counted, readable
+from labengine.record.wording import readable
 from labengine.system.extras import require_extra
 
 MAX_LOOK_UPS = 1_000
@@ -110,15 +112,13 @@ def page_of(report: Report) -> str:
     """Return the page. Raises ConfigError if plotly, which draws its pictures, is not installed."""
     require_extra("lab", "the page of a report", "plotly")
     pictures = pictures_of(report)
-    hidden = len(report.look_ups) - MAX_LOOK_UPS
-    more = f'<p class="soft">Before these, {counted(hidden, "look-up")}: see --json.</p>' if hidden > 0 else ""
     body = (
         head(report, "h1"),
         section("All prompt tokens", sums(report.sums)),
         section("Findings", _filters(report), findings(report)),
         section("By tenant", tenants(report)),
-        section("The same traffic with other settings, over time, and ages", _plots(pictures)),
-        section("Look-ups", more, look_ups(report.look_ups[-MAX_LOOK_UPS:])),
+        section(CURVES_TITLE, flat_curves(report), _plots(pictures)),
+        section("Look-ups", look_ups(report.look_ups, MAX_LOOK_UPS)),
         closing(report),
     )
     return "\n".join(
@@ -136,7 +136,7 @@ def page_of(report: Report) -> str:
 
 def _filters(report: Report) -> str:
     """Return the form that filters rows; a page without scripts does not show it."""
-    if not report.findings:
+    if len(report.findings) < 2:
         return ""
     kinds = dict.fromkeys(one.kind for one in report.findings)
     options = "".join(f'<option value="{escape(one)}">{escape(kind_words(one))}</option>' for one in kinds)

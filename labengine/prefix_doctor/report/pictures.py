@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from labengine.prefix_doctor.report.report import Ages, Curve, Report
-from labengine.prefix_doctor.report.words import CURVE_TITLES, duration, percent, value_words
+from labengine.prefix_doctor.report.words import CURVE_TITLES, duration, is_flat, percent, value_words
 
 GREEN, BLUE, ORANGE = "#2a9d6f", "#3d85c6", "#d9622b"
 """Colours that people of all colour vision can tell apart, on white and on black; dashes and hatches repeat them."""
@@ -95,7 +95,7 @@ def pictures_of(report: Report) -> list[Picture]:
 
 
 def _curve(curve: Curve) -> Iterator[Picture]:
-    if len(curve.points) < 2:
+    if len(curve.points) < 2 or is_flat(curve):
         return
     labels = tuple(value_words(curve, one.value) for one in curve.points)
     title, runs = CURVE_TITLES[curve.name], [one.figures for one in curve.points]
@@ -128,11 +128,11 @@ def _ages(ages: Ages) -> Picture:
     is_blocks = ages.unit == "blocks"
     series = (
         Series("hit", tuple(hit.get(bound, 0) for bound in bounds), GREEN),
-        Series("evicted", tuple(evicted.get(bound, 0) for bound in bounds), ORANGE, True),
+        Series("evicted before", tuple(evicted.get(bound, 0) for bound in bounds), ORANGE, True),
     )
     return Picture(
-        "Age of cached content when it is hit, and when it is evicted",
-        f"{'blocks taken from the pool' if is_blocks else 'time'} since its last use",
+        "Tokens by the age of their content when it is wanted again",
+        f"{'blocks written' if is_blocks else 'time'} since its last use",
         tuple(f"< {bound:,.0f}" if is_blocks else f"< {duration(bound)}" for bound in bounds),
         series,
         "number",

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from labengine.config import ConfigError, checked_int
 from labengine.prefix_doctor.report.following import Following
+from labengine.prefix_doctor.report.metric_sums import MetricSums
 from labengine.prefix_doctor.report.pool import PoolCounts
-from labengine.prefix_doctor.report.running_sums import RunningSums
 from labengine.system.closing import Closing
 from labengine.system.extras import require_extra
 from labengine.vllm.stream.live import LiveStream
@@ -35,7 +35,7 @@ class PrometheusEndpoint(Closing):
         from prometheus_client import CollectorRegistry, start_http_server
 
         port = checked_int("port", port, 0, 65535)
-        self._streams, self._sums, self._due = streams, RunningSums(), 0.0
+        self._streams, self._sums, self._due = streams, MetricSums(), 0.0
         self._following = [Following(one.reader, one.held_still, self._sums) for one in streams]
         self._shown = deepcopy(self._sums)
         registry = CollectorRegistry()
@@ -82,12 +82,13 @@ class PrometheusEndpoint(Closing):
 Sums = Mapping[tuple[str, ...], int]
 
 
-def _counters(sums: RunningSums) -> Iterator[tuple[str, str, Sequence[str], Sums]]:
+def _counters(sums: MetricSums) -> Iterator[tuple[str, str, Sequence[str], Sums]]:
     """Yield name, help, labels, and the sum for each set of label values."""
-    yield "labengine_prompts", "Prompts whose look-up in the prefix cache was judged.", (), {(): sums.num_prompts}
-    yield "labengine_prompt_tokens", "Tokens of these prompts.", (), {(): sums.num_tokens}
-    yield "labengine_hit_tokens", "Of these, tokens found in the prefix cache.", (), {(): sums.num_hit}
-    yield "labengine_external_hit_tokens", "Of these, found in an external tier.", (), {(): sums.num_external}
+    prompts = sums.prompts.sums
+    yield "labengine_prompts", "Prompts whose look-up in the prefix cache was judged.", (), {(): prompts.num_look_ups}
+    yield "labengine_prompt_tokens", "Tokens of these prompts.", (), {(): prompts.num_tokens}
+    yield "labengine_hit_tokens", "Of these, tokens found in the prefix cache.", (), {(): prompts.num_hit}
+    yield "labengine_external_hit_tokens", "Of these, found in an external tier.", (), {(): prompts.num_external}
     text = "Of these, tokens that had to be computed, by cause and by tenant (the digest of a cache salt)."
     yield "labengine_missed_tokens", text, ("cause", "tenant"), sums.missed.sums
     text = "Cached blocks that lost their content: to a prefill, to a decode, or for another reason."

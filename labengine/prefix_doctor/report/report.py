@@ -14,9 +14,22 @@ from labengine.prefix_doctor.play.figures import Figures
 SCHEMA = "labengine.doctor/1"
 """Name and version of the JSON: a new key leaves the version, a changed or removed one raises it."""
 
+SETTINGS = (
+    "edition",
+    "num_blocks",
+    "block_size",
+    "groups",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "num_replicas",
+    "routing",
+    "clock",
+)
+"""The settings that a report tells."""
+
 CurveName = Literal["pool", "block_size", "max_num_batched_tokens", "state_interval"]
 Histogram = tuple[tuple[float, int], ...]
-"""(exclusive upper bound, number) of each bucket, in order."""
+"""(exclusive upper bound, tokens) of each bucket, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Ages of cached content since its last use, at a hit and at an eviction. "blocks": taken from the pool since."""
+    """Tokens by the age of their content when a prompt has them again: hit, or evicted before.
+
+    unit: of the ages, which are those since the last use. "blocks": written since then.
+    """
 
     unit: Literal["blocks", "seconds"]
     hit: Histogram
@@ -70,11 +86,10 @@ class Ages:
 class Report:
     """What the doctor found out.
 
-    settings: edition, num_blocks, block_size, groups (their kinds in words), max_num_seqs, max_num_batched_tokens,
-    num_replicas, routing, clock (in words); None where unknown. unit: tokens between two places at which a hit may end.
-    sums_again: of look-ups after preemptions. findings: costliest first. no_fault: the sentence if there are none.
-    look_ups: empty for large traffic. clock_note: a sentence on the clock's residuals. bytes_per_token: of KV.
-    command: what was typed, for a line that shows a finding; empty in Python.
+    settings: by the names in SETTINGS, groups and clock in words; None, or left out, where unknown. unit: tokens
+    between two places at which a hit may end. sums_again: of look-ups after preemptions. findings: costliest first.
+    no_fault: the sentence if there are none. look_ups: empty for large traffic. clock_note: a sentence on the clock's
+    residuals. bytes_per_token: of KV. command: what was typed, for a line that shows a finding; empty in Python.
     """
 
     title: str
@@ -104,7 +119,7 @@ class Report:
             "schema": SCHEMA,
             "title": self.title,
             "is_partial": self.is_partial,
-            "settings": {name: list(one) if isinstance(one, tuple) else one for name, one in self.settings.items()},
+            "settings": {name: _plain(self.settings.get(name)) for name in SETTINGS},
             "unit": self.unit,
             "figures": self.figures.to_dict(),
             "sums": self.sums.to_dict(),
@@ -125,6 +140,10 @@ class Report:
         }
 
 
+def _plain(setting: Any) -> Any:
+    return list(setting) if isinstance(setting, tuple) else setting
+
+
 def _plain_curve(curve: Curve) -> dict[str, Any]:
     points = [
         {"value": one.value, "bound_hit_rate": one.bound_hit_rate, "figures": one.figures.to_dict()}
@@ -135,7 +154,7 @@ def _plain_curve(curve: Curve) -> dict[str, Any]:
 
 def _plain_ages(ages: Ages) -> dict[str, Any]:
     plain = {
-        name: [{"below": bound, "number": number} for bound, number in histogram]
+        name: [{"below": bound, "num_tokens": number} for bound, number in histogram]
         for name, histogram in (("hit", ages.hit), ("evicted", ages.evicted))
     }
     return {"unit": ages.unit, **plain}

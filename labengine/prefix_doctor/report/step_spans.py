@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import inf
 from statistics import median
 
 from labengine import events as ev
@@ -19,15 +20,20 @@ UNKNOWN_STEP = 1_000_000
 def spans_of(recording: RecordedEngine, origin: float) -> dict[int, Span]:
     """Return (start, end) of each step, counted from `origin` in seconds.
 
-    Only starts are recorded. A step ends where the next one starts; the last one, and one after which no request is
-    left, ends after a typical duration.
+    A step whose end is not recorded ends where the next one starts; the last one, and one after which no request is
+    left, end after a typical duration. No step ends after the next one's start.
     """
     starts, idle = _starts(recording, origin), set(_idle_steps(recording))
-    lasts = {step: starts[after] - starts[step] for step, after in pairwise(starts)}
-    typical = int(median([span for step, span in lasts.items() if step not in idle] or [UNKNOWN_STEP]))
-    for step in (step for step in starts if step in idle or step not in lasts):
-        lasts[step] = min(typical, lasts.get(step, typical))
-    return {step: (start, start + lasts[step]) for step, start in starts.items()}
+    room = {step: starts[after] - starts[step] for step, after in pairwise(starts)}
+    typical = int(median([span for step, span in room.items() if step not in idle] or [UNKNOWN_STEP]))
+    spans = dict[int, Span]()
+    for step, start in starts.items():
+        most = room.get(step, typical)
+        usual = min(most, typical) if step in idle else most
+        seconds = recording.step_seconds.get(step) if step in recording.times else None
+        last = usual if seconds is None else min(round(seconds * 1e9), room.get(step, inf))
+        spans[step] = start, start + int(last)
+    return spans
 
 
 def _starts(recording: RecordedEngine, origin: float) -> dict[int, int]:

@@ -16,7 +16,9 @@ from labengine.prefix_doctor.report.words import (
     curve_rows,
     curve_title,
     effect,
+    flat_sentence,
     how_to_show,
+    is_flat,
     rest,
     settings_line,
     tenant_rows,
@@ -86,7 +88,7 @@ def example_lines(example: Example, indent: str) -> Iterator[str]:
     before = cut_before(readable(example.before[-MAX_TEXT:], MAX_TEXT), BEFORE)
     texts = [cut(readable(one, MAX_TEXT), DIFFERENT) for one in (example.mine, example.its)]
     for name, text in zip(names, texts, strict=True):
-        line = f"{indent}{padded(name, len(begin) - len(indent))}{before}│{text}│"
+        line = f"{indent}{padded(name, len(begin) - len(indent))}{before}│{text}{'│' * any(texts)}"
         yield line + cut(readable(example.again, MAX_TEXT), WIDTH - width_of(line))
     yield begin + " " * (width_of(before) + 1) + "^" * max(1, *map(width_of, texts))
 
@@ -99,8 +101,11 @@ def _sums(report: Report) -> Iterator[str]:
 
 
 def _curves(report: Report) -> Iterator[str]:
-    for number, curve in enumerate(report.curves):
+    for number, curve in enumerate(one for one in report.curves if one.points):
         yield from [""] * (number > 0)
+        if is_flat(curve):
+            yield from wrapped(flat_sentence(curve))
+            continue
         yield f"{curve_title(curve)}:"
         yield from table(curve_rows(curve))
 

@@ -131,6 +131,19 @@ def curve_title(curve: Curve) -> str:
     return CURVE_TITLES[curve.name] + "; best possible: Belady's bound, which knows the future" * has_bound
 
 
+def is_flat(curve: Curve) -> bool:
+    """Return True if no value of the setting changes the hits or, by more than a tenth, the time to the first token."""
+    runs = [one.figures for one in curve.points]
+    waits = [one.ttft_p95 or 0.0 for one in runs]
+    return len({one.num_hit for one in runs}) == 1 and max(waits) <= 1.1 * min(waits)
+
+
+def flat_sentence(curve: Curve) -> str:
+    """Return the one sentence that a flat curve needs."""
+    values = f"from {curve.points[0].value:,} to {curve.points[-1].value:,} {curve.unit}"
+    return f"{CURVE_TITLES[curve.name]}: {values}, the hit rate stays the same."
+
+
 def value_words(curve: Curve, value: int) -> str:
     """Return a point's value, with a mark at the current one."""
     return f"now {value:,}" if value == curve.current else f"{value:,}"
@@ -152,8 +165,9 @@ def tenant_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def settings_line(report: Report) -> str:
-    """Return the settings in one line, without those in the title."""
-    return " · ".join(part for part in _settings(report.settings) if part not in report.title)
+    """Return the settings in one line, without those in the title or in the note on the clock."""
+    told = report.title, report.clock_note
+    return " · ".join(part for part in _settings(report.settings) if not any(part in one for one in told))
 
 
 def _settings(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -171,7 +185,7 @@ def _settings(settings: Mapping[str, Any]) -> Iterator[str]:
     if known.get("num_replicas", 1) > 1:
         yield f"{counted(known['num_replicas'], 'replica')}, routing {known.get('routing', 'unknown')}"
     if "clock" in known:
-        yield f"clock: {known['clock']}"
+        yield str(known["clock"])
 
 
 def again(report: Report) -> str:
@@ -194,4 +208,4 @@ def rest(report: Report) -> list[str]:
 
 def how_to_show(report: Report, number: int) -> str:
     """Return what opens finding `number` (from 1) as a lab: a command, or an expression in Python."""
-    return f"{report.command} --show {number}" if report.command else f"diagnosis.lab(diagnosis.findings[{number - 1}])"
+    return f"{report.command} --show {number}" if report.command else f"diagnosis.lab({number})"

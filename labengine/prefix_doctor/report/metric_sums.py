@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from labengine.prefix_doctor.look_ups.look_up import CAUSES, LookUp
+from labengine.prefix_doctor.look_ups.sums import RunningSums
 
 MAX_SETS = 50
 """Most sets of label values of one metric."""
@@ -32,25 +33,19 @@ class LabelledSum:
 
 
 @dataclass
-class RunningSums:
-    """Sums over the first look-ups of prompts, as in look_ups.sums.Sums: num_tokens = num_hit + num_external + missed.
+class MetricSums:
+    """What the metrics add up. prompts: over first look-ups. missed: of these, tokens by (cause, tenant).
 
-    missed: by (cause, tenant). evicted: blocks by (evictor,). num_gaps: stretches of events that were not seen.
+    evicted: blocks by (evictor,). num_gaps: stretches of events that were not seen.
     """
 
-    num_prompts: int = 0
-    num_tokens: int = 0
-    num_hit: int = 0
-    num_external: int = 0
+    prompts: RunningSums = field(default_factory=RunningSums)
     missed: LabelledSum = field(default_factory=lambda: LabelledSum(len(CAUSES)))
     evicted: LabelledSum = field(default_factory=LabelledSum)
     num_gaps: int = 0
 
     def add(self, one: LookUp, tenant: str) -> None:
         """Add a prompt's look-up."""
-        self.num_prompts += 1
-        self.num_tokens += one.num_tokens
-        self.num_hit += one.num_hit
-        self.num_external += one.num_external
+        self.prompts.add(one)
         for miss in one.misses:
             self.missed.add((miss.cause, tenant), miss.num_tokens)
