@@ -39,14 +39,14 @@ class Generations(Generic[Found]):
     def write_all(self, keys: Sequence[bytes], value: Found) -> None:
         """Write one value under all these keys."""
         self._young.update(dict.fromkeys(keys, value))
-        self._turn_over()
+        self.turn_over()
 
     def write(self, key: bytes, value: Found) -> None:
-        """Write a value."""
+        """Write a value; `turn_over` has to be called now and then."""
         self._young[key] = value
-        self._turn_over()
 
-    def _turn_over(self) -> None:
+    def turn_over(self) -> None:
+        """Let the older generation go, if the younger one is full."""
         if len(self._young) > self._most:
             self.has_forgotten = self.has_forgotten or bool(self._old)
             self._old, self._young = self._young, {}
