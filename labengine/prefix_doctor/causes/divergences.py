@@ -17,7 +17,7 @@ from labengine.prefix_doctor.causes.content import (
     same_before,
     unpacked,
 )
-from labengine.prefix_doctor.causes.conversations import Conversations, Divergence, bound, find
+from labengine.prefix_doctor.causes.conversations import NO_GAP, Conversations, Divergence, bound, find
 from labengine.prefix_doctor.causes.groups import (
     MAX_DISTINCT,
     MAX_SAMPLES,
@@ -38,13 +38,13 @@ MAX_GROUPS = 512
 MAX_MESSAGES = 64
 """Messages told apart."""
 
-NO_GAP = 8
-"""Tokens at most between two pieces of known text that count as following each other."""
-
 
 @dataclass(slots=True)
 class Facts:
-    """What is remembered of a prompt. group, end: the group of its value, and the token before which the value ends."""
+    """What is remembered of a prompt. group, end: the group of its value, and the token before which the value ends.
+
+    end is 0 without a value: the template's text stands there without it.
+    """
 
     prompt: Prompt
     num_tokens: int
@@ -87,10 +87,15 @@ class Divergences:
             lost += _overlap(ranges[0][0], min(one.position, again[0].start), ranges)
             self._count(group, number, facts, one, lost)
         else:
-            self._note_hit(facts, look_up)
+            self._note_hit(facts, data, look_up)
         self._conversations.remember(number, facts.num_tokens, prompt.session, again)
         bound(self.facts)
         return lost, max(shared, look_up.num_shared)
+
+    def text_of(self, number: int | None, start: int) -> list[int]:
+        """Return some tokens of a prompt; [] if it is not remembered."""
+        data = None if number is None else self._content.get(number)
+        return [] if data is None else unpacked(data, start, start + SOME_AFTER)
 
     def _prefix(self, whole: bytes, found: Sequence[Stretch], start: int) -> int:
         """Return the tokens of the common prefix with an earlier prompt if it reaches beyond `start`, else 0."""
@@ -108,7 +113,7 @@ class Divergences:
         if group.count(lost, one.number, number):
             group.examples.append(self._example(facts, one, lost))
 
-    def _note_hit(self, facts: Facts, look_up: LookUp) -> None:
+    def _note_hit(self, facts: Facts, data: bytes, look_up: LookUp) -> None:
         """Count a prompt that hits behind a value which an earlier one had."""
         other = look_up.shared_with
         if other is None or other not in self.facts:
@@ -116,8 +121,10 @@ class Divergences:
         its = self.facts[other]
         group = its.group or self.texts.get(other)
         end = its.end if its.group else (group.end if group else 0)
-        if group is not None and look_up.num_shared >= end:
-            group.num_again += 1
+        if group is not None and look_up.num_shared >= end > 0:
+            value = hash(data[: TOKEN * end])
+            if value in group.again or len(group.again) < MAX_DISTINCT:
+                group.again[value] += 1
             facts.group, facts.end = group, end
 
     def _history(
@@ -127,8 +134,7 @@ class Divergences:
         one = self._conversations.continued(number, facts.prompt.session, data, again)
         if one is None:
             return None
-        put, cut = one.start - one.position, one.there - one.position
-        groups = self.cut if put <= NO_GAP and cut >= MIN_STRETCH else self.edited
+        groups = self.cut if one.is_one_cut else self.edited
         message = min(MAX_MESSAGES, bisect_right(facts.prompt.message_starts, one.position) - 1)
         return one, groups.setdefault(message, HistoryGroup(message=message))
 
@@ -143,12 +149,14 @@ class Divergences:
         assert other is not None  # the stretch has just been found in it
         position = min(same_after(data, 0, other, 0), main.start)
         one = Divergence(data, other, main.number, position, main.start, main.there)
-        moved = max(main.start, main.there) - position
-        if main.start - max(position, look_up.num_shared) <= NO_GAP and moved >= MIN_STRETCH:
-            return one, self.reordered
+        if max(main.start, main.there) - position >= MIN_STRETCH:
+            begin = max(position, look_up.num_shared)
+            known = _overlap(begin, main.start, [(one.start, one.end) for one in again])
+            if main.start - begin - known <= max(NO_GAP, known // 8):
+                return one, self.reordered
         group = self._group_of(main.number, other)
         _cover(group, position, {main, *again})
-        facts.group, facts.end = group, main.start
+        facts.group, facts.end = group, main.start if main.start > position else 0
         group.end = max(group.end, main.there)
         return one, group
 
@@ -211,7 +219,7 @@ def _note_value(group: TextGroup | HistoryGroup, facts: Facts, one: Divergence) 
     start, end = one.position, one.start
     if len(group.distinct) < MAX_DISTINCT:
         group.distinct.add(hash(one.data[TOKEN * start : TOKEN * end]))
-    if len(group.values) < MAX_SAMPLES:
+    if len(group.values) < MAX_SAMPLES and start < end:
         before = unpacked(one.data, max(0, start - SOME_BEFORE), start)
         value = unpacked(one.data, start, min(end, start + MAX_VALUE))
         group.values.append(Value(before, value, unpacked(one.data, end, end + SOME_AFTER)))
@@ -224,11 +232,8 @@ def _overlap(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> int:
 
 
 def _cover(group: TextGroup, position: int, again: set[Stretch]) -> None:
-    parts = [
-        (0, position),
-        *((one.there, one.there + one.end - one.start) for one in again if one.number == group.number),
-    ]
-    for start, end in parts:
-        if start < end:
-            group.covered[start] += 1
-            group.covered[end] -= 1
+    group.positions[position] += 1
+    for one in again:
+        if one.number == group.number:
+            group.covered[one.there] += 1
+            group.covered[one.there + one.end - one.start] -= 1
