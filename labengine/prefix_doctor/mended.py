@@ -123,7 +123,7 @@ def _settings(setting: Setting | None, costs: Costs) -> dict[str, Any]:
         "max_num_batched_tokens": config.max_num_batched_tokens,
         "num_replicas": setting.num_replicas,
         "routing": setting.routing,
-        "clock": costs.clock_note or costs.clock_words or None,
+        "clock": costs.clock_note or (f"clock {costs.clock_words}" if costs.clock_words else None),
     }
 
 
