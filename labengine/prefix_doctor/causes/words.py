@@ -77,12 +77,11 @@ class Words:
     num_blocks: int | None
 
     def varying(self, kind: Kind, group: TextGroup, groups: Sequence[Group]) -> Finding:
-        """Return the finding on a text that varies before equal text; the heaviest group represents the others."""
+        """Return the finding on a text that varies before equal text; the heaviest group, which has a common core, represents the others."""
         position, behind = group.position, group.behind()
-        again = sum(end - start for start, end in behind) or group.num_lost // group.num_prompts
-        end = behind[0][0] if behind else position
+        again = sum(end - start for start, end in behind)
         before = self.text(unpacked(group.template, max(0, position - NUM_BEFORE), position))
-        value = self.text(unpacked(group.template, position, min(end, position + NUM_AFTER)))
+        value = self.text(unpacked(group.template, position, min(behind[0][0], position + NUM_AFTER)))
         many = self._distinct(group) if kind == "tenant" else ""
         return self._finding(
             kind,
