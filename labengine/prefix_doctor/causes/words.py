@@ -77,7 +77,10 @@ class Words:
     num_blocks: int | None
 
     def varying(self, kind: Kind, group: TextGroup, groups: Sequence[Group]) -> Finding:
-        """Return the finding on a text that varies before equal text; the heaviest group, which has a common core, represents the others."""
+        """Return the finding on a text that varies before equal text; the heaviest group represents the others.
+
+        All of the groups have a common core.
+        """
         position, behind = group.position, group.behind()
         again = sum(end - start for start, end in behind)
         before = self.text(unpacked(group.template, max(0, position - NUM_BEFORE), position))
