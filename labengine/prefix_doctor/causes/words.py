@@ -79,7 +79,7 @@ class Words:
     def varying(self, kind: Kind, group: TextGroup, groups: Sequence[Group]) -> Finding:
         """Return the finding on a text that varies before equal text; the heaviest group represents the others.
 
-        All of the groups have a common core.
+        group: has a common core behind the varying text.
         """
         position, behind = group.position, group.behind()
         again = sum(end - start for start, end in behind)
