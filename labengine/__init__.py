@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from labengine.lab import Lab as Lab
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
+    from labengine.prefix_doctor.doctor import doctor as doctor
     from labengine.record.files.parsing import TraceError as TraceError
     from labengine.scenarios import bug as bug
     from labengine.scenarios import bugs as bugs
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from labengine.session.saved.trace import open as open
     from labengine.vllm.cache_events.attach import kv_events as kv_events
     from labengine.vllm.conformance.conform import conform as conform
-    from labengine.vllm.prefix_doctor.doctor import doctor as doctor
     from labengine.vllm.stream.attach import attach as attach
     from labengine.vllm.stream.ranks import attach_ranks as attach_ranks
 
@@ -109,7 +109,7 @@ _HOMES = {
     "bugs": "labengine.scenarios",
     "compare": "labengine.session.compare.comparing",
     "conform": "labengine.vllm.conformance.conform",
-    "doctor": "labengine.vllm.prefix_doctor.doctor",
+    "doctor": "labengine.prefix_doctor.doctor",
     "exercise": "labengine.course.exercise",
     "find": "labengine.finder.find",
     "kv_events": "labengine.vllm.cache_events.attach",

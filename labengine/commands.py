@@ -96,5 +96,20 @@ SEARCH_SEED = argument("--seed", type=int, default=0, metavar="N", help="seed of
 RANK = argument("--rank", type=int, metavar="N", help="the engine's number, if several run")
 PIECE = argument("--piece", type=int, metavar="N", help="the piece of a stream with gaps (the last one)")
 REPLAY = argument("--replay", metavar="ENDPOINT", help="for KV events: the endpoint to ask for missing batches")
-TOP = argument("--top", type=int, default=10, metavar="N", help="number of prefixes to list (10)")
-TWICE = argument("--twice", action="store_true", help="also run the requests with a pool twice as large")
+SETTING = (
+    argument("--blocks", dest="num_blocks", type=int, metavar="N", help="blocks in the pool (65,536)"),
+    argument("--block-size", type=int, metavar="N", help="tokens of a block (16)"),
+    argument("--model", metavar="CONFIG", help="a model's config.json, for its KV-cache groups"),
+    argument("--gib", type=float, metavar="N", help="memory for KV, in GiB, instead of --blocks; needs --model"),
+    argument("--kv-bytes-per-token", type=float, metavar="N", help="for a model whose config.json is not understood"),
+    argument("--edition", metavar="NAME", help="whose scheduler serves the prompts (vllm)"),
+    argument("--max-num-seqs", type=int, metavar="N", help="most requests that run at once (256)"),
+    argument("--max-num-batched-tokens", type=int, metavar="N", help="most tokens of a step (8192)"),
+    argument("--replicas", dest="num_replicas", type=int, metavar="N", help="engines that share the prompts (1)"),
+    argument(
+        "--routing",
+        choices=("recorded", "round_robin", "sticky", "prefix"),
+        help="which replica serves a prompt: the file's, the next, its session's, or the one that caches most of it",
+    ),
+)
+"""The setting in which the doctor runs prompts."""

@@ -15,9 +15,8 @@ from labengine.commands import (
     REPLAY,
     SEARCH_SECONDS,
     SEARCH_SEED,
+    SETTING,
     TOKENIZER,
-    TOP,
-    TWICE,
     argument,
     terminal_command,
 )
@@ -241,20 +240,27 @@ def conform(options: Namespace) -> int:
     argument(
         "place",
         metavar="PLACE",
-        help="a .lab or .labstream file, the folder of LABENGINE_TAP; or unix:DIR or tcp:127.0.0.1:PORT of a running "
-        "vLLM, which is followed until Ctrl-C",
+        help="a file of prompts, a Mooncake trace, KV events, a .lab or .labstream file, the folder of LABENGINE_TAP; "
+        "or unix:DIR or tcp:127.0.0.1:PORT of a running vLLM, which is followed until Ctrl-C",
     ),
-    argument("--seconds", type=float, metavar="N", help="follow a running vLLM for N seconds"),
-    JSON,
     TOKENIZER,
-    TOP,
-    TWICE,
+    *SETTING,
+    argument("--clock", metavar="CLOCK", help="PREFILL_TOKENS_PER_S,DECODE_STEP_S, a clock's JSON file, or fit"),
+    argument("--price-per-hour", type=float, metavar="X", help="of one engine, to price lost seconds"),
+    argument("--currency", default="", metavar="WORD", help="of the price"),
+    argument("--html", metavar="OUT", help="write the report as one page that opens from disk"),
+    JSON,
+    argument("--show", type=int, metavar="N", help="print a lab with the few prompts that show finding N"),
+    argument("--fail-under", type=float, metavar="RATE", help="exit with 1 if the hit rate is below, for CI"),
+    argument("--perfetto", metavar="OUT", help="write a recording's steps as a trace for ui.perfetto.dev"),
+    argument("--prometheus", type=int, metavar="PORT", help="serve metrics of a running vLLM; 0 takes a free port"),
+    argument("--seconds", type=float, metavar="N", help="follow a running vLLM for N seconds"),
 )
-def doctor(options: Namespace) -> None:
-    """Explain why each request hit or missed the prefix cache; see docs/doctor.md."""
-    from labengine.vllm.prefix_doctor.doctor import doctor_command
+def doctor(options: Namespace) -> int:
+    """Explain why prompts miss the prefix cache, what that costs, and what would mend it; see docs/doctor.md."""
+    from labengine.prefix_doctor.command import doctor_command
 
-    doctor_command(options, _say)
+    return doctor_command(options, _say)
 
 
 def _workload(named: str) -> dict[str, object]:

@@ -19,7 +19,7 @@ setup: this fetches the CUDA build of torch (2.8 GB with all the rest, 5.4 GB on
 
 def install(arguments: list[str]) -> int:
     """Print a notice about the plan if necessary, then carry it out. Return uv's exit status."""
-    command, environment = _uv_install("--editable", ".[models,lab,events,test,dev,site]", *arguments)
+    command, environment = _uv_install("--editable", ".[models,lab,events,exports,test,dev,site]", *arguments)
     plan = subprocess.run([*command, "--dry-run"], env=environment, capture_output=True, text=True)
     print(notice(plan.stderr, has_nvidia_card()), end="", flush=True)
     return subprocess.run(command, env=environment).returncode

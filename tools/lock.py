@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 LOCK = Path("constraints.txt")
-EXTRAS = ("models", "lab", "events", "test", "dev", "site", "lite")
+EXTRAS = ("models", "lab", "events", "exports", "test", "dev", "site", "lite")
 HEADER = """\
 # The versions this project is tested with, for Linux, macOS and Windows and Python 3.11 to 3.14: constraints, which uv
 # and pip take. `make lock` makes them anew for a changed pyproject.toml; `make lock LOCK_FLAGS=--upgrade` moves on.

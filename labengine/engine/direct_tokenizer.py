@@ -39,27 +39,27 @@ class DirectTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        self._tokenizer = tokenizer
+        self.backend_tokenizer = tokenizer
 
     def __len__(self) -> int:
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+        return self.backend_tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of a text."""
-        return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+        return list(self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """Return the text of token ids."""
-        return self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        return self.backend_tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
 
     def convert_ids_to_tokens(self, token_id: int) -> str | None:
         """Return a token as the vocabulary spells it."""
-        return self._tokenizer.id_to_token(token_id)
+        return self.backend_tokenizer.id_to_token(token_id)
 
     @cached_property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
         """Tokens outside the vocabulary, by id."""
-        return self._tokenizer.get_added_tokens_decoder()
+        return self.backend_tokenizer.get_added_tokens_decoder()
 
 
 def direct_tokenizer(model_dir: Path) -> DirectTokenizer | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from labengine.config import ConfigError, checked_text
 from labengine.engine.direct_tokenizer import DirectTokenizer, direct_tokenizer, names_generic_class
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 
@@ -33,6 +35,11 @@ def require_messages(messages: Sequence[dict[str, str]]) -> None:
                 f"a chat message must be a dict with string values for 'role' and 'content', got {message!r}"
             )
         checked_text("a chat message", message["content"])
+
+
+def _filled(tokens: Iterable[int | None]) -> tuple[int, ...]:
+    """Replace None by the number before it."""
+    return tuple(accumulate(tokens, lambda last, token: last if token is None else token, initial=0))[1:]
 
 
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
@@ -108,7 +115,50 @@ class HuggingFaceTokenizer:
         Raises ConfigError.
         """
         require_messages(messages)
-        return list(self._loaded.encode(self._render(messages), add_special_tokens=False))
+        return list(self._loaded.encode(self.render(messages), add_special_tokens=False))
+
+    def render(
+        self, messages: Sequence[dict[str, Any]], *, tools: Sequence[Any] | None = None, is_open: bool = True
+    ) -> str:
+        """Return the conversation rendered by the model's chat template. is_open: ready for the assistant's answer.
+
+        Raises ConfigError if there is no template, or it rejects the messages.
+        """
+        from jinja2 import TemplateError
+
+        if not self._transformers.chat_template:
+            raise ConfigError(f"the tokenizer in {self.model_dir} has no chat template: use a plain prompt instead")
+        try:
+            text: Any = self._transformers.apply_chat_template(
+                list(messages),
+                tools=None if tools is None else list(tools),
+                add_generation_prompt=is_open,
+                tokenize=False,
+            )
+        except TemplateError as error:
+            raise ConfigError(f"the model's chat template rejects these messages: {error}") from error
+        except Exception as error:  # a template is a program, and may fail in any way
+            raise ConfigError(f"the chat template in {self.model_dir} fails: {error!r}") from error
+        return str(text)
+
+    def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
+        """Return the token ids of many texts, encoded on all cores if the tokenizer can."""
+        if (backend := self._backend) is None:
+            return [list(self._loaded.encode(text, add_special_tokens=add_special_tokens)) for text in texts]
+        return [one.ids for one in backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)]
+
+    def encode_chats(
+        self, texts: Sequence[str], places: Sequence[Sequence[int]]
+    ) -> list[tuple[list[int], tuple[int, ...]]]:
+        """Return the token ids of rendered conversations, each with the tokens that contain the characters at `places`.
+
+        A character outside all tokens counts to the place before it. No places if the tokenizer does not tell them.
+        """
+        if (backend := self._backend) is None:
+            return [(ids, ()) for ids in self.encode_all(texts, add_special_tokens=False)]
+        encodings = backend.encode_batch(list(texts), add_special_tokens=False)
+        found = (map(one.char_to_token, at) for one, at in zip(encodings, places, strict=True))
+        return [(one.ids, _filled(tokens)) for one, tokens in zip(encodings, found, strict=True)]
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Return the text of token ids."""
@@ -128,6 +178,11 @@ class HuggingFaceTokenizer:
         loaded = direct_tokenizer(self.model_dir) or self._transformers
         give_back_freed()
         return loaded
+
+    @property
+    def _backend(self) -> Tokenizer | None:
+        """The tokenizer of the library that encodes batches; None for one that is written in Python."""
+        return getattr(self._loaded, "backend_tokenizer", None)
 
     @cached_property
     def _transformers(self) -> PreTrainedTokenizerBase:
@@ -154,22 +209,6 @@ class HuggingFaceTokenizer:
         from transformers import AutoTokenizer
 
         return AutoTokenizer
-
-    def _render(self, messages: Sequence[dict[str, str]]) -> str:
-        """Return the conversation rendered by the model's chat template."""
-        from jinja2 import TemplateError
-
-        if not self._transformers.chat_template:
-            raise ConfigError(f"the tokenizer in {self.model_dir} has no chat template: use a plain prompt instead")
-        try:
-            text: Any = self._transformers.apply_chat_template(
-                list(messages), add_generation_prompt=True, tokenize=False
-            )
-        except TemplateError as error:
-            raise ConfigError(f"the model's chat template rejects these messages: {error}") from error
-        except Exception as error:  # a template is a program, and may fail in any way
-            raise ConfigError(f"the chat template in {self.model_dir} fails: {error!r}") from error
-        return str(text)
 
     def _readable(self, token_id: int) -> str:
         if not 0 <= token_id < len(self._loaded):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Sequence
+from typing import Any
 
 from IPython.core.error import UsageError
 
-from labengine.commands import SEARCH_SECONDS, SEARCH_SEED, TOKENIZER, TOP, TWICE, argument, command
+from labengine.commands import SEARCH_SECONDS, SEARCH_SEED, SETTING, TOKENIZER, argument, command
 from labengine.core.editions import EDITIONS
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import find as find_workload
@@ -15,9 +16,9 @@ from labengine.lab import Lab
 from labengine.magics.arguments import request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.words import acting_on, display
+from labengine.prefix_doctor.doctor import doctor as examined
 from labengine.session.judging.judge import judge as judge_runs
 from labengine.session.judging.verdict import RunVerdict
-from labengine.vllm.prefix_doctor.doctor import doctor as examined
 
 _FOUND, _VERDICT, _DIAGNOSIS = "counterexample", "verdict", "diagnosis"
 """Notebook variables that keep the results."""
@@ -111,16 +112,11 @@ def _first_differing(left: Lab, right: Lab) -> int:
 
 @command(
     argument("place", nargs="?", metavar="FILE", help="a file, or the folder of LABENGINE_TAP; default: the lab"),
-    TOP,
     TOKENIZER,
-    TWICE,
+    *SETTING,
 )
-def doctor(
-    current: CurrentLab, place: str | None = None, top: int = 10, tokenizer: str | None = None, twice: bool = False
-) -> None:
-    """Explain why each request hit or missed the prefix cache, and which prefixes would have saved most."""
-    diagnosis = examined(current.recorded if place is None else place, top=top, tokenizer=tokenizer)
+def doctor(current: CurrentLab, place: str | None = None, **asked: Any) -> None:
+    """Explain why prompts miss the prefix cache, what that costs, and what would mend it."""
+    diagnosis = examined(current.recorded if place is None else place, **asked)
     current.store(_DIAGNOSIS, diagnosis)
     display(diagnosis)
-    if twice:
-        display(diagnosis.with_pools())

@@ -22,6 +22,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     ),
     "lab": ("jupyterlab", "ipykernel", "plotly", "orjson", "pandas"),
     "events": ("msgspec", "zmq"),
+    "exports": ("perfetto", "prometheus_client"),
 }
 """Packages of each extra in pyproject.toml, by the names of their modules."""
 

@@ -112,7 +112,7 @@ class Served:
         stream, tap = self.ranks.streams[number], self.taps[number]
 
         def has_all() -> bool:
-            with stream._held_still():  # else the last message is counted, and its events are still to come
+            with stream.held_still():  # else the last message is counted, and its events are still to come
                 return stream.reader._next == tap.num_sent
 
         wait_until(has_all, "the messages that were sent")

@@ -59,7 +59,7 @@ def test_a_gap_is_never_taken_for_conformance(tmp_path: Path) -> None:
 def test_attach_writes_files_that_are_judged(tmp_path: Path) -> None:
     assert main(["attach", str(written(ASYNC, tmp_path)), "--record", str(tmp_path / "run.lab")]) == 0
     assert labengine.conform(tmp_path / "run.lab")
-    assert labengine.doctor(tmp_path / "run.lab").with_pools()
+    assert labengine.doctor(tmp_path / "run.lab").report.curves
 
 
 def test_what_cannot_be_judged_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import labengine
 from differential import vllm_streams
 from differential.vllm_process import VllmProcess
 from labengine.events import PrefixHit
+from recorded_engines import recorded_engine
 
 NUM_WORKLOADS = 30
 NUM_SWEEP_WORKLOADS = 1000
@@ -25,11 +26,11 @@ def examined(vllm: VllmProcess, seeds: range, folder: Path) -> Counter[str]:
     for seed in seeds:
         workload = vllm_streams.tapped_workload(seed)
         path.write_bytes(b"".join(line + b"\n" for line in vllm_streams.lines_of(vllm.run_tapped(workload))))
-        found = labengine.doctor(path)
-        assert found.recording is not None and not found.notes
-        hits = [event.num_tokens for event in found.recording.events if isinstance(event, PrefixHit)]
+        found, events = labengine.doctor(path), recorded_engine(path).events
+        assert all("never admitted" in note for note in found.report.notes)
+        hits = [event.num_tokens for event in events if isinstance(event, PrefixHit)]
         assert [one.num_hit for one in found.look_ups] == hits
-        for sums in (found.sums, found.sums_again):
+        for sums in (found.sums, found.report.sums_again):
             assert sums.num_hit + sum(sums.missed.values()) == sums.num_tokens
             assert not {"passed_over", "unknown"} & sums.missed.keys(), (seed, found)
             tokens.update({"hit": sums.num_hit, **sums.missed})

@@ -15,10 +15,12 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.lab import Lab
-from labengine.vllm.prefix_doctor.doctor import diagnosis_of
-from labengine.vllm.prefix_doctor.examine import examine
-from labengine.vllm.prefix_doctor.look_up import LookUp
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine, kept_events
+from labengine.prefix_doctor.examined import diagnosis_of_recordings
+from labengine.prefix_doctor.look_ups.examine import examine
+from labengine.prefix_doctor.look_ups.look_up import LookUp
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine, kept_events
+from labengine.prefix_doctor.mended import Costs
+from recorded_engines import diagnosis_without_runs
 
 
 def lab_of(num_blocks: int = 16, **settings: object) -> Lab:
@@ -30,7 +32,7 @@ def prompt(length: int, start: int = 100) -> list[int]:
 
 
 def newest(lab: Lab) -> LookUp:
-    return labengine.doctor(lab).look_ups[-1]
+    return diagnosis_without_runs(lab).look_ups[-1]
 
 
 def causes(one: LookUp) -> list[tuple[str, int, int]]:
@@ -165,7 +167,7 @@ def test_a_preempted_request_is_looked_up_again() -> None:
     diagnosis = labengine.doctor(lab)
     again = [one for one in diagnosis.look_ups if not one.is_first]
     assert again and diagnosis.sums.num_look_ups == 2 and diagnosis.sums.num_tokens == 14
-    assert diagnosis.sums_again.num_look_ups == len(again)
+    assert diagnosis.report.sums_again.num_look_ups == len(again)
     assert all(one.sentence.startswith("admitted again: ") for one in again)
 
 
@@ -189,7 +191,7 @@ def test_what_was_before_a_recording_is_unknown() -> None:
     found = diagnosis.look_ups[-1]
     assert causes(found) == [("unknown", 0, 12), ("tail", 12, 13)]
     assert "not recorded" in found.sentence
-    assert "events were not kept" in diagnosis.notes[0]
+    assert "events were not kept" in diagnosis.report.notes[0]
 
 
 def test_what_was_before_a_recording_explains_nothing_once_the_pool_has_turned_over() -> None:
@@ -220,7 +222,7 @@ def test_tokens_that_a_recording_leaves_out_leave_the_block_of_the_divergence() 
     lab.generate([[*prompt(8), *prompt(6, 500)]], max_tokens=1)
     first, events, _ = kept_events(lab.timeline)
     hidden = [_without_tokens(event) for event in events]
-    found = diagnosis_of([RecordedEngine("hidden", first, hidden)], 10).look_ups[-1]
+    found = diagnosis_of_recordings([RecordedEngine("hidden", first, hidden)], Costs()).look_ups[-1]
     assert causes(found) == [("new", 8, 12), ("tail", 12, 14)]
     assert "diverged from A in block 2" in found.sentence
 
@@ -266,16 +268,6 @@ def test_the_external_tier_is_no_miss(tmp_path: Path) -> None:
     assert "12 more in the external tier" in found.sentence
 
 
-def test_a_prefix_that_several_requests_lost_pays_before_their_own_ends() -> None:
-    lab = lab_of(10)
-    for start in (500, 600, 700):
-        lab.generate([[*prompt(16), *prompt(6, start)]], max_tokens=1)
-        lab.generate([prompt(40, 10 * start)], max_tokens=1)
-    found = labengine.doctor(lab).prefixes
-    assert (found[0].num_saved, found[0].num_tokens, found[0].num_blocks) == (2 * 16, 16, 4)
-    assert found[0].names == ("C", "E") and len(found) == 1
-
-
 def test_one_requests_look_ups_are_found_by_its_name() -> None:
     lab = lab_of()
     lab.generate([prompt(9)], max_tokens=1)
@@ -290,7 +282,7 @@ def test_what_is_no_recording_is_refused() -> None:
         labengine.doctor(lab_of(record=False))
     with pytest.raises(labengine.ConfigError, match="attach first"):
         labengine.doctor("unix:/tmp/nothing")
-    with pytest.raises(labengine.ConfigError, match="needs a lab"):
+    with pytest.raises(labengine.ConfigError, match="must be a path"):
         labengine.doctor(3)  # type: ignore[arg-type]
 
 
@@ -312,7 +304,7 @@ def test_text_of_a_recording_is_escaped_in_html() -> None:
     lab.generate([[*prompt(5), 1, 2, 3, 4]], max_tokens=1)
     first, events, _ = kept_events(lab.timeline)
     names = {0: "<script>0</script>", 1: "b"}
-    found = diagnosis_of([RecordedEngine("<b>title", first, events, lambda _: "<i>", names)], 10)
+    found = diagnosis_of_recordings([RecordedEngine("<b>title", first, events, lambda _: "<i>", names)], Costs())
     html = found._repr_html_()
     assert "<script>" not in html and "<b>title" not in html and "<i>" not in html
     assert "&lt;script&gt;" in html and "&lt;i&gt;" in html

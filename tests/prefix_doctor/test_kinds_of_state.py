@@ -6,24 +6,24 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import labengine
 from differential import vllm_streams
 from labengine import events as ev
-from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
+from labengine.prefix_doctor.diagnosis import Diagnosis
+from recorded_engines import diagnosis_without_runs, recorded_engine
 from recorded_files import written
 
 RUNS = dict(zip(vllm_streams.recorded_kinds(), vllm_streams.read(vllm_streams.KINDS_PATH), strict=True))
 
 
 def examined(kind: str, folder: Path) -> list[Diagnosis]:
-    return [labengine.doctor(written(items, folder)) for (name, _), (_, items) in RUNS.items() if name == kind]
+    return [diagnosis_without_runs(written(items, folder)) for (name, _), (_, items) in RUNS.items() if name == kind]
 
 
 def test_every_token_has_its_cause(tmp_path: Path) -> None:
     causes = Counter[str]()
     for kind in vllm_streams.RECORDED_KINDS:
         for found in examined(kind, tmp_path):
-            for one in (found.sums, found.sums_again):
+            for one in (found.sums, found.report.sums_again):
                 assert one.num_hit + sum(one.missed.values()) == one.num_tokens
                 causes.update(one.missed)
     assert not causes["unknown"] and not causes["passed_over"] and causes["dropped"] > 20, causes
@@ -31,7 +31,7 @@ def test_every_token_has_its_cause(tmp_path: Path) -> None:
 
 def test_what_eagle_computes_again_is_no_fault_of_the_cache(tmp_path: Path) -> None:
     eagle = [
-        labengine.doctor(written(items, tmp_path)).look_ups
+        diagnosis_without_runs(written(items, tmp_path)).look_ups
         for workload, items in RUNS.values()
         if workload.get("speculation", {}).get("drafter") == "eagle"
     ]
@@ -48,11 +48,18 @@ def test_a_hit_needs_the_state_at_its_end_and_no_other(tmp_path: Path) -> None:
 
 
 def test_the_notes_count_drafts_and_overtaken_requests(tmp_path: Path) -> None:
-    for found in examined("speculation", tmp_path):
-        assert found.recording is not None
-        judged = [event for event in found.recording.events if isinstance(event, ev.DraftsJudged)]
-        numbers = [int(one.replace(",", "")) for one in re.findall(r"[0-9,]+(?= drafts?|(?= \())", found.notes[0])]
+    for workload, items in RUNS.values():
+        if not workload.get("speculation"):
+            continue
+        path = written(items, tmp_path)
+        note = diagnosis_without_runs(path).report.notes[0]
+        judged = [event for event in recorded_engine(path).events if isinstance(event, ev.DraftsJudged)]
+        numbers = [int(one.replace(",", "")) for one in re.findall(r"[0-9,]+(?= drafts?|(?= \())", note)]
         num_accepted = sum(event.num_accepted for event in judged)
         assert numbers == [num_accepted + sum(event.num_rejected for event in judged), num_accepted]
-    overtaken = [note for found in examined("priority", tmp_path) for note in found.notes if "more urgent" in note]
-    assert overtaken and not any("more urgent" in note for one in examined("states", tmp_path) for note in one.notes)
+    assert any("more urgent" in note for note in notes("priority", tmp_path))
+    assert not any("more urgent" in note for note in notes("states", tmp_path))
+
+
+def notes(kind: str, folder: Path) -> list[str]:
+    return [note for found in examined(kind, folder) for note in found.report.notes]

@@ -12,9 +12,11 @@ from labengine import events as ev
 from labengine.config import GroupSpec
 from labengine.events import PrefixHit
 from labengine.lab import Lab
-from labengine.vllm.prefix_doctor.diagnosis import Diagnosis
-from labengine.vllm.prefix_doctor.doctor import diagnosis_of
-from labengine.vllm.prefix_doctor.recorded_engine import RecordedEngine
+from labengine.prefix_doctor.diagnosis import Diagnosis
+from labengine.prefix_doctor.look_ups.examine import examine
+from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
+from labengine.prefix_doctor.look_ups.sums import Sums
+from recorded_engines import diagnosis_without_runs, recorded_engine
 
 LAYOUTS = {
     "full": [GroupSpec(4, "full")],
@@ -48,7 +50,7 @@ def lab_of(edition: str, layout: str, num_blocks: int) -> Lab:
 
 def judged(lab: Lab) -> Diagnosis:
     """Return a lab's diagnosis, of which every token has one cause."""
-    found = labengine.doctor(lab)
+    found = diagnosis_without_runs(lab)
     assert lab.timeline is not None
     hits = [event.num_tokens for event in lab.timeline.of_kind(PrefixHit)]
     assert [one.num_hit for one in found.look_ups] == hits
@@ -102,14 +104,13 @@ def test_hashes_alone_show_what_was_evicted(edition: str, layout: str, seeds: ra
         rng, lab = Random(f"{edition} {layout} {seed}"), lab_of(edition, layout, 12 * len(LAYOUTS[layout]))
         for token_ids in prompts_of(rng, 12):
             lab.generate([token_ids], max_tokens=rng.randrange(1, 8), cache_salt=rng.choice((None, "s")))
-        recording = labengine.doctor(lab).recording
-        assert recording is not None
-        known, hidden = diagnosis_of([recording], 10), diagnosis_of([without_tokens(recording)], 10)
-        assert hidden.sums.num_hit == known.sums.num_hit
-        assert hidden.sums.num_hit + sum(hidden.sums.missed.values()) == hidden.sums.num_tokens
+        recording = recorded_engine(lab)
+        known, hidden = (Sums.of(examine(one).look_ups) for one in (recording, without_tokens(recording)))
+        assert hidden.num_hit == known.num_hit
+        assert hidden.num_hit + sum(hidden.missed.values()) == hidden.num_tokens
         for cause in ("evicted", "passed_over", "unknown", "tail"):
-            assert hidden.sums.missed.get(cause) == known.sums.missed.get(cause), (cause, known, hidden)
-        assert not {"other_salt", "short_of_a_block"} & hidden.sums.missed.keys()
+            assert hidden.missed.get(cause) == known.missed.get(cause), (cause, known, hidden)
+        assert not {"other_salt", "short_of_a_block"} & hidden.missed.keys()
 
 
 @pytest.mark.parametrize("seeds", SEEDS)

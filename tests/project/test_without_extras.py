@@ -32,7 +32,7 @@ def run_without_extras(*arguments: str) -> str:
 
 def test_the_extras_are_those_of_pyproject() -> None:
     optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    module_of = {"pyzmq": "zmq"}
+    module_of = {"pyzmq": "zmq", "prometheus-client": "prometheus_client"}
     names = {extra: [Requirement(line).name for line in optional[extra]] for extra in EXTRAS}
     brought = {extra: tuple(module_of.get(name, name) for name in names[extra]) for extra in EXTRAS}
     assert brought == EXTRAS

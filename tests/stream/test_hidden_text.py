@@ -37,7 +37,7 @@ def texts_of(path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
 
 def diagnosed(path: Path) -> Iterator[str]:
     found = labengine.doctor(path)
-    yield from (repr(found), *map(repr, found.look_ups), *map(repr, found.prefixes), repr(found.with_pools()))
+    yield from (repr(found), *map(repr, found.look_ups), *map(repr, found.findings), found._repr_html_())
 
 
 def judged(path: Path) -> Iterator[str]:

@@ -56,7 +56,7 @@ def caught_up(stream: LiveStream, engine: TappedEngine) -> None:
     """Wait until the stream has all of the engine's newest step: later events would move its views on."""
 
     def has_all() -> bool:
-        with stream._held_still():
+        with stream.held_still():
             return stream.reader._next == engine.tap._num_sent
 
     wait_until(has_all, "the newest step")
@@ -372,8 +372,8 @@ def test_the_doctor_examines_it_while_it_goes_on(stream: LiveStream, engine: Tap
     """What was cached before it was attached is not known; it has no inputs to run again."""
     steps(stream, engine, 12)
     found = labengine.doctor(stream)
-    assert found.title == stream.title and "vLLM had run before" in found.notes[0]
+    assert found.report.title == stream.title and "vLLM had run before" in found.report.notes[0]
     assert found.look_ups[-1].name.startswith("r") and len(found.of(found.look_ups[-1].name)) == 1
     assert all(one.num_hit + sum(miss.num_tokens for miss in one.misses) == one.num_tokens for one in found.look_ups)
-    with pytest.raises(labengine.ConfigError, match="vLLM had run before"):
-        found.with_pools()
+    with pytest.raises(labengine.ConfigError, match="cannot be repeated"):
+        found.lab()

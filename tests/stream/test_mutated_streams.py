@@ -24,7 +24,6 @@ VALUES = (None, True, -1, 0, 10**30, 2**40, 1.5, nan, "x", "", "\x1b[2K", [], {}
 def diagnosed(path: Path) -> None:
     found = labengine.doctor(path)
     repr(found), found.to_dict(), found._repr_html_()
-    repr(found.with_pools())
 
 
 def judged(path: Path) -> None:

@@ -12,7 +12,6 @@ from differential import vllm_streams
 from fake_vllm import FakeRequest, FakeScheduler
 from labengine import events as ev
 from labengine.__main__ import main
-from labengine.config import ConfigError
 from labengine.record.fold import Fold
 from labengine.session.saved.trace import Trace
 from labengine_vllm.tokens import LEFT_OUT, VARIABLE
@@ -89,9 +88,8 @@ def test_the_doctor_compares_hashes(trace: Trace, tmp_path: Path) -> None:
         assert [one.verdict for one in found.look_ups] == ["new", "hit", "new", "evicted"]
         assert found.look_ups[1].num_hit == 12 and "by c's" in found.look_ups[3].sentence
         assert "no earlier request begins with the same block" in found.look_ups[2].sentence
-        assert found.prefixes[0].text == "" and "-1" not in repr(found) + found._repr_html_()
-        with pytest.raises(ConfigError, match="cannot be repeated"):
-            found.with_pools()
+        assert found.findings[0].kind.startswith("evicted") and "-1" not in repr(found) + found._repr_html_()
+        assert any("without token ids" in one for one in found.report.notes) and not found.report.curves
 
 
 def test_conform_does_not_judge_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from checkout import child_environment
 
 IMPORTED = (
     "labengine.vllm.cache_events.attach",
-    "labengine.vllm.prefix_doctor.doctor",
+    "labengine.prefix_doctor.doctor",
     "labengine.vllm.stream.attach_command",
     "labengine.vllm.stream.page.server",
     "zmq",

@@ -14,7 +14,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.record.files.parsing import INT, TEXT
+from labengine.record.files.parsing import INT
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.vllm.conformance.settings import CannotJudgeError
@@ -215,8 +215,7 @@ def ends_of(piece: Piece) -> Ends:
 
 def salts_of(piece: Piece) -> dict[int, ExtraKeys]:
     """Return a digest of the cache salt of each request that has one."""
-    salts = {number: one.salt for number, one in _open_requests(piece) if one.salt}
-    salts |= {INT(number): TEXT(digest) for number, digest, *_ in _values_of(piece, "salt")}
+    salts = {number: one.salt for number, one in _open_requests(piece) if one.salt} | piece.salts
     return {number: (("cache_salt", digest),) for number, digest in salts.items()}
 
 

@@ -94,7 +94,7 @@ class Traffic:
         engine = Engine(config, SimulatedRunner(self._token), parts, hooks)
         end_as_recorded(engine.scheduler, self.ends)
         if engine.scheduler.plans_ahead:
-            _book_late(engine.scheduler)
+            book_late(engine.scheduler)
         last, step = max((*self.arrivals, *self.aborts)), 1
         while step <= last or not engine.scheduler.is_idle:
             on_begin(step)
@@ -129,7 +129,7 @@ class Traffic:
         return tokens[position] if position < len(tokens) else 0
 
 
-def _book_late(scheduler: Scheduler) -> None:
+def book_late(scheduler: Scheduler) -> None:
     """Have a scheduler's update book the previous step, as vLLM does with two steps in flight."""
     unbooked: list[tuple[StepPlan, list[tuple[int]]]] = []
 

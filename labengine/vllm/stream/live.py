@@ -117,7 +117,7 @@ class LiveStream(ViewedRecording):
         """A sentence on the stream's end if the stream itself has none."""
         self._describe()
         self.seams: dict[str, Seam] = checked_seams(self.facts)
-        super().__init__(reader.timeline, self._held_still)
+        super().__init__(reader.timeline, self.held_still)
         self._thread = Thread(target=self._read, name="labengine-attached", daemon=True)
         self._thread.start()
 
@@ -160,7 +160,7 @@ class LiveStream(ViewedRecording):
         """Return the present content of a piece as a complete recording. Raises ConfigError for one not kept."""
         number = checked_int("number", number, self.pieces[0], self.pieces[-1])
         limits = Limits(self._connection.place)
-        with self._held_still():
+        with self.held_still():
             note = note_of(self.reader, number, end=self._end_note or "It was still growing.")
             raw = packed(self.reader.piece(number).timeline, facts_of(self.reader, number, note), self.token_text)
         return Trace(run_of(raw, limits))
@@ -168,7 +168,7 @@ class LiveStream(ViewedRecording):
     @property
     def request_names(self) -> dict[int, str]:
         """Names of the requests in vLLM, by request id."""
-        with self._held_still():
+        with self.held_still():
             return {number: readable(name) for number, name in self.reader.names.items()}
 
     def engine_id(self, request_id: int) -> str:
@@ -185,7 +185,7 @@ class LiveStream(ViewedRecording):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the newest piece's present content to a file for labengine.open. TraceError if it cannot be written."""
-        with self._held_still():
+        with self.held_still():
             number = self.reader.newest
             note = note_of(self.reader, number, end=self._end_note or "It was still growing.")
             with only_for_the_user():
@@ -209,7 +209,8 @@ class LiveStream(ViewedRecording):
         super().close()
 
     @contextmanager
-    def _held_still(self) -> Iterator[None]:
+    def held_still(self) -> Iterator[None]:
+        """Stop new events in the `with` block."""
         with interrupts_deferred(), self._guard:
             yield
 

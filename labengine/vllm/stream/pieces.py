@@ -22,7 +22,7 @@ from labengine.vllm.stream.written import written
 EDITION = "vllm"
 
 MAX_TIMES = 100_000
-"""Number of steps whose times a live piece keeps."""
+"""Number of steps whose times, and of requests whose salts, a live piece keeps."""
 
 
 class RecordedInput(NamedTuple):
@@ -100,6 +100,8 @@ class Piece:
         """The inputs from outside the scheduler, in order; empty for a tap that did not write them."""
         self.has_inputs = True
         """False once a live piece has dropped its oldest events, and all inputs with them."""
+        self.salts: dict[int, str] = {}
+        """The digest of the cache salt of each request that was added with one; only of the newest in a live piece."""
         self.loss: Loss | None = None
         """The tap's reason for missing rows at the piece's end, in the middle of a call; None for another end."""
         self.times: dict[int, float] = {}
@@ -141,16 +143,26 @@ class Piece:
 
     def take_inputs(self, inputs: Iterable[Sequence[Any]]) -> None:
         """Keep saved inputs: (moment, word, further values) each."""
-        self.inputs += (_checked_input(moment, *words) for moment, *words in inputs)
+        for moment, *words in inputs:
+            self.inputs.append(_checked_input(moment, *words))
+            self._note_salt(self.inputs[-1])
 
     def _note(self, row: Sequence[Any]) -> None:
         _, *words = row
         found = _checked_input(self.timeline.end, *words)
+        self._note_salt(found)
         is_live, num_more = self._max_finished is not None, len(self.inputs) - self.timeline.max_events
         if is_live and (self.timeline.num_dropped or num_more > 0):  # a stream may last for weeks
             self.inputs, self.has_inputs = [], False
         if self.has_inputs:
             self.inputs.append(found)
+
+    def _note_salt(self, found: RecordedInput) -> None:
+        if found.word == "salt":
+            number, digest, *_ = found.values
+            self.salts[number] = digest
+            if self._max_finished is not None and len(self.salts) > MAX_TIMES:
+                del self.salts[next(iter(self.salts))]
 
     def contradict(self, found: list[str]) -> None:
         """Record a keyframe's contradictions, as a violation of the rule `said`."""

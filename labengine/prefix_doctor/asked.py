@@ -1,0 +1,77 @@
+"""The setting that a user asks for, of which every part has a default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+
+from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_int
+from labengine.core.editions import edition
+from labengine.prefix_doctor.play.clock import Clock
+from labengine.prefix_doctor.play.model_config import ModelFacts, model_of
+from labengine.prefix_doctor.play.setting import Routing, Setting
+
+EDITION, BLOCK_SIZE, NUM_BLOCKS = "vllm", 16, 65_536
+MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 8192
+"""vLLM's defaults for serving on a large GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The asked settings; None for a default. model: a config.json, from which groups and capacity follow.
+
+    num_blocks or gib say how large the pool is; gib needs a model, or kv_bytes_per_token.
+    """
+
+    num_blocks: int | None = None
+    block_size: int | None = None
+    model: str | PathLike[str] | None = None
+    gib: float | None = None
+    kv_bytes_per_token: float | None = None
+    edition: str | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    num_replicas: int | None = None
+    routing: Routing | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is asked, so that a recording is examined as it is."""
+        return self == Asked()
+
+    def facts(self) -> ModelFacts | None:
+        """Return what the model's config.json tells; None without one."""
+        return None if self.model is None else model_of(self.model, block_size=self.block_size)
+
+    @property
+    def _group(self) -> GroupSpec:
+        return GroupSpec(BLOCK_SIZE if self.block_size is None else self.block_size)
+
+    def _num_blocks(self, facts: ModelFacts | None) -> int:
+        if self.gib is None:
+            return NUM_BLOCKS if self.num_blocks is None else checked_int("num_blocks", self.num_blocks, 2)
+        if self.num_blocks is not None:
+            raise ConfigError("give the pool in blocks or in gib, not both")
+        if facts is not None:
+            return facts.blocks_in(self.gib)
+        if self.kv_bytes_per_token is None:
+            raise ConfigError("gib needs a model's config.json, or kv_bytes_per_token, to say how many blocks it holds")
+        return max(2, int(self.gib * 2**30 / (self.kv_bytes_per_token * self._group.block_size)))
+
+    def bytes_per_token(self) -> float | None:
+        """Return the bytes of one token's KV; None if they are unknown."""
+        facts = self.facts()
+        return self.kv_bytes_per_token if facts is None else facts.bytes_per_token
+
+    def setting(self, clock: Clock | None, num_recorded: int) -> Setting:
+        """Return the setting. num_recorded: replicas that the traffic names."""
+        facts = self.facts()
+        config = EngineConfig(
+            num_blocks=self._num_blocks(facts),
+            groups=(self._group,) if facts is None else facts.groups,
+            max_num_seqs=self.max_num_seqs or MAX_NUM_SEQS,
+            max_num_batched_tokens=self.max_num_batched_tokens or MAX_NUM_BATCHED_TOKENS,
+        )
+        num_replicas = checked_int("num_replicas", self.num_replicas or max(1, num_recorded), 1, 1024)
+        routing = self.routing or ("recorded" if num_recorded > 1 else "round_robin")
+        return Setting(config, edition(self.edition or EDITION), clock, num_replicas, routing)

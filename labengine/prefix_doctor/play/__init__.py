@@ -1,0 +1,1 @@
+"""Traffic on an edition's exact scheduler, in simulated time."""

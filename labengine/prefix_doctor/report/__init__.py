@@ -1,0 +1,1 @@
+"""A diagnosis as a page, as JSON, and for other programs."""

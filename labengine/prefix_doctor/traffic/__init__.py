@@ -1,0 +1,1 @@
+"""Where prompts come from: files of prompts, traces, recordings."""

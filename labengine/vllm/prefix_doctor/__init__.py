@@ -1,1 +1,0 @@
-"""The prefix-cache doctor: why each request hit or missed, from a recording."""
