@@ -82,7 +82,7 @@ def main(out: TextIO, model: str = "smollm2") -> None:
     before, after = (run_edition(column.name, model) for column in SCRIPT.columns)
     size = SCRIPT.settings["block_size"]
     print(f"nano-vLLM #219 / #243 on {after.model}", file=out)
-    print(f"Two equal requests of {SCRIPT.num_prompt_tokens} tokens, blocks of {size}, after step 1:\n", file=out)
+    print(f"Two identical requests of {SCRIPT.num_prompt_tokens} tokens, blocks of {size}, after step 1:\n", file=out)
     for row in rows(before, after):
         print(f"{row[0]:>22} | {row[1]} | {row[2]}", file=out)
     print("\nMerged pairs in", after.edition, file=out)

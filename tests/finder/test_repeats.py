@@ -50,7 +50,7 @@ def test_a_table_that_no_rollback_undoes_is_found() -> None:
 
 def test_a_run_that_a_rewind_does_not_repeat_is_found() -> None:
     one = found(EverySecondReuses, scopes=REPEATING, kinds=GRAVE, max_workloads=0)
-    assert (one.kind, one.rule) == ("rule", "repeat") and "leads elsewhere" in one.message
+    assert (one.kind, one.rule) == ("rule", "repeat") and "different state" in one.message
     assert one.operations[-1] in ("fork(lab)", *map(str, map(Rewind, range(4)))) and one.operations[-1] in one.to_code()
     assert_is_taken_home(one)
     assert "Operations: requests, steps, aborts, resets of the prefix cache, rewinds, forks." in repr(

@@ -171,7 +171,7 @@ def test_labs_that_only_out_holds_give_their_memory_back_and_no_other_does(numbe
     found = json.loads(done.stdout.splitlines()[-1])
     assert all(found["superseded"]) and len(found["superseded"]) == 4 * number
     assert found["held"] == dict.fromkeys(found["held"], False) and not found["newest"]
-    assert "a newer lab exists" in found["error"] and found["recording"]
+    assert "there is a newer lab" in found["error"] and found["recording"]
     assert not any(found["shown"][:-2]), "the dashboards of the newest two stay"
     assert len(found["threads"]) <= 1 + len(found["held"]), "of the labs that are held, and of the newest"
 

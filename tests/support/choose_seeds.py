@@ -21,6 +21,7 @@ from labengine.record.hooks import Hooks
 NUM_SEEDS = 60
 
 
+@cache
 def met(ground: Ground, seed: int) -> set[Hashable]:
     """Return what a workload meets: its events by kind and words, which kind follows which, and hits in two places."""
     hooks = Hooks(strict=True)
@@ -44,14 +45,16 @@ def _hits_in_two_places(events: Sequence[Event]) -> set[Hashable]:
 
 def covering(ground: Ground) -> tuple[int, ...]:
     """Return few seeds that meet all that the first NUM_SEEDS meet, greedily: the one that adds most is next."""
-    sets = {seed: met(ground, seed) for seed in range(NUM_SEEDS)}
-    missing = set().union(*sets.values())
-    seeds = []
-    while missing:
-        seed_with_most = max(sets, key=lambda seed: len(sets[seed] & missing))
-        seeds.append(seed_with_most)
-        missing -= sets[seed_with_most]
-    return tuple(seeds)
+    seeds: tuple[int, ...] = ()
+    while missing := uncovered(ground, seeds):
+        seeds += (max(range(NUM_SEEDS), key=lambda seed: len(met(ground, seed) & missing)),)
+    return seeds
+
+
+def uncovered(ground: Ground, seeds: Sequence[int]) -> set[Hashable]:
+    """Return what the first NUM_SEEDS meet, and these do not."""
+    covered = set[Hashable]().union(*(met(ground, seed) for seed in seeds))
+    return set[Hashable]().union(*(met(ground, seed) for seed in range(NUM_SEEDS))) - covered
 
 
 def _kind(event: Event) -> tuple[Hashable, ...]:

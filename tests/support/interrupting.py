@@ -95,9 +95,9 @@ def _fill_external(lab: Lab) -> None:
 def _hand_over(lab: Lab) -> None:
     """Move a request between two forks; the lab itself stays as it is."""
     with lab.fork() as giver, lab.fork(0) as taker:
+        moved = giver.add(token_ids=prompt(9), max_tokens=3)
         giver.step()
-        requests = giver.snapshot().requests.items()
-        giver.hand_over(next(i for i, request in requests if request.status == "running"), taker)
+        giver.hand_over(moved, taker)
 
 
 def _fork(lab: Lab) -> None:

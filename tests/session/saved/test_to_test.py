@@ -145,9 +145,9 @@ def test_a_difference_that_breaks_no_rule_gets_a_proposal() -> None:
 
 def test_an_assertion_that_is_red_with_productions_classes_gets_no_test() -> None:
     with lab_of(parts=Parts(merge_policy=MergesIntoFree)) as lab:
-        with pytest.raises(NoTestError, match=r"red with production's classes.*: AssertionError, in `assert lab\.s"):
+        with pytest.raises(NoTestError, match=r"production's classes: AssertionError, in `assert lab\.s"):
             lab.to_test("lab.snapshot().step == 99")
-        with pytest.raises(NoTestError, match=r"red with production.*: AttributeError: .*snapsho"):
+        with pytest.raises(NoTestError, match=r"production's classes: AttributeError: .*snapsho"):
             lab.to_test("lab.snapsho().step == 3")
 
 
