@@ -3,8 +3,8 @@
     python benchmarks/doctor_clock.py [--model smollm2] [--save clock.json]
 
 The run that is fitted has batches of 1 to 64 requests. The others are bursts, long prompts, and chats that grow; their
-requests arrive in real time. Each is run by the real engine, and predicted by the same scheduler without a model, whose
-steps take what the clock says.
+requests arrive in real time. Each is run by the real engine, and predicted by the player: the same scheduler without a
+model, whose steps take what the clock says.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import torch
 from machine import facts, headline, listening_for_noise
 
 from labengine import Lab
-from labengine.events import RequestScheduled, StepEnded
 from labengine.prefix_doctor.look_ups.recordings import recordings_of
-from labengine.prefix_doctor.play.clock import Clock, attended_pairs
 from labengine.prefix_doctor.play.fit import FittedClock, fit, steps_of
+from labengine.prefix_doctor.play.player import play
+from labengine.prefix_doctor.play.setting import Setting
+from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.record.files.file_access import Limits
 
 SETTINGS: dict[str, Any] = {
@@ -84,71 +85,35 @@ def chats(rng: Random) -> Iterator[Arrival]:
 TRAFFICS = {"bursts": bursts, "long prompts": long_prompts, "chats that grow": chats}
 
 
-class WallTime:
-    """The time of a real engine."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._started = perf_counter()
-
-    def now(self) -> float:
-        """Return seconds since the start."""
-        return perf_counter() - self._started
-
-    def wait(self, seconds: float) -> None:
-        """Let some time pass."""
-        sleep(seconds)
-
-
-class ClockTime:
-    """The time of an engine without a model, whose steps take what a clock says."""
-
-    def __init__(self, lab: Lab, clock: Clock) -> None:
-        self._clock, self._now, self._shares = clock, 0.0, list[RequestScheduled]()
-        lab.hooks.subscribe(self._shares.append, RequestScheduled)
-        lab.hooks.subscribe(self._end_step, StepEnded)
-
-    def _end_step(self, event: StepEnded) -> None:
-        shares, num_tokens = self._shares, sum(one.num_tokens for one in self._shares)
-        attended = sum(attended_pairs(one.start, one.num_tokens) for one in shares)
-        self.wait(self._clock.duration(num_tokens, attended, sum(one.start + one.num_tokens for one in shares)))
-        shares.clear()
-
-    def now(self) -> float:
-        """Return seconds since the start."""
-        return self._now
-
-    def wait(self, seconds: float) -> None:
-        """Let some time pass."""
-        self._now += seconds
-
-
-def run(lab: Lab, arrivals: list[Arrival], time: WallTime | ClockTime) -> Times:
-    """Run requests as they arrive."""
-    waiting, arrived, firsts = deque(arrivals), dict[int, float](), list[float]()
+def measured(lab: Lab, arrivals: list[Arrival]) -> Times:
+    """Run requests on the engine as they arrive."""
+    waiting, arrived, firsts, started = deque(arrivals), dict[int, float](), list[float](), perf_counter()
     while True:
-        while waiting and waiting[0].at <= time.now():
+        while waiting and waiting[0].at <= perf_counter() - started:
             one = waiting.popleft()
             arrived[lab.add(token_ids=one.token_ids, max_tokens=one.max_tokens, ignore_eos=True)] = one.at
         report = lab.step()
-        firsts += [time.now() - arrived.pop(number) for number in report.sampled if number in arrived]
+        now = perf_counter() - started
+        firsts += [now - arrived.pop(number) for number in report.sampled if number in arrived]
         if not report and not waiting:
-            firsts.sort()
-            return Times(time.now() - arrivals[0].at, firsts[int(0.95 * (len(firsts) - 1))])
+            return Times(now, sorted(firsts)[int(0.95 * len(firsts))])
         if not report:
-            time.wait(max(0.0, waiting[0].at - time.now()))
+            sleep(max(0.0, waiting[0].at - now))
 
 
-def predicted(clock: Clock, arrivals: list[Arrival]) -> Times:
+def predicted(setting: Setting, arrivals: list[Arrival]) -> Times:
     """Run the requests on the scheduler alone, by the clock."""
-    with Lab("simulated", **SETTINGS) as lab:
-        return run(lab, arrivals, ClockTime(lab, clock))
+    prompts = [Prompt(str(n), one.token_ids, one.at, one.max_tokens) for n, one in enumerate(arrivals)]
+    figures = play(Traffic("", lambda: iter(prompts)), setting).figures
+    assert figures.seconds is not None and figures.ttft_p95 is not None
+    return Times(figures.seconds, figures.ttft_p95)
 
 
-def drawn(make: Callable[[Random], Iterator[Arrival]], clock: Clock) -> list[Arrival]:
+def drawn(make: Callable[[Random], Iterator[Arrival]], setting: Setting) -> list[Arrival]:
     """Return a traffic whose requests arrive during nine tenths of the time that they would take at once."""
     arrivals = sorted(make(Random(1)), key=lambda one: one.at)
-    span = 0.9 * predicted(clock, [replace(one, at=0.0) for one in arrivals]).makespan
-    return [replace(one, at=span * one.at) for one in arrivals]
+    span = 0.9 * predicted(setting, [replace(one, at=0.0) for one in arrivals]).makespan
+    return [replace(one, at=span * (one.at - arrivals[0].at)) for one in arrivals]
 
 
 def fitted(lab: Lab) -> FittedClock:
@@ -172,14 +137,15 @@ def main() -> None:
     print("load average: " + ", ".join(f"{load:.1f}" for load in os.getloadavg()))
     with listening_for_noise() as noise, Lab(asked.model, **SETTINGS) as lab:
         found = fitted(lab)
+        setting = Setting(lab.config, lab.parts, found.clock)
         print(f"{found.sentence}\n{found.clock}\n")
         if asked.save:
             asked.save.write_text(json.dumps(found.clock.to_dict(), indent=2) + "\n", "utf-8")
         print("| traffic | requests | makespan, predicted | measured | off | TTFT p95, predicted | measured | off |")
         print("|---|---|---|---|---|---|---|---|")
         for name, make in TRAFFICS.items():
-            arrivals = drawn(make, found.clock)
-            guess, real = predicted(found.clock, arrivals), run(lab, arrivals, WallTime(lab))
+            arrivals = drawn(make, setting)
+            guess, real = predicted(setting, arrivals), measured(lab, arrivals)
             cells = row(guess.makespan, real.makespan), row(guess.ttft_p95, real.ttft_p95)
             print(f"| {name} | {len(arrivals)} | {' | '.join(cells)} |", flush=True)
     print(f"\nOther programs took {noise.share or 0:.0%} of the cores.")

@@ -101,6 +101,7 @@ SETTING = (
     argument("--block-size", type=int, metavar="N", help="tokens of a block (16)"),
     argument("--model", metavar="CONFIG", help="a model's config.json, for its KV-cache groups"),
     argument("--gib", type=float, metavar="N", help="memory for KV, in GiB, instead of --blocks; needs --model"),
+    argument("--kv-bytes-per-token", type=float, metavar="N", help="for a model whose config.json is not understood"),
     argument("--edition", metavar="NAME", help="whose scheduler serves the prompts (vllm)"),
     argument("--max-num-seqs", type=int, metavar="N", help="most requests that run at once (256)"),
     argument("--max-num-batched-tokens", type=int, metavar="N", help="most tokens of a step (8192)"),

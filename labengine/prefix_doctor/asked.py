@@ -20,13 +20,14 @@ MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 8192
 class Asked:
     """The asked settings; None for a default. model: a config.json, from which groups and capacity follow.
 
-    num_blocks or gib say how large the pool is; gib needs a model.
+    num_blocks or gib say how large the pool is; gib needs a model, or kv_bytes_per_token.
     """
 
     num_blocks: int | None = None
     block_size: int | None = None
     model: str | PathLike[str] | None = None
     gib: float | None = None
+    kv_bytes_per_token: float | None = None
     edition: str | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
@@ -42,18 +43,32 @@ class Asked:
         """Return what the model's config.json tells; None without one."""
         return None if self.model is None else model_of(self.model, block_size=self.block_size)
 
+    @property
+    def _group(self) -> GroupSpec:
+        return GroupSpec(BLOCK_SIZE if self.block_size is None else self.block_size)
+
+    def _num_blocks(self, facts: ModelFacts | None) -> int:
+        if self.gib is None:
+            return NUM_BLOCKS if self.num_blocks is None else checked_int("num_blocks", self.num_blocks, 2)
+        if self.num_blocks is not None:
+            raise ConfigError("give the pool in blocks or in gib, not both")
+        if facts is not None:
+            return facts.blocks_in(self.gib)
+        if self.kv_bytes_per_token is None:
+            raise ConfigError("gib needs a model's config.json, or kv_bytes_per_token, to say how many blocks it holds")
+        return max(2, int(self.gib * 2**30 / (self.kv_bytes_per_token * self._group.block_size)))
+
+    def bytes_per_token(self) -> float | None:
+        """Return the bytes of one token's KV; None if they are unknown."""
+        facts = self.facts()
+        return self.kv_bytes_per_token if facts is None else facts.bytes_per_token
+
     def setting(self, clock: Clock | None, num_recorded: int) -> Setting:
         """Return the setting. num_recorded: replicas that the traffic names."""
         facts = self.facts()
-        if self.gib is not None and (facts is None or self.num_blocks is not None):
-            raise ConfigError("gib needs a model's config.json, and replaces the number of blocks")
-        groups = (GroupSpec(self.block_size or BLOCK_SIZE),) if facts is None else facts.groups
-        num_blocks = NUM_BLOCKS if self.num_blocks is None else checked_int("num_blocks", self.num_blocks, 2)
-        if facts is not None and self.gib is not None:
-            num_blocks = facts.blocks_in(self.gib)
         config = EngineConfig(
-            num_blocks=num_blocks,
-            groups=groups,
+            num_blocks=self._num_blocks(facts),
+            groups=(self._group,) if facts is None else facts.groups,
             max_num_seqs=self.max_num_seqs or MAX_NUM_SEQS,
             max_num_batched_tokens=self.max_num_batched_tokens or MAX_NUM_BATCHED_TOKENS,
         )

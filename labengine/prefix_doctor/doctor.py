@@ -50,6 +50,7 @@ def doctor(
     block_size: int | None = None,
     model: str | PathLike[str] | None = None,
     gib: float | None = None,
+    kv_bytes_per_token: float | None = None,
     edition: str | None = None,
     max_num_seqs: int | None = None,
     max_num_batched_tokens: int | None = None,
@@ -68,15 +69,16 @@ def doctor(
     recording, a .lab or .labstream file, the folder of LABENGINE_TAP=file:DIR. A recording is examined as its engine
     ran; with any of the next settings, its requests run in that setting instead, as the prompts of a file always do.
     num_blocks, block_size: the pool. model: a config.json or its folder, from which KV-cache groups follow, and with
-    gib (of memory for KV) the number of blocks. edition, max_num_seqs, max_num_batched_tokens: by default vLLM's.
-    num_replicas, routing: engines that share the traffic.
+    gib (of memory for KV) the number of blocks; kv_bytes_per_token replaces the config.json of an unknown model.
+    edition, max_num_seqs, max_num_batched_tokens: by default vLLM's. num_replicas, routing: engines that share the
+    traffic.
     tokenizer: a model's directory or name, for text. clock: "PREFILL_TOKENS_PER_S,DECODE_STEP_S", a saved clock's JSON
     file, or "fit" for a recording with times. price_per_hour: of one engine, in `currency`.
     max_bytes, max_seconds: limits of reading a recording. Raises ConfigError or, for a damaged file, TraceError.
     """
     refuse_unknown("doctor()", unknown, doctor)
     limits = max_num_seqs, max_num_batched_tokens
-    asked = Asked(num_blocks, block_size, model, gib, edition, *limits, num_replicas, routing)
+    asked = Asked(num_blocks, block_size, model, gib, kv_bytes_per_token, edition, *limits, num_replicas, routing)
     found = opened(place, tokenizer, Limits(place, max_bytes, max_seconds))
     return diagnosis_of(found, asked, Pricing(clock, price_per_hour, currency))
 
@@ -149,7 +151,6 @@ def _costs(pricing: Pricing, recordings: list[RecordedEngine], asked: Asked, com
         note, clock = fitted.sentence, fitted.clock
     elif isinstance(pricing.clock, str):
         clock = clock_of(pricing.clock)
-    facts = asked.facts()
-    prices = Prices(clock, None if facts is None else facts.bytes_per_token, pricing.price_per_hour)
+    prices = Prices(clock, asked.bytes_per_token(), pricing.price_per_hour)
     words = pricing.clock if isinstance(pricing.clock, str) and not note else ""
     return Costs(prices, note, words, pricing.currency, command)

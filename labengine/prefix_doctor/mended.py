@@ -28,7 +28,10 @@ MAX_CURED = 5
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """How the user wants things priced and played. clock_note: a sentence on a fitted clock; clock_words: the clock as it was given. command: what was typed."""
+    """How the user wants things priced.
+
+    clock_note: a sentence on a fitted clock; clock_words: the clock as it was given. command: what was typed.
+    """
 
     prices: Prices = field(default_factory=Prices)
     clock_note: str = ""
@@ -120,7 +123,7 @@ def _settings(setting: Setting | None, costs: Costs) -> dict[str, Any]:
         "max_num_batched_tokens": config.max_num_batched_tokens,
         "num_replicas": setting.num_replicas,
         "routing": setting.routing,
-        "clock": costs.clock_note or costs.clock_words or None,
+        "clock": costs.clock_note or (f"clock {costs.clock_words}" if costs.clock_words else None),
     }
 
 
@@ -146,5 +149,7 @@ def _ages(ledger: Ledger) -> Ages | None:
     ages = ledger.ages()
     if not ages.hit and not ages.evicted:
         return None
-    hit, evicted = (tuple((2.0**age, number) for age, number in one.items()) for one in (ages.hit, ages.evicted))
+    hit, evicted = (
+        tuple((2.0**age, number // ledger.unit) for age, number in one.items()) for one in (ages.hit, ages.evicted)
+    )
     return Ages("blocks", hit, evicted)

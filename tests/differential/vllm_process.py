@@ -59,6 +59,11 @@ class VllmProcess:
         """What vLLM's Scheduler has cached at each batch of KV events that it publishes."""
         return self._ask({"kv_events": workload})
 
+    def run_traffic(self, workload: dict[str, Any]) -> dict[str, Any]:
+        """What each request of vLLM's Scheduler found and computed, and the totals: see vllm_upstream_traffic."""
+        (found,) = self._ask({"traffic": workload})
+        return found
+
     def close(self) -> None:
         """End the process."""
         self._process.communicate()

@@ -3,7 +3,8 @@
     cd tests && PYTHON_WITH_VLLM -m differential.vllm_upstream
 
 One JSON line in, one out: first {"vllm": version}, then for {"ops": workload}, {"scheduler": workload},
-{"mixed": workload}, {"tap": workload} or {"kv_events": workload} either {"results": [...]} or {"error": text}.
+{"mixed": workload}, {"tap": workload}, {"kv_events": workload} or {"traffic": workload} either {"results": [...]} or
+{"error": text}.
 Importing vLLM takes some seconds, so one process serves many workloads.
 """
 
@@ -45,9 +46,11 @@ def _load() -> None:
     from differential.vllm_upstream_ops import run_ops
     from differential.vllm_upstream_scheduler import run_scheduler
     from differential.vllm_upstream_tap import run_tapped
+    from differential.vllm_upstream_traffic import run_traffic
 
     logging.getLogger("vllm").setLevel(logging.ERROR)
     RUNS.update(ops=run_ops, scheduler=run_scheduler, mixed=run_mixed, tap=run_tapped, kv_events=run_kv_events)
+    RUNS.update(traffic=run_traffic)
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class MixedRun(Run):
 
     def abort(self, clock: int, moment: str = "step") -> None:
         """End the requests whose time has come."""
-        for at, number, *when in self._workload.get("aborts", ()):
+        for at, number, *when in self.workload.get("aborts", ()):
             if at == clock and (when or ["step"]) == [moment] and str(number) in self.requests:
                 self.scheduler.finish_requests(str(number), RequestStatus.FINISHED_ABORTED)
 

@@ -1,6 +1,7 @@
 """Complete workloads on vLLM's synchronous Scheduler, without a model. Runs where vLLM is installed.
 
-A workload has simulate's keys, and `streams` and `alphabet`, which say how requests go on; a row, see `Run.row`.
+A workload has simulate's keys, and `streams` and `alphabet`, which say how requests go on; a row, see `Run.row`. A
+request may have an `adapter`.
 `tier`: an external tier, see vllm_upstream_tier.py; then `max_steps` ends the run, also when nothing moves.
 """
 
@@ -27,6 +28,7 @@ from vllm.config import (
     SpeculativeConfig,
     VllmConfig,
 )
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -58,7 +60,12 @@ LAYERS = {
 
 def run_scheduler(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per step taken; RuntimeError when nothing moves any more."""
-    run = Run(workload)
+    return rows_of(Run(workload))
+
+
+def rows_of(run: Run) -> list[dict[str, Any]]:
+    """The rows of a run, as `run_scheduler` returns them."""
+    workload = run.workload
     note_preemptions(run.scheduler, run.preempted)
     rows: list[dict[str, Any]] = []
     clock = 0
@@ -80,11 +87,13 @@ def run_scheduler(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
 class Run:
     """One workload under way."""
 
+    labels_class = pool_rows.Labels
+
     def __init__(self, workload: Mapping[str, Any], scheduler_class: type[Scheduler] = Scheduler) -> None:
-        self._workload = workload
+        self.workload = workload
         self._groups = pool_rows.groups_of(workload)
         hash_block_size = workload.get("hash_block_size") or min(group.block_size for group in self._groups)
-        self._labels = pool_rows.Labels(hash_block_size)
+        self._labels = self.labels_class(hash_block_size)
         self.scheduler = _scheduler(workload, self._groups, hash_block_size, scheduler_class)
         self._tier = UpstreamTier(workload["tier"]) if workload.get("tier") else None
         self.scheduler.connector = self._tier
@@ -98,25 +107,31 @@ class Run:
         """Add the requests whose time has come."""
         while self.arrivals and self.arrivals[0][0] <= clock:
             number = self.arrivals.popleft()[1]
-            wanted = self._workload["requests"][number]
-            request = Request(
-                request_id=str(number),
-                prompt_token_ids=list(wanted["prompt"]),
-                sampling_params=SamplingParams(
-                    max_tokens=wanted["max_tokens"],
-                    ignore_eos=True,
-                    temperature=0.0,
-                    skip_reading_prefix_cache=wanted.get("skip_reading_prefix_cache"),
-                ),
-                pooling_params=None,
-                cache_salt=wanted.get("salt"),
-                priority=wanted.get("priority", 0),
-                arrival_time=float(wanted.get("arrival", number)),
-                block_hasher=self._labels.hasher,
-            )
+            request = self.request(number)
             self.requests[str(number)] = request
             self._labels.learn(request)
             self.scheduler.add_request(request)
+
+    def request(self, number: int) -> Request:
+        """Return a request of the workload."""
+        wanted = self.workload["requests"][number]
+        adapter = wanted.get("adapter")
+        return Request(
+            request_id=str(number),
+            prompt_token_ids=list(wanted["prompt"]),
+            sampling_params=SamplingParams(
+                max_tokens=wanted["max_tokens"],
+                ignore_eos=True,
+                temperature=0.0,
+                skip_reading_prefix_cache=wanted.get("skip_reading_prefix_cache"),
+            ),
+            pooling_params=None,
+            cache_salt=wanted.get("salt"),
+            lora_request=LoRARequest(adapter, 1, "/" + adapter) if adapter else None,
+            priority=wanted.get("priority", 0),
+            arrival_time=float(wanted.get("arrival", number)),
+            block_hasher=self._labels.hasher,
+        )
 
     def step(self, clock: int) -> dict[str, Any]:
         """Schedule, sample, update, and return the row."""
@@ -163,8 +178,8 @@ class Run:
 
     def token_at(self, request_id: str, position: int) -> int:
         """Return the token that a request samples at a position."""
-        stream = int(request_id) % self._workload.get("streams", 1 << 30)
-        return int((stream * 7919 + position * 104729) % self._workload.get("alphabet", 50021))
+        stream = int(request_id) % self.workload.get("streams", 1 << 30)
+        return int((stream * 7919 + position * 104729) % self.workload.get("alphabet", 50021))
 
     def row(self, clock: int, scheduled: dict[int, int]) -> dict[str, Any]:
         """requests: {id: [status, number of tokens, computed tokens, block tables]}; lists keep the engine's order."""

@@ -178,7 +178,7 @@ class _TappedRun(upstream.Run):
         self.scheduler.update_from_output(plan, output)
         if self._tier is not None:
             self._tier.take_up(self.scheduler.requests)
-        if "broken" not in self._workload and self._late is None:  # a broken queue may be a circle
+        if "broken" not in self.workload and self._late is None:  # a broken queue may be a circle
             self.collector.items.append({"state": self._state()})
 
     def _state(self) -> dict[str, Any]:

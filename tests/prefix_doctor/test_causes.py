@@ -20,6 +20,7 @@ from labengine.prefix_doctor.look_ups.examine import examine
 from labengine.prefix_doctor.look_ups.look_up import LookUp
 from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine, kept_events
 from labengine.prefix_doctor.mended import Costs
+from recorded_engines import diagnosis_without_runs
 
 
 def lab_of(num_blocks: int = 16, **settings: object) -> Lab:
@@ -31,7 +32,7 @@ def prompt(length: int, start: int = 100) -> list[int]:
 
 
 def newest(lab: Lab) -> LookUp:
-    return labengine.doctor(lab).look_ups[-1]
+    return diagnosis_without_runs(lab).look_ups[-1]
 
 
 def causes(one: LookUp) -> list[tuple[str, int, int]]:

@@ -6,18 +6,17 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import labengine
 from differential import vllm_streams
 from labengine import events as ev
 from labengine.prefix_doctor.diagnosis import Diagnosis
-from recorded_engines import recorded_engine
+from recorded_engines import diagnosis_without_runs, recorded_engine
 from recorded_files import written
 
 RUNS = dict(zip(vllm_streams.recorded_kinds(), vllm_streams.read(vllm_streams.KINDS_PATH), strict=True))
 
 
 def examined(kind: str, folder: Path) -> list[Diagnosis]:
-    return [labengine.doctor(written(items, folder)) for (name, _), (_, items) in RUNS.items() if name == kind]
+    return [diagnosis_without_runs(written(items, folder)) for (name, _), (_, items) in RUNS.items() if name == kind]
 
 
 def test_every_token_has_its_cause(tmp_path: Path) -> None:
@@ -32,7 +31,7 @@ def test_every_token_has_its_cause(tmp_path: Path) -> None:
 
 def test_what_eagle_computes_again_is_no_fault_of_the_cache(tmp_path: Path) -> None:
     eagle = [
-        labengine.doctor(written(items, tmp_path)).look_ups
+        diagnosis_without_runs(written(items, tmp_path)).look_ups
         for workload, items in RUNS.values()
         if workload.get("speculation", {}).get("drafter") == "eagle"
     ]
@@ -53,7 +52,7 @@ def test_the_notes_count_drafts_and_overtaken_requests(tmp_path: Path) -> None:
         if not workload.get("speculation"):
             continue
         path = written(items, tmp_path)
-        note = labengine.doctor(path).report.notes[0]
+        note = diagnosis_without_runs(path).report.notes[0]
         judged = [event for event in recorded_engine(path).events if isinstance(event, ev.DraftsJudged)]
         numbers = [int(one.replace(",", "")) for one in re.findall(r"[0-9,]+(?= drafts?|(?= \())", note)]
         num_accepted = sum(event.num_accepted for event in judged)

@@ -84,6 +84,11 @@ def test_every_field_reaches_its_prompt(tmp_path: Path) -> None:
         ([GOOD, b"\0\0\0", GOOD], 2, "line 2"),
         ([GOOD, b'{"prompt": "\xff"}', GOOD], 2, "line 2"),
         ([GOOD, b"[" * 100_000, GOOD], 2, "line 2"),
+        (
+            [GOOD, b'{"prompt": "x", "tools": ["\\ud83d"]}', GOOD, b'{"prompt": "\\uD83D\\uDE00"}'],
+            3,
+            "line 2: it is not",
+        ),
         ([GOOD, b'{"prompt": [1, -2]}', GOOD], 2, "non-negative integer, got -2"),
         ([GOOD, b'{"prompt": [1, 2.0]}', GOOD], 2, "got 2.0"),
         ([GOOD, b'{"prompt": [true]}', GOOD], 2, "got True"),

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import labengine
 from differential import vllm_streams
 from labengine.__main__ import main
 from labengine.events import PrefixHit
-from recorded_engines import recorded_engine
+from recorded_engines import diagnosis_without_runs, recorded_engine
 from recorded_files import written
 
 RUNS = list(vllm_streams.read())
@@ -23,22 +22,21 @@ def test_every_token_of_recorded_prompts_has_its_cause(tmp_path: Path) -> None:
     sums, verdicts = Counter[str](), Counter[str]()
     for _, items in RUNS:
         path = written(items, tmp_path)
-        found, events = labengine.doctor(path), recorded_engine(path).events
+        found, events = diagnosis_without_runs(path), recorded_engine(path).events
         hits = [event.num_tokens for event in events if isinstance(event, PrefixHit)]
         assert [one.num_hit for one in found.look_ups] == hits
-        assert all("never admitted" in note for note in found.report.notes)
         verdicts.update(one.verdict for one in found.look_ups)
         for one in (found.sums, found.report.sums_again):
             assert one.num_hit + sum(one.missed.values()) == one.num_tokens
             sums.update({"hit": one.num_hit, **one.missed})
     assert sums == {
         "hit": 641,
-        "new": 639,
+        "new": 629,
         "tail": 486,
         "evicted": 405,
         "never_registered": 104,
         "not_registered_yet": 103,
-        "other_salt": 75,
+        "other_salt": 85,
         "short_of_a_block": 68,
         "reset": 60,
     }
@@ -46,7 +44,9 @@ def test_every_token_of_recorded_prompts_has_its_cause(tmp_path: Path) -> None:
 
 
 def test_vllms_own_names_and_seconds_are_in_the_sentences(tmp_path: Path) -> None:
-    sentences = [one.sentence for _, items in RUNS[::4] for one in labengine.doctor(written(items, tmp_path)).look_ups]
+    sentences = [
+        one.sentence for _, items in RUNS[::4] for one in diagnosis_without_runs(written(items, tmp_path)).look_ups
+    ]
     evicted = [one for one in sentences if "were evicted" in one]
     assert any(" s) by " in one and "'s prefill" in one for one in evicted), evicted[:5]
 
@@ -67,7 +67,7 @@ def test_a_stream_with_a_gap_is_examined_piece_by_piece(tmp_path: Path) -> None:
     _, items = RUNS[4]
     events = [i for i, one in enumerate(items) if "e" in one.get("message", {})]
     cut = [one for i, one in enumerate(items) if i != events[len(events) // 3]]
-    complete, found = labengine.doctor(written(items, tmp_path)), labengine.doctor(written(cut, tmp_path))
+    complete, found = (diagnosis_without_runs(written(one, tmp_path)) for one in (items, cut))
     assert 0 < len(found.look_ups) < len(complete.look_ups)
     assert found.look_ups == complete.look_ups[: len(found.look_ups)]
     assert "are missing" in found.report.notes[0] and found.report.title == complete.report.title

@@ -16,7 +16,7 @@ from labengine.prefix_doctor.diagnosis import Diagnosis
 from labengine.prefix_doctor.look_ups.examine import examine
 from labengine.prefix_doctor.look_ups.recorded_engine import RecordedEngine
 from labengine.prefix_doctor.look_ups.sums import Sums
-from recorded_engines import recorded_engine
+from recorded_engines import diagnosis_without_runs, recorded_engine
 
 LAYOUTS = {
     "full": [GroupSpec(4, "full")],
@@ -50,7 +50,7 @@ def lab_of(edition: str, layout: str, num_blocks: int) -> Lab:
 
 def judged(lab: Lab) -> Diagnosis:
     """Return a lab's diagnosis, of which every token has one cause."""
-    found = labengine.doctor(lab)
+    found = diagnosis_without_runs(lab)
     assert lab.timeline is not None
     hits = [event.num_tokens for event in lab.timeline.of_kind(PrefixHit)]
     assert [one.num_hit for one in found.look_ups] == hits

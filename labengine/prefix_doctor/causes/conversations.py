@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labengine.prefix_doctor.causes.content import TOKEN, WIDTH, Content, Stretch, same_after, same_before
+from labengine.prefix_doctor.causes.content import MIN_STRETCH, TOKEN, WIDTH, Content, Stretch, same_after, same_before
 
 MAX_REMEMBERED = 100_000
 """Prompts, and conversations, that are remembered."""
+
+NO_GAP = 8
+"""Tokens at most between two pieces of known text that count as following each other."""
 
 NUM_END, NOT_END = 24, 4
 """A prompt continues another one if it contains 24 tokens from the other's end (8 in the same session): those before
@@ -18,7 +21,10 @@ its last 4, which a chat template may drop when an answer follows."""
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A prompt with the text of `other`: equal up to `position`, and from `start` on as the other from `there` on."""
+    """A prompt with the text of `other`: equal up to `position`, and from `start` on as the other from `there` on.
+
+    end, its_end: the tokens at which the other's prompt ends, in both.
+    """
 
     data: bytes
     other: bytes
@@ -26,6 +32,15 @@ class Divergence:
     position: int
     start: int
     there: int
+    end: int = 0
+    its_end: int = 0
+
+    @property
+    def is_one_cut(self) -> bool:
+        """True if the only change is that one stretch of the other's text is missing."""
+        rest = self.its_end - self.there
+        is_one = self.end - self.start == rest <= same_after(self.data, self.start, self.other, self.there)
+        return is_one and self.start - self.position <= NO_GAP and self.there - self.position >= MIN_STRETCH
 
 
 class Conversations:
@@ -65,16 +80,28 @@ class Conversations:
         other = self._content.get(number)
         if other is None or end - start < WIDTH:
             return None
-        ends = find(data, other[TOKEN * start : TOKEN * end], 0)
-        if ends < 0 or TOKEN * (ends + end - start + NOT_END) >= len(data):
+        my_end = _place_of(other, start, end, data)
+        if my_end is None or TOKEN * (my_end + NOT_END) >= len(data):
             return None
         position = same_after(data, 0, other, 0)
         for one in again:
             there = find(other, data[TOKEN * one.start : TOKEN * (one.start + WIDTH)], position)
             if there >= 0 and one.start >= position:
                 before = same_before(data, one.start, other, there, min(one.start, there) - position)
-                return Divergence(data, other, number, position, one.start - before, there - before)
+                return Divergence(data, other, number, position, one.start - before, there - before, my_end, end)
         return None
+
+
+def _place_of(other: bytes, start: int, end: int, data: bytes) -> int | None:
+    """Return where tokens [start, end) of another prompt end in this one: at the place with most of the text before."""
+    tokens = other[TOKEN * start : TOKEN * end]
+    first = find(data, tokens, 0)
+    if first < 0:
+        return None
+    last = data.rfind(tokens)
+    while last % TOKEN:
+        last = data.rfind(tokens, 0, last + len(tokens) - 1)
+    return max((first, last // TOKEN), key=lambda place: same_before(data, place, other, start, place)) + end - start
 
 
 def find(data: bytes, tokens: bytes, start: int) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from labengine.config import EngineConfig
+from labengine.config import ConfigError, EngineConfig
 from labengine.prefix_doctor.causes.evictions import by_few
 from labengine.prefix_doctor.causes.finding import Cure, Kind
+from labengine.prefix_doctor.causes.fixed_order import in_fixed_order
 from labengine.prefix_doctor.causes.groups import Group, HistoryGroup, TextGroup
 from labengine.prefix_doctor.causes.kept_history import with_history_kept
 from labengine.prefix_doctor.causes.ledger import Evidence, Ledger
@@ -59,7 +60,10 @@ def played_cure(
     """
     best: Cure | None = None
     for change in changes_for(evidence, ledger, setting):
-        cure = Cure(change.words, before, play(*change.applied(traffic, setting)))
+        try:
+            cure = Cure(change.words, before, play(*change.applied(traffic, setting)))
+        except ConfigError:  # such a setting is impossible
+            continue
         if best is None or cure.num_saved > best.num_saved:
             best = cure
         if cure.num_saved >= ENOUGH * evidence.finding.num_lost:
@@ -121,6 +125,8 @@ def _move(kind: Kind, groups: Sequence[Group]) -> Iterator[CureChange]:
         yield CureChange(words, lambda traffic: with_history_kept(with_text_moved(traffic, templates)))
     elif has_history:
         yield CureChange(f"leave {what} in a conversation's earlier text as it was", with_history_kept)
+    else:
+        yield CureChange("send these pieces of text in a fixed order, and what is new behind them", in_fixed_order)
 
 
 def _changed(traffic: Traffic, change: Callable[[Prompt], Prompt]) -> Traffic:

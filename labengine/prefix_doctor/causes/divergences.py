@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from labengine.prefix_doctor.causes.content import (
     MIN_STRETCH,
     TOKEN,
+    WIDTH,
     Content,
     Stretch,
     packed,
     same_after,
+    same_before,
     unpacked,
 )
-from labengine.prefix_doctor.causes.conversations import Conversations, Divergence, bound
+from labengine.prefix_doctor.causes.conversations import NO_GAP, Conversations, Divergence, bound, find
 from labengine.prefix_doctor.causes.groups import (
+    GOOD_PART,
     MAX_DISTINCT,
     MAX_SAMPLES,
     MAX_VALUE,
@@ -36,13 +39,13 @@ MAX_GROUPS = 512
 MAX_MESSAGES = 64
 """Messages told apart."""
 
-NO_GAP = 8
-"""Tokens at most between two pieces of known text that count as following each other."""
-
 
 @dataclass(slots=True)
 class Facts:
-    """What is remembered of a prompt. group, end: the group of its value, and the token before which the value ends."""
+    """What is remembered of a prompt. group, end: the group of its value, and the token before which the value ends.
+
+    end is 0 without a value: the template's text stands there without it.
+    """
 
     prompt: Prompt
     num_tokens: int
@@ -85,10 +88,15 @@ class Divergences:
             lost += _overlap(ranges[0][0], min(one.position, again[0].start), ranges)
             self._count(group, number, facts, one, lost)
         else:
-            self._note_hit(facts, look_up)
+            self._note_hit(facts, data, look_up)
         self._conversations.remember(number, facts.num_tokens, prompt.session, again)
         bound(self.facts)
         return lost, max(shared, look_up.num_shared)
+
+    def text_of(self, number: int | None, start: int) -> list[int]:
+        """Return some tokens of a prompt; [] if it is not remembered."""
+        data = None if number is None else self._content.get(number)
+        return [] if data is None else unpacked(data, start, start + SOME_AFTER)
 
     def _prefix(self, whole: bytes, found: Sequence[Stretch], start: int) -> int:
         """Return the tokens of the common prefix with an earlier prompt if it reaches beyond `start`, else 0."""
@@ -106,7 +114,7 @@ class Divergences:
         if group.count(lost, one.number, number):
             group.examples.append(self._example(facts, one, lost))
 
-    def _note_hit(self, facts: Facts, look_up: LookUp) -> None:
+    def _note_hit(self, facts: Facts, data: bytes, look_up: LookUp) -> None:
         """Count a prompt that hits behind a value which an earlier one had."""
         other = look_up.shared_with
         if other is None or other not in self.facts:
@@ -114,8 +122,10 @@ class Divergences:
         its = self.facts[other]
         group = its.group or self.texts.get(other)
         end = its.end if its.group else (group.end if group else 0)
-        if group is not None and look_up.num_shared >= end:
-            group.num_again += 1
+        if group is not None and look_up.num_shared >= end > 0:
+            value = hash(data[: TOKEN * end])
+            if value in group.again or len(group.again) < MAX_DISTINCT:
+                group.again[value] += 1
             facts.group, facts.end = group, end
 
     def _history(
@@ -125,8 +135,7 @@ class Divergences:
         one = self._conversations.continued(number, facts.prompt.session, data, again)
         if one is None:
             return None
-        put, cut = one.start - one.position, one.there - one.position
-        groups = self.cut if put <= NO_GAP and cut >= MIN_STRETCH else self.edited
+        groups = self.cut if one.is_one_cut else self.edited
         message = min(MAX_MESSAGES, bisect_right(facts.prompt.message_starts, one.position) - 1)
         return one, groups.setdefault(message, HistoryGroup(message=message))
 
@@ -136,17 +145,34 @@ class Divergences:
         """Return how a prompt differs from the first one with its text, and the group of such prompts."""
         longest = max(again, key=lambda one: one.end - one.start)
         main = again[0] if 2 * (again[0].end - again[0].start) >= longest.end - longest.start else longest
-        other = self._content.get(main.number)
+        main = self._in_template(data, main)
+        other = self.texts[main.number].template if main.number in self.texts else self._content.get(main.number)
         assert other is not None  # the stretch has just been found in it
         position = min(same_after(data, 0, other, 0), main.start)
         one = Divergence(data, other, main.number, position, main.start, main.there)
-        if main.start - max(position, look_up.num_shared) <= NO_GAP and main.there - position >= MIN_STRETCH:
+        is_moved = main.number not in self.texts and max(main.start, main.there) - position >= MIN_STRETCH
+        if _is_shuffled(again, main.number) or (
+            is_moved and _is_known(max(position, look_up.num_shared), main.start, again)
+        ):
             return one, self.reordered
         group = self._group_of(main.number, other)
-        _cover(group, position, again)
-        facts.group, facts.end = group, main.start
+        _cover(group, position, {main, *again})
+        facts.group, facts.end = group, main.start if main.start > position else 0
         group.end = max(group.end, main.there)
         return one, group
+
+    def _in_template(self, data: bytes, main: Stretch) -> Stretch:
+        """Return the same text in the template of the prompt that has it: both may share the end of a value."""
+        its = self.facts.get(main.number)
+        if its is None or its.group is None or its.group.number not in self.texts:
+            return main
+        middle, template = (main.start + main.end) // 2, its.group.template
+        there = find(template, data[TOKEN * middle : TOKEN * (middle + WIDTH)], 0)
+        if there < 0:
+            return main
+        before = same_before(data, middle, template, there, middle)
+        after = same_after(data, middle, template, there)
+        return Stretch(middle - before, middle + after, its.group.number, there - before)
 
     def _group_of(self, number: int, template: bytes) -> TextGroup:
         if number not in self.texts:
@@ -194,7 +220,7 @@ def _note_value(group: TextGroup | HistoryGroup, facts: Facts, one: Divergence) 
     start, end = one.position, one.start
     if len(group.distinct) < MAX_DISTINCT:
         group.distinct.add(hash(one.data[TOKEN * start : TOKEN * end]))
-    if len(group.values) < MAX_SAMPLES:
+    if len(group.values) < MAX_SAMPLES and start < end:
         before = unpacked(one.data, max(0, start - SOME_BEFORE), start)
         value = unpacked(one.data, start, min(end, start + MAX_VALUE))
         group.values.append(Value(before, value, unpacked(one.data, end, end + SOME_AFTER)))
@@ -202,16 +228,30 @@ def _note_value(group: TextGroup | HistoryGroup, facts: Facts, one: Divergence) 
         group.num_others += bool(group.tenant) and facts.prompt.tenant not in ("", group.tenant)
 
 
+def _is_shuffled(again: Sequence[Stretch], number: int) -> bool:
+    """Return True if a good part of the text that another prompt has comes in another order there."""
+    num_tokens, num_behind, last = 0, 0, 0
+    for one in again:
+        if one.number == number:
+            num_tokens += one.end - one.start
+            num_behind += one.end - one.start if one.there < last else 0
+            last = max(last, one.there)
+    return num_behind > GOOD_PART * num_tokens
+
+
+def _is_known(start: int, end: int, again: Sequence[Stretch]) -> bool:
+    """Return True if tokens [start, end) are almost all in the stretches."""
+    known = _overlap(start, end, [(one.start, one.end) for one in again])
+    return end - start - known <= max(NO_GAP, known // 8)
+
+
 def _overlap(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> int:
     return sum(max(0, min(end, last) - max(start, first)) for first, last in ranges)
 
 
-def _cover(group: TextGroup, position: int, again: Sequence[Stretch]) -> None:
-    parts = [
-        (0, position),
-        *((one.there, one.there + one.end - one.start) for one in again if one.number == group.number),
-    ]
-    for start, end in parts:
-        if start < end:
-            group.covered[start] += 1
-            group.covered[end] -= 1
+def _cover(group: TextGroup, position: int, again: set[Stretch]) -> None:
+    group.positions[position] += 1
+    for one in again:
+        if one.number == group.number:
+            group.covered[one.there] += 1
+            group.covered[one.there + one.end - one.start] -= 1

@@ -92,34 +92,49 @@ class VaryingGroup(Group):
 ALMOST_ALL, MOST, HALF = 0.95, 0.8, 0.5
 """Shares of the prompts."""
 
+GOOD_PART = 0.25
+"""The share of tokens that counts."""
+
 
 @dataclass
 class TextGroup(VaryingGroup):
     """Prompts that have the text of one template again, behind text that differs.
 
-    template: the first prompt with the text, packed; number: its. num_again: prompts that hit, with a value that had
-    come before. num_others: prompts of another tenant than the template's.
+    template: the first prompt with the text, packed; number: its. num_others: prompts of another tenant than the
+    template's.
     """
 
     number: int = -1
     template: bytes = b""
     tenant: str = ""
-    num_again: int = 0
     num_others: int = 0
+    again: Counter[int] = field(default_factory=Counter)
+    """Prompts that hit behind a value which had come before, by the hash of that value."""
     end: int = 0
     """Token of the template before which the values end."""
+    positions: Counter[int] = field(default_factory=Counter)
+    """Prompts by the length of the prefix that they share with the template."""
     covered: Counter[int] = field(default_factory=Counter)
-    """Where stretches that prompts share with the template begin (+1) and end (-1)."""
+    """Where stretches that prompts share with the template, behind the prefix, begin (+1) and end (-1)."""
 
     @property
     def position(self) -> int:
         """The length of the prefix that almost all prompts share with the template."""
-        parts = self._shared(ALMOST_ALL)
-        return parts[0][1] if parts and not parts[0][0] else 0
+        num_prompts = 0
+        for place in sorted(self.positions, reverse=True):
+            num_prompts += self.positions[place]
+            if num_prompts >= ALMOST_ALL * self.num_prompts:
+                return place
+        return 0
 
     def behind(self) -> list[tuple[int, int]]:
-        """Return the long parts of the template behind the prefix that most prompts share."""
-        return self._behind(MOST) or self._behind(HALF)
+        """Return the long parts of the template behind the prefix that most prompts share.
+
+        [] if they are not a good part of what is lost: then prompts share text, but no common core.
+        """
+        parts = self._behind(MOST) or self._behind(HALF)
+        num_core = self.num_prompts * sum(end - start for start, end in parts)
+        return parts if num_core > GOOD_PART * self.num_lost else []
 
     def _behind(self, share: float) -> list[tuple[int, int]]:
         parts = [(max(start, self.position), end) for start, end in self._shared(share)]

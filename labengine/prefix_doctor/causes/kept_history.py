@@ -10,9 +10,6 @@ from labengine.prefix_doctor.causes.content import TOKEN, Content, packed
 from labengine.prefix_doctor.causes.conversations import Conversations
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 
-MAX_CHANGES = 4
-"""Changed places of one prompt that are put back."""
-
 
 def with_history_kept(traffic: Traffic) -> Traffic:
     """Return the traffic with each conversation's earlier text as its prompt before had it; what was cut comes back."""
@@ -32,11 +29,7 @@ def _read(traffic: Traffic) -> Iterator[Prompt]:
 
 
 def _kept(conversations: Conversations, content: Content, number: int, prompt: Prompt, data: bytes) -> bytes:
-    """Return a prompt with the text of the one that it continues, up to the last place at which they agree."""
-    for _ in range(MAX_CHANGES):
-        again = content.search(data, 0, hash(prompt.extra_keys))
-        one = conversations.continued(number, prompt.session, data, again) if again else None
-        if one is None:
-            break
-        data = one.other[: TOKEN * one.there] + data[TOKEN * one.start :]
-    return data
+    """Return a prompt with the whole text of the one that it continues, and what is new behind it."""
+    again = content.search(data, 0, hash(prompt.extra_keys))
+    one = conversations.continued(number, prompt.session, data, again) if again else None
+    return data if one is None else one.other[: TOKEN * one.its_end] + data[TOKEN * one.end :]

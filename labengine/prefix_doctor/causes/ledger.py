@@ -186,8 +186,7 @@ class Ledger:
             return 0
         self.short.share(shared, found)
         if self.short.count(lost, look_up.shared_with, number):
-            miss = MissedTokens("short_of_a_block", found, shared)
-            self.short.examples.append(self._example(prompt, miss, look_up.shared_with, "", ""))
+            self.short.examples.append(self._short_example(prompt, look_up.shared_with, shared, lost))
         return lost
 
     # -- findings ------------------------------------------------------------------------------------------------------
@@ -215,7 +214,9 @@ class Ledger:
     def _of_texts(self, words: Words) -> list[Evidence]:
         """Return the findings on varying text; conversations in which the same kind of text changed are included."""
         merged: dict[tuple[Kind, bytes, int], list[TextGroup]] = {}
-        for group in _heaviest(self._divergences.texts.values()):
+        texts = _heaviest([self._divergences.reordered, *self._divergences.texts.values()])
+        loose = [group for group in texts if group.num_prompts and not group.behind()]
+        for group in (group for group in texts if group.behind()):
             kind, place = kind_of(group, self.token_text), group.position
             begins = group.template[: TOKEN * min(place, NUM_BEGIN)]
             near = next((key for key in merged if key[:2] == (kind, begins) and abs(key[2] - place) <= NEAR), None)
@@ -225,9 +226,8 @@ class Ledger:
             all_groups = (*groups, *(histories.pop(kind, ()) if kind != "varying_text" else ()))
             found.append(Evidence(words.varying(kind, groups[0], all_groups), all_groups))
         found += [Evidence(words.history(kind, groups), tuple(groups)) for kind, groups in histories.items()]
-        reordered = self._divergences.reordered
-        if reordered.num_prompts:
-            found.append(Evidence(words.reordered(reordered), (reordered,)))
+        if loose:
+            found.append(Evidence(words.reordered(loose), tuple(loose)))
         return found
 
     def _histories(self) -> dict[Kind, list[HistoryGroup]]:
@@ -288,6 +288,11 @@ class Ledger:
     def _name(self, number: int) -> str:
         facts = self._divergences.facts.get(number)
         return readable(facts.prompt.name if facts else f"prompt {number}", MAX_NAME)
+
+    def _short_example(self, prompt: Prompt, other: int | None, shared: int, lost: int) -> RawExample:
+        miss = MissedTokens("short_of_a_block", shared, shared + SOME_AFTER)
+        one = self._example(prompt, miss, other, "", "")
+        return replace(one, num_lost=lost, mine=one.again, its=self._divergences.text_of(other, shared), again=[])
 
     def _example(self, prompt: Prompt, miss: MissedTokens, other: int | None, mine: str, its: str) -> RawExample:
         tokens, start = prompt.token_ids, miss.start

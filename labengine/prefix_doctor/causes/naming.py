@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from labengine.prefix_doctor.causes.finding import Kind
-from labengine.prefix_doctor.causes.groups import MOST, TextGroup, Value, VaryingGroup
+from labengine.prefix_doctor.causes.groups import HALF, MOST, TextGroup, Value, VaryingGroup
 from labengine.prefix_doctor.traffic.prompt import TokenText
 from labengine.record.wording import spelled
 
@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"\d{1,18}")
 def kind_of(group: VaryingGroup, token_text: TokenText | None) -> Kind:
     """Return the name of what varies in a group's prompts; without text, only a tenant can be told."""
     shown = [_Shown(value, token_text) for value in group.values] if token_text else []
-    if shown and _share(shown, _TIME) >= MOST:
+    if shown and _share(shown, _TIME) > HALF:
         return "clock"
     if isinstance(group, TextGroup) and _is_tenant(group):
         return "tenant"
@@ -75,8 +75,9 @@ def _share(shown: Sequence[_Shown], pattern: re.Pattern[str]) -> float:
 
 
 def _is_tenant(group: TextGroup) -> bool:
-    """Return True if values come again as often as new ones come, or each new one belongs to another tenant."""
-    return group.num_again >= max(2, group.num_prompts) or group.num_others > MOST * group.num_prompts
+    """Return True if several values come again, as often as new ones come, or new ones belong to other tenants."""
+    come_again = len(group.again) > 1 and group.again.total() >= group.num_prompts
+    return come_again or group.num_others > MOST * group.num_prompts
 
 
 def _is_counter(shown: Sequence[_Shown]) -> bool:

@@ -45,7 +45,7 @@ PLAIN: dict[Kind, tuple[str, str]] = {
     ),
     "other_replica": (
         "cached on another replica",
-        "were served by a replica without their prefix, which another one had",
+        "were served by a replica without the prefix, which another one had",
     ),
     "state_boundary": ("no state where prompts part", "share tokens after which no state was kept"),
     "window": (
@@ -55,6 +55,16 @@ PLAIN: dict[Kind, tuple[str, str]] = {
     "unknown": ("unknown", "lost tokens that may have been cached before the recording began"),
 }
 """The title, and what the prompts did."""
+
+SINGULAR = {
+    "contain": "contains",
+    "continue": "continues",
+    "diverge": "diverges",
+    "have": "has",
+    "share": "shares",
+    "were": "was",
+}
+"""Verbs that differ when a single prompt did it."""
 
 
 @dataclass(frozen=True)
@@ -67,26 +77,28 @@ class Words:
     num_blocks: int | None
 
     def varying(self, kind: Kind, group: TextGroup, groups: Sequence[Group]) -> Finding:
-        """Return the finding on a text that varies before equal text; the heaviest group represents the others."""
+        """Return the finding on a text that varies before equal text; the heaviest group represents the others.
+
+        group: has a common core behind the varying text.
+        """
         position, behind = group.position, group.behind()
-        again = sum(end - start for start, end in behind) or group.num_lost // group.num_prompts
-        end = behind[0][0] if behind else position
+        again = sum(end - start for start, end in behind)
         before = self.text(unpacked(group.template, max(0, position - NUM_BEFORE), position))
-        value = self.text(unpacked(group.template, position, min(end, position + NUM_AFTER)))
+        value = self.text(unpacked(group.template, position, min(behind[0][0], position + NUM_AFTER)))
         many = self._distinct(group) if kind == "tenant" else ""
         return self._finding(
             kind,
             groups,
             f"{VARYING[kind]} before {counted(again, 'equal token')}",
-            f"{self._share(groups)} diverge at token {position:,} (“{before}|{value}”{many}); "
-            f"the {counted(again, 'token')} behind it are the same each time.",
+            f"diverge at token {position:,} (“{before}|{value}”{many}); the {counted(again, 'token')} behind it are "
+            "the same each time",
             f"token {position:,}, “{before}|{value}”",
         )
 
-    def reordered(self, group: TextGroup) -> Finding:
+    def reordered(self, groups: Sequence[TextGroup]) -> Finding:
         """Return the finding on known text in another order."""
-        does = "consist of text that earlier prompts have in another order, such as documents or tools"
-        return self._plain("varying_text", group, "the same text in another order", does)
+        does = "contain text that earlier prompts have in another order or selection, such as documents or tools"
+        return self._finding("varying_text", groups, "the same text in another order", does)
 
     def history(self, kind: Kind, groups: Sequence[HistoryGroup]) -> Finding:
         """Return the finding on conversations whose earlier text changed."""
@@ -107,19 +119,19 @@ class Words:
             )
         else:
             title = "an earlier message edited"
-            does = (
-                f"continue a conversation with {counted(put, 'token')} instead of {cut:,} that stood there before; "
-                f"{counted(lost, 'token')} on average are the same text again"
-            )
+            does = f"with {counted(put, 'token')} instead of {cut:,} that stood there before"
+            if not put:
+                does = f"from whose earlier text something was taken out, at first {counted(cut, 'token')}"
+            does = f"continue a conversation {does}; {counted(lost, 'token')} on average are the same text again"
         messages = [f"message {group.message + 1}" for group in groups if group.message >= 0]
         where = listed(messages[:3]) if messages else ""
-        return self._finding(kind, groups, title, f"{self._share(groups)} {does}.", where)
+        return self._finding(kind, groups, title, does, where)
 
     def short(self, group: Group) -> Finding:
         """Return the finding on prompts that share less than a block."""
         mean = group.num_lost // group.num_prompts
         title = f"prompts share less than a block of {self.unit}"
-        does = f"share {counted(mean, 'token')} on average with an earlier one, in a block that they do not fill"
+        does = f"share {counted(mean, 'token')} on average with an earlier one, in a block that is shared only in part"
         return self._plain("short_prompt", group, title, does)
 
     def keys(self, kind: Kind, group: Group) -> Finding:
@@ -143,7 +155,7 @@ class Words:
         who = names[0] if len(names) == 1 else f"{listed(names)}"
         title = "evicted by one long prompt" if len(names) == 1 else f"evicted by {len(names):,} long prompts"
         sentence = (
-            f"{self._of_all(num_prompts)} lost tokens that had been evicted by {who}, of {counted(length, 'token')}"
+            f"{self._did(num_prompts, 'lost')} tokens that had been evicted by {who}, of {counted(length, 'token')}"
             f"{' on average' if len(names) > 1 else ''}."
         )
         return Finding("evicted_by_one", title, sentence, num_prompts, lost, found.where, found.examples, found.shown)
@@ -155,19 +167,20 @@ class Words:
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def _plain(self, kind: Kind, group: Group, title: str, does: str, where: str = "") -> Finding:
-        return self._finding(kind, [group], title, f"{self._share([group])} {does}.", where)
+        return self._finding(kind, [group], title, does, where)
 
-    def _finding(self, kind: Kind, groups: Sequence[Group], title: str, sentence: str, where: str) -> Finding:
+    def _finding(self, kind: Kind, groups: Sequence[Group], title: str, does: str, where: str = "") -> Finding:
+        """Return a finding on prompts. does: what they do, which begins with a verb."""
         group, lost = groups[0], sum(one.num_lost for one in groups)
         examples = tuple(map(self._example, group.examples))
         num_prompts = sum(one.num_prompts for one in groups)
+        sentence = f"{self._did(num_prompts, does)}."
         return Finding(kind, title, sentence, num_prompts, lost, where, examples, tuple(sorted(group.shown)))
 
-    def _share(self, groups: Sequence[Group]) -> str:
-        return self._of_all(sum(one.num_prompts for one in groups))
-
-    def _of_all(self, number: int) -> str:
-        return f"{number:,} of {counted(self.num_prompts, 'prompt')}"
+    def _did(self, number: int, does: str) -> str:
+        verb, *rest = does.split(" ", 1)
+        did = [SINGULAR.get(verb, verb) if number == 1 else verb, *rest]
+        return f"{number:,} of {counted(self.num_prompts, 'prompt')} {' '.join(did)}"
 
     def _distinct(self, group: TextGroup) -> str:
         number = len(group.distinct) + 1

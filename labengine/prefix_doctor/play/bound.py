@@ -22,7 +22,7 @@ class Bound:
     The pool may keep any of its blocks, and any of the newest prompt's, and need not keep the newest prompt's. Keeping
     those with the nearest next use is then optimal (Belady 1966). A prefix is used whenever its continuation is, so the
     optimum keeps it at least as long, and each hit has its whole prefix. All blocks with the same next use are worth
-    the same, so only their number is kept: a pair of prompts that share blocks takes 16 bytes.
+    the same, so only their number is kept: a pair of prompts that share blocks takes 24 bytes.
     """
 
     def __init__(self, most_blocks: int = MOST_BLOCKS) -> None:

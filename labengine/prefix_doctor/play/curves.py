@@ -66,10 +66,16 @@ def _with_bound(curve: Curve, traffic: Traffic, setting: Setting) -> Curve:
     (group, *others), bound = setting.config.groups, Bound()
     if others or group.kind != "full" or setting.num_replicas > 1:
         return curve
+    num_reserved = setting.parts.block_pool.null_block >= 0
     for prompt in traffic:
         bound.add(*blocks_of(prompt, group.block_size))
     points = (
-        replace(one, bound_hit_rate=bound.most_hits(one.value) * group.block_size / max(1, one.figures.num_tokens))
+        replace(
+            one,
+            bound_hit_rate=bound.most_hits(one.value - num_reserved)
+            * group.block_size
+            / max(1, one.figures.num_tokens),
+        )
         for one in curve.points
     )
     return replace(curve, points=tuple(points))

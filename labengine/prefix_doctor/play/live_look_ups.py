@@ -46,10 +46,10 @@ class LiveLookUps:
         self._unit, self._link = unit_of(self._groups), engine.config.hash_block_size
         self._chain = engine.parts.hash_chain()
         self._counts = Counter[int]()
-        self._taker: Request | None = None
+        self._loss: tuple[ev.EvictReason, int, int | None, bool] = "reused", 0, None, False
         memory.engines.append(engine)
         engine.hooks.subscribe(self._judge, ev.PrefixHit)
-        self._follow_evictions()
+        self._follow_takers()
 
     def leave(self, request: Request, is_finished: bool) -> None:
         """Note that a request gave its blocks back, with the tokens that it has generated."""
@@ -167,29 +167,26 @@ class LiveLookUps:
     def _remember(self, request: Request) -> None:
         number, memory = request.request_id, self._memory
         memory.seen.write_all(request.block_hashes, number)
+        memory.losses.turn_over()
         if request.extra_keys or request.images:
             memory.has_keys = True
             memory.plain.write_all(self._plain(request), number)
 
     # -- evictions -----------------------------------------------------------------------------------------------------
 
-    def _follow_evictions(self) -> None:
-        """Note whom each block is taken for, and what it held."""
-        manager, pool, memory = self._engine.scheduler.manager, self._engine.scheduler.manager.pool, self._memory
+    def lose(self, block: Block, reason: ev.EvictReason) -> None:
+        """Note that a block is about to lose its content, and for whom."""
+        loss = self._loss if reason == "reused" else (reason, *self._loss[1:])
+        for _, block_hash in block.keys:
+            self._memory.losses.write(block_hash, loss)
+
+    def _follow_takers(self) -> None:
+        """Know for which request blocks are taken."""
+        manager = self._engine.scheduler.manager
         for name in ("admit", "allocate"):
             vars(manager)[name] = partial(self._for_request, getattr(manager, name))
-        evict = pool.evict
-
-        def noted(block: Block, reason: ev.EvictReason = "reused") -> None:
-            taker = self._taker
-            is_prefill = taker is not None and taker.num_computed_tokens < taker.num_prompt_tokens
-            loss = reason, self._engine.step_number, None if taker is None else taker.request_id, is_prefill
-            for _, block_hash in block.keys:
-                memory.losses.write(block_hash, loss)
-            evict(block, reason)
-
-        vars(pool)["evict"] = noted
 
     def _for_request(self, method: Callable[..., bool], request: Request, *arguments: Any, **named: Any) -> bool:
-        self._taker = request
+        is_prefill = request.num_computed_tokens < request.num_prompt_tokens
+        self._loss = "reused", self._engine.step_number, request.request_id, is_prefill
         return method(request, *arguments, **named)

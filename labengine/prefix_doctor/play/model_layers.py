@@ -1,7 +1,8 @@
 """What each layer of a model keeps per token or per request, from the fields of its config.json.
 
 Field names are those of Hugging Face's configs; where a file leaves a field out, its config class has the default. What
-vLLM 0.32 makes of them was compared with its own layers (tests/golden/vllm-model-groups.json).
+vLLM 0.32 makes of them was compared with its own layers for the models of tests/golden/vllm-model-groups.json; MLA and
+chunks were only read in its code.
 """
 
 from __future__ import annotations
@@ -115,16 +116,19 @@ class Fields:
 
 def _mixed(fields: Fields, kinds: Sequence[object], more: int = 0, **states: Layer) -> list[Layer]:
     """Return a layer of each kind. more: see Fields.sliding. states: the layers of other kinds."""
-    makers = {
-        "full_attention": fields.attention,
-        "attention": fields.attention,
-        "sliding_attention": lambda: fields.sliding(more),
-        **{kind: lambda layer=layer: layer for kind, layer in states.items()},
-    }
-    for kind in kinds:
-        if not isinstance(kind, str) or kind not in makers:
-            raise ConfigError(f"layer_types has {shown(kind)}; known: {', '.join(makers)}")
-    return [makers[str(kind)]() for kind in kinds]
+    return [_of_kind(fields, kind, more, states) for kind in kinds]
+
+
+def _of_kind(fields: Fields, kind: object, more: int, states: Mapping[str, Layer]) -> Layer:
+    match kind:
+        case "full_attention" | "attention":
+            return fields.attention()
+        case "sliding_attention":
+            return fields.sliding(more)
+        case str() if kind in states:
+            return states[kind]
+    known = ", ".join(("full_attention", "sliding_attention", *states))
+    raise ConfigError(f"layer_types has {shown(kind)}; known: {known}")
 
 
 def _each_nth(fields: Fields, period: int, others: str) -> Sequence[object]:
@@ -188,12 +192,6 @@ def _mamba2(fields: Fields, inner: int | None = None) -> Layer:
     return fields.mamba2(inner, "mamba_n_groups", "mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_d_conv")
 
 
-def _bamba(fields: Fields) -> list[Layer]:
-    """Mamba-2, with attention in some layers."""
-    mamba, with_attention = _mamba2(fields), fields.numbers("attn_layer_indices") or []
-    return [fields.attention() if i in with_attention else mamba for i in range(fields.num_layers)]
-
-
 def _granite_hybrid(fields: Fields) -> list[Layer]:
     """Mamba-2 and attention by layer_types."""
     return _mixed(fields, fields.each("layer_types") or ["mamba"] * fields.num_layers, mamba=_mamba2(fields))
@@ -251,7 +249,6 @@ FAMILIES: dict[str, Callable[[Fields], list[Layer]]] = {
     "llama4_text": _chunked,
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _latent),
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _delta_net),
-    "bamba": _bamba,
     "granitemoehybrid": _granite_hybrid,
     "falcon_h1": _falcon_h1,
     "nemotron_h": _nemotron_h,

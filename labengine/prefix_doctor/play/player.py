@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from labengine.config import ConfigError
@@ -17,6 +15,7 @@ from labengine.prefix_doctor.play.replica import Replica
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.record.hooks import Hooks
+from labengine.system.garbage_collection import garbage_collection_paused
 
 OnJudged = Callable[[int, Prompt, LookUp], object]
 """Called with a prompt's number, the prompt, and the look-up of its request."""
@@ -51,7 +50,7 @@ def play(
     """
     run = _Run(setting, on_look_up, hooks)
     try:
-        with _seldom_collected():
+        with garbage_collection_paused():  # it takes a third of the time, and a run makes no cycles
             for number, prompt in enumerate(traffic):
                 run.add(number, prompt)
             run.drain()
@@ -60,17 +59,6 @@ def play(
             raise
         return run.played(is_partial=True)
     return run.played()
-
-
-@contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Have the garbage collector run seldom: a run makes few cycles but many objects, of which it would ask a third."""
-    before = gc.get_threshold()
-    gc.set_threshold(1_000_000, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 class _Run:
@@ -101,8 +89,11 @@ class _Run:
             self._why_refused = self._why_refused or f"prompt {number:,}: {error}"
             return
         replica = self._replica_for(number, prompt, request)
-        while prompt.arrival is None and replica.num_waiting >= self._setting.config.max_num_seqs:
+        while prompt.arrival is None and replica.num_waiting > self._setting.config.max_num_seqs:
             replica.step()
+            if self._setting.routing == "prefix":
+                for other in self._replicas:
+                    other.advance(replica.now)
         replica.queue(request, prompt)
 
     def drain(self) -> None:

@@ -14,6 +14,7 @@ from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions
 from labengine.engine.simulated import SimulatedRunner, default_next_token
 from labengine.events import Event, EvictReason, PrefixHit
+from labengine.prefix_doctor.play.clock import attended_pairs
 from labengine.prefix_doctor.play.live_look_ups import LiveLookUps, Memory, OnLookUp
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt
@@ -53,12 +54,12 @@ class Replica:
             replace(setting.config, keep_finished=0), _Runner(self._token, self._note), setting.parts, hooks
         )
         hooks.subscribe(self._admitted, PrefixHit)
-        self._count_evictions()
         if self.engine.scheduler.plans_ahead:
             book_late(self.engine.scheduler)
         self._look_ups = None
         if memory is not None and judged is not None:
             self._look_ups = LiveLookUps(self.engine, memory, judged)
+        self._follow_evictions()
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -122,9 +123,8 @@ class Replica:
             return 1.0
         attended = read = 0
         for part in self._plan.scheduled:
-            num_tokens, end = part.num_tokens, part.end
-            attended += num_tokens * (part.start + end) // 2
-            read += end
+            attended += attended_pairs(part.start, part.num_tokens)
+            read += part.end
         return self._clock.duration(self._plan.num_tokens, attended, read)
 
     # -- what the engine tells -----------------------------------------------------------------------------------------
@@ -138,15 +138,17 @@ class Replica:
             self.num_hit += event.num_tokens
             self.num_tokens += running.request.num_tokens
 
-    def _count_evictions(self) -> None:
-        pool = self.engine.scheduler.manager.pool
+    def _follow_evictions(self) -> None:
+        pool, look_ups = self.engine.scheduler.manager.pool, self._look_ups
         evict = pool.evict
 
-        def counted(block: Block, reason: EvictReason = "reused") -> None:
+        def followed(block: Block, reason: EvictReason = "reused") -> None:
             self.num_evicted += reason == "reused"
+            if look_ups is not None:
+                look_ups.lose(block, reason)
             evict(block, reason)
 
-        vars(pool)["evict"] = counted
+        vars(pool)["evict"] = followed
 
     def _note(self, plan: StepPlan) -> None:
         self._plan = plan

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 Found = TypeVar("Found")
 
-MAX_ENTRIES = 4_000_000
+MAX_ENTRIES = 2_500_000
 """Entries of each of the two generations."""
 
 MAX_TOKENS = 32_000_000
@@ -39,14 +39,14 @@ class Generations(Generic[Found]):
     def write_all(self, keys: Sequence[bytes], value: Found) -> None:
         """Write one value under all these keys."""
         self._young.update(dict.fromkeys(keys, value))
-        self._turn_over()
+        self.turn_over()
 
     def write(self, key: bytes, value: Found) -> None:
-        """Write a value."""
+        """Write a value; `turn_over` has to be called now and then."""
         self._young[key] = value
-        self._turn_over()
 
-    def _turn_over(self) -> None:
+    def turn_over(self) -> None:
+        """Let the older generation go, if the younger one is full."""
         if len(self._young) > self._most:
             self.has_forgotten = self.has_forgotten or bool(self._old)
             self._old, self._young = self._young, {}
@@ -63,7 +63,7 @@ class RecentTokens:
         """Keep a prompt, and forget the oldest ones beyond the limit."""
         if number in self._tokens:
             return
-        self._tokens[number] = array("q", token_ids)
+        self._tokens[number] = _packed(token_ids)
         self._kept += len(token_ids)
         while self._kept > self._most and len(self._tokens) > 1:
             self._kept -= len(self._tokens.pop(next(iter(self._tokens))))
@@ -71,3 +71,10 @@ class RecentTokens:
     def get(self, number: int) -> Sequence[int] | None:
         """Return a prompt's tokens, if they are still kept."""
         return self._tokens.get(number)
+
+
+def _packed(token_ids: Sequence[int]) -> array[int]:
+    try:
+        return array("i", token_ids)
+    except OverflowError:  # made-up tokens can be larger than those of any vocabulary
+        return array("q", token_ids)

@@ -189,7 +189,10 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _with_json(text: bytes) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant)
+    found = json.loads(text, parse_constant=_refuse_constant)
+    if b"\\ud" in text.lower():  # refuse half a surrogate pair, as orjson does: it can be neither encoded nor printed
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 _loads: Callable[[bytes], Any]
