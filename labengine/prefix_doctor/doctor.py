@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 
 from labengine.config import ConfigError
@@ -83,10 +83,12 @@ def doctor(
     return diagnosis_of(found, asked, Pricing(clock, price_per_hour, currency))
 
 
-def diagnosis_of(found: Traffic | Recordings, asked: Asked, pricing: Pricing, command: str = "") -> Diagnosis:
+def diagnosis_of(
+    found: Traffic | Recordings, asked: Asked, pricing: Pricing, command: str = "", *, has_curves: bool = True
+) -> Diagnosis:
     """Return the diagnosis of what was opened. command: what was typed; empty in Python."""
     recordings = [] if isinstance(found, Traffic) else [one for pieces in found.values() for one in pieces]
-    costs = _costs(pricing, recordings, asked, command)
+    costs = replace(_costs(pricing, recordings, asked, command), has_curves=has_curves)
     if isinstance(found, Traffic):
         return diagnosis_of_traffic(found, asked.setting(costs.clock, _num_replicas(found)), costs)
     if not asked.is_empty:

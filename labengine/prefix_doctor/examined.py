@@ -30,7 +30,8 @@ def diagnosis_of_recordings(recordings: Sequence[RecordedEngine], costs: Costs) 
     """Examine the recordings of one engine, the pieces of a stream with gaps, and combine the results."""
     examinations = [examine(one) for one in recordings]
     first = examinations[0]
-    ledger = Ledger(first.groups, len(recordings[0].first.ref_counts) or None, recordings[0].token_text)
+    token_text = recordings[0].token_text if first.sequences.has_tokens else lambda token: "·"
+    ledger = Ledger(first.groups, len(recordings[0].first.ref_counts) or None, token_text)
     look_ups = list[LookUp]()
     for examination in examinations:
         words, prompts = Sentences(examination), _prompts(examination)

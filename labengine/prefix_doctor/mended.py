@@ -69,7 +69,9 @@ def report_of(
         some, number = first_of(traffic)
         if number is not None:
             notes = (*notes, f"Cures and curves were played on the first {counted(number, 'prompt')}.")
-        findings = _cured(evidence, findings, ledger, some, setting)
+        is_just_played = number is None and not look_ups
+        before = figures if is_just_played or not findings else _figures(some, setting)
+        findings = _cured(evidence, findings, ledger, some, setting, before)
         curves = tuple(curves_of(some, setting)) if costs.has_curves else ()
     return Report(
         title=title,
@@ -95,10 +97,14 @@ def report_of(
 
 
 def _cured(
-    evidence: list[Evidence], findings: tuple[Finding, ...], ledger: Ledger, traffic: Traffic, setting: Setting
+    evidence: list[Evidence],
+    findings: tuple[Finding, ...],
+    ledger: Ledger,
+    traffic: Traffic,
+    setting: Setting,
+    before: Figures,
 ) -> tuple[Finding, ...]:
-    """Return the findings, the costliest ones with their cures."""
-    before = _figures(traffic, setting) if findings else Figures()
+    """Return the findings, the costliest ones with their cures. before: the figures of the traffic."""
     cured = [
         replace(finding, cure=played_cure(one, ledger, traffic, setting, before, _figures))
         for one, finding in zip(evidence[:MAX_CURED], findings, strict=False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Request, expect
 
 from browser.chromium import ARGS, chromium_path, new_context
 from browser.frames import FRAME
@@ -73,6 +74,14 @@ UNFIT = """async () => {
   return [...wide, ...small].map((one) => one.outerHTML.slice(0, 90));
 }"""
 
+
+DROP = """(line) => {
+  const lines = Array.from({ length: 10 }, (_, number) => line.replaceAll("%d", number)).join("\\n"),
+    dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([lines], "prompts.jsonl"));
+  document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+}"""
+"""Drop a file with the line ten times; %d is its number."""
 
 ROWS_OF_THE_HEAD = """() => {
   const boxOf = (one) => one.getBoundingClientRect(),
@@ -391,3 +400,29 @@ def test_sliders_run_the_same_workload_with_other_figures(browser: Browser, addr
         slide(page, "blocks in the pool", 20)
         page.wait_for_function("() => location.search.includes('blocks=20')")
         page.wait_for_function("() => document.querySelector('.le-pair-used').textContent.includes('of 20')")
+
+
+def test_a_dropped_file_of_prompts_is_examined_in_the_page(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}doctor.html") as page:
+        asked = list[Request]()
+        page.locator("#state", has_text="Ready").wait_for()
+        page.on("request", lambda request: asked.append(request))
+        text = f"It is 12:00:0%d. <img src=x onerror=alert()> {'the same rules ' * 30} Who wrote book %d?"
+        page.evaluate(DROP, json.dumps({"prompt": text}))
+        report = page.locator("#report .answer")
+        expect(report).to_contain_text("Costliest cause: a clock before")
+        expect(page.locator("#report")).to_contain_text("<img src=x")
+        page.get_by_label("Prefill").fill("8000")
+        page.get_by_role("button", name="Examine").click()
+        assert page.evaluate("document.activeElement.id") == "decode", "the clock is two numbers"
+        page.get_by_label("Decode").fill("0.02")
+        page.get_by_label("Block size", exact=True).fill("8")
+        page.keyboard.press("Enter")
+        expect(page.locator("#report")).to_contain_text("--block-size 8 --clock 8000,0.02 --show 1")
+        assert asked == [], "nothing leaves the browser"
+        page.set_viewport_size({"width": 390, "height": 844})
+        unfit = [one for one in page.evaluate(UNFIT) if "checkbox" not in one]
+        assert unfit == [], "a thumb can press all of a checkbox's label"
+        page.evaluate(DROP, "no prompt")
+        expect(page.get_by_role("alert")).to_contain_text("is no file of prompts")
+        expect(report).to_have_count(0)

@@ -301,7 +301,9 @@ def test_kv_that_goes_to_another_block_is_found(tmp_path: Path) -> None:
             (block_id, *others), *following = event.runs
             event = replace(event, runs=((block_id + 1, *others), *following))
         timeline.record(event)
-    changed_piece: Any = SimpleNamespace(timeline=timeline, fold=piece.fold, inputs=[], is_late=False, start=None)
+    changed_piece: Any = SimpleNamespace(
+        timeline=timeline, fold=piece.fold, inputs=[], salts={}, is_late=False, start=None
+    )
     rules = {one.rule for one in violations_of(changed_piece)}
     assert {"slot", "read"} <= rules
 

@@ -12,13 +12,14 @@ import pytest
 
 from checkout import ROOT
 from labengine.finder.counterexample import Counterexample
-from labengine.finder.find import find
+from labengine.finder.find import GRAVE, find
 from labengine.finder.report import SearchReport
 from labengine.scenarios import bug
 
 pytestmark = [pytest.mark.sweep, pytest.mark.timeout(2 * 3600)]
 SCENARIOS_FOUND = 20
 CHANGES_FOUND = 0.9
+NUM_WORKLOADS = 1500
 
 
 def lines_of(command: Sequence[str]) -> list[str]:
@@ -43,7 +44,8 @@ def test_scenarios_are_found_by_their_broken_parts_alone() -> None:
 
 def test_the_first_other_decision_is_found() -> None:
     broken, fixed = bug("nano-vllm-243").columns[:2]
-    found = find(broken.parts, against=fixed.parts, seconds=60, kinds=("differs",), show_progress=False)
+    counted = {"workers": 0, "max_workloads": 400, "seconds": 3600}
+    found = find(broken.all_parts, fixed.all_parts, kinds=("differs",), show_progress=False, **counted)
     print(found)
     assert isinstance(found, Counterexample) and found.kind == "differs"
 
@@ -55,7 +57,7 @@ def test_single_changes_of_state_and_stream_are_found() -> None:
 
 @pytest.mark.parametrize("edition", ["labengine", "vllm", "nano-vllm+243"])
 def test_nothing_is_found_in_production(edition: str) -> None:
-    report = find(edition, seconds=600, kinds=("rule", "raises", "liveness"), show_progress=False)
+    report = find(edition, seconds=3600, max_workloads=NUM_WORKLOADS, kinds=GRAVE, show_progress=False)
     print(report)
     assert isinstance(report, SearchReport), report
     assert report.num_states > 0

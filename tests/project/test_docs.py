@@ -29,7 +29,7 @@ TO_COME = ("widgets/browser/views/used/used.ts", "used.css")
 """Files that a reader of a page is to make."""
 
 OF_OTHERS = {"pip.conf", "run.lab", "lesson.html", "run.html", "config.json", "scheduler.py", ".artifacts/", "dist/"}
-OF_OTHERS |= {"slides.html", "site/", "site/docs/", "site/lite/", "site/model/", "site/index.html"}
+OF_OTHERS |= {"slides.html", "site/", "site/docs/", "site/lite/", "site/model/", "site/index.html", "site/doctor.html"}
 """Files of readers and of other projects."""
 
 MAX_WORDS_OF_HOW_TO = 260

@@ -73,7 +73,9 @@ def test_after_a_kill_all_is_there_and_every_reader_says_first_that_it_was_cut(
         assert trace.fold().step == engine.tap.recorder.step
         assert trace.note.startswith("The stream stops without an end: ")
     found = labengine.doctor(growing)
-    assert found.notes[0].startswith("The recording is incomplete:") and "without an end" in found.notes[0]
+    assert (
+        found.report.notes[0].startswith("The recording is incomplete:") and "without an end" in found.report.notes[0]
+    )
     assert "without an end" in repr(labengine.conform(growing))
     assert main(["attach", str(growing), "--record", str(tmp_path / "late.lab")]) == 0
     assert mode(tmp_path / "late.lab") == 0o600 and "without an end" in labengine.open(tmp_path / "late.lab").note

@@ -356,14 +356,20 @@ def pressed_after(seconds: float, call: Callable[[], str]) -> str:
     """Call while another thread presses Ctrl-C once, so long after; the call's answer. The press has come by then."""
     pressed = threading.Event()
     answer = ""
+    failure: Exception | None = None
     try:
         _thread.start_new_thread(_press, (seconds, pressed))
-        answer = call()
+        try:
+            answer = call()
+        except Exception as error:  # raised only after the press, which would end the whole run of tests
+            failure = error
         wait_until(pressed.is_set, "the press")
         for _ in range(NUM_NAPS * (not answer)):
             time.sleep(0.0005)
     except KeyboardInterrupt:
         wait_until(pressed.is_set, "the press")
+    if failure is not None:
+        raise failure
     return answer
 
 

@@ -56,6 +56,7 @@ def build(
     (site / "recorded" / "opening.bin").write_bytes(opening())
     for scenario in shown:
         (site / "recorded" / f"{scenario.id}.bin").write_bytes(recorded(scenario))
+    shutil.copyfile(SOURCES / "doctor.html", site / "doctor.html")
     write_offline(site)
     if write_model is not None:
         write_model(site)

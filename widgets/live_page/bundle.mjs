@@ -6,7 +6,9 @@ import { build } from "esbuild";
 const SOURCES = dirname(fileURLToPath(import.meta.url));
 
 await build({
-  entryPoints: ["page.ts", "worker.ts", "notebook.ts", "page.css"].map((name) => join(SOURCES, name)),
+  entryPoints: ["page.ts", "worker.ts", "doctor.ts", "doctor_worker.ts", "notebook.ts", "page.css", "doctor.css"].map(
+    (name) => join(SOURCES, name),
+  ),
   outdir: process.argv[2],
   outExtension: { ".js": ".mjs" },
   bundle: true,

@@ -1,13 +1,7 @@
 // The connection to Python in a worker of this page: the same messages as those of a notebook's widget.
 import type { WireContent } from "../browser/model/payloads.ts";
 import type { Source, WireBuffer } from "../browser/stage/wire.ts";
-
-// What the worker posts: `message` is for a view, all else for the page.
-export interface Posted {
-  kind: "ready" | "failed" | "opened" | "refused" | "permalink" | "message" | "model";
-  content: Record<string, unknown>;
-  buffers: Uint8Array<ArrayBuffer>[];
-}
+import type { Posted } from "./python.ts";
 
 type Hear = (content: WireContent, buffers?: WireBuffer[]) => void;
 

@@ -5,9 +5,9 @@ import { unpacked } from "../browser/stage/wire.ts";
 import type { Arrangement } from "../browser/widget.ts";
 import { mount } from "../browser/widget.ts";
 import { Bar } from "./bar.ts";
-import type { Posted } from "./connection.ts";
 import { Connection } from "./connection.ts";
 import { Opening } from "./opening.ts";
+import type { Posted } from "./python.ts";
 import type { ModelNews } from "./real_model.ts";
 import { MODEL, RealModel } from "./real_model.ts";
 

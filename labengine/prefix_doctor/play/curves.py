@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.prefix_doctor.play.bound import Bound, blocks_of
@@ -37,17 +36,17 @@ def curves_of(traffic: Traffic, setting: Setting) -> Iterator[Curve]:
 
 
 def first_of(traffic: Traffic, most: int = MAX_TOKENS) -> tuple[Traffic, int | None]:
-    """Return the first prompts of a traffic, up to `most` tokens, and their number; None if these are all."""
-    kept = 0
-    for number, prompt in enumerate(traffic):
-        kept += len(prompt.token_ids)
-        if kept > most and number:
-            return replace(traffic, read=partial(_first, traffic, number)), number
-    return traffic, None
+    """Return the first prompts of a traffic, up to `most` tokens, and their number; None if these are all.
 
-
-def _first(traffic: Traffic, number: int) -> Iterator[Prompt]:
-    return islice(traffic, number)
+    They stay in memory: reading a file and splitting its texts takes as long as playing them.
+    """
+    kept, num_tokens = list[Prompt](), 0
+    for prompt in traffic:
+        num_tokens += len(prompt.token_ids)
+        if num_tokens > most and kept:
+            return replace(traffic, read=partial(iter, kept)), len(kept)
+        kept.append(prompt)
+    return replace(traffic, read=partial(iter, kept)), None
 
 
 def _curve(name: CurveName, unit: str, current: int, traffic: Traffic, setting: Setting, changed: Changed) -> Curve:
