@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike
+from typing import TypeVar
 
 from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_int
 from labengine.core.editions import edition
 from labengine.prefix_doctor.play.clock import Clock
 from labengine.prefix_doctor.play.model_config import ModelFacts, model_of
 from labengine.prefix_doctor.play.setting import Routing, Setting
+
+T = TypeVar("T")
 
 EDITION, BLOCK_SIZE, NUM_BLOCKS = "vllm", 16, 65_536
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 8192
@@ -45,7 +48,7 @@ class Asked:
 
     @property
     def _group(self) -> GroupSpec:
-        return GroupSpec(BLOCK_SIZE if self.block_size is None else self.block_size)
+        return GroupSpec(_given(self.block_size, BLOCK_SIZE))
 
     def _num_blocks(self, facts: ModelFacts | None) -> int:
         if self.gib is None:
@@ -69,9 +72,13 @@ class Asked:
         config = EngineConfig(
             num_blocks=self._num_blocks(facts),
             groups=(self._group,) if facts is None else facts.groups,
-            max_num_seqs=self.max_num_seqs or MAX_NUM_SEQS,
-            max_num_batched_tokens=self.max_num_batched_tokens or MAX_NUM_BATCHED_TOKENS,
+            max_num_seqs=_given(self.max_num_seqs, MAX_NUM_SEQS),
+            max_num_batched_tokens=_given(self.max_num_batched_tokens, MAX_NUM_BATCHED_TOKENS),
         )
-        num_replicas = checked_int("num_replicas", self.num_replicas or max(1, num_recorded), 1, 1024)
+        num_replicas = checked_int("num_replicas", _given(self.num_replicas, max(1, num_recorded)), 1, 1024)
         routing = self.routing or ("recorded" if num_recorded > 1 else "round_robin")
-        return Setting(config, edition(self.edition or EDITION), clock, num_replicas, routing)
+        return Setting(config, edition(_given(self.edition, EDITION)), clock, num_replicas, routing)
+
+
+def _given(value: T | None, default: T) -> T:
+    return default if value is None else value

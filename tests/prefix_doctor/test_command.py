@@ -68,6 +68,8 @@ def test_replicas_share_the_prompts(path: Path) -> None:
         (["--blocks", "100", "--gib", "1"], "not both"),
         (["--gib", "1"], "config.json"),
         (["--blocks", "1"], "num_blocks"),
+        (["--block-size", "0"], "block_size"),
+        (["--replicas", "0"], "num_replicas"),
         (["--edition", "vlm"], "edition"),
         (["--clock", "fast"], "clock"),
         (["--tokenizer", "/nothing/here"], "no model"),

@@ -135,6 +135,7 @@ class _Run:
     def _figures(self) -> Figures:
         replicas, has_clock = self._replicas, self._setting.clock is not None
         first = array("d", sorted(time for replica in replicas for time in replica.first_tokens))
+        waits = array("d", sorted(time for replica in replicas for time in replica.waits))
         total = max(replica.now for replica in replicas) - (self._begun or 0.0)
         return Figures(
             num_prompts=self._num_prompts - self._num_refused,
@@ -148,6 +149,8 @@ class _Run:
             seconds=total if has_clock else None,
             ttft_p50=_quantile(first, 0.5) if has_clock else None,
             ttft_p95=_quantile(first, 0.95) if has_clock else None,
+            wait_p50=_quantile(waits, 0.5) if has_clock else None,
+            wait_p95=_quantile(waits, 0.95) if has_clock else None,
         )
 
 
