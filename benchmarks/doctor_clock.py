@@ -75,11 +75,11 @@ def long_prompts(rng: Random) -> Iterator[Arrival]:
 
 def chats(rng: Random) -> Iterator[Arrival]:
     """Yield conversations whose prompts are those before them, and more."""
-    histories = [text(rng, 120) for _ in range(6)]
-    for turn in range(4):
+    histories = [text(rng, 120) for _ in range(10)]  # of a few requests, the p95 hangs on which step one just misses
+    for turn in range(8):
         for number, history in enumerate(histories):
             history += text(rng, 60)
-            yield Arrival(turn / 4 + number / 40, list(history), 16)
+            yield Arrival(turn / 8 + number / 80 + rng.random() / 100, list(history), 16)
 
 
 TRAFFICS = {"bursts": bursts, "long prompts": long_prompts, "chats that grow": chats}

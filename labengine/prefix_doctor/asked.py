@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from os import PathLike
+from typing import TypeVar, get_args
 
-from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_int
+from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_int, shown
 from labengine.core.editions import edition
 from labengine.prefix_doctor.play.clock import Clock
 from labengine.prefix_doctor.play.model_config import ModelFacts, model_of
 from labengine.prefix_doctor.play.setting import Routing, Setting
 
+T = TypeVar("T")
+
 EDITION, BLOCK_SIZE, NUM_BLOCKS = "vllm", 16, 65_536
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 8192
-"""vLLM's defaults for serving on a large GPU."""
+"""The defaults of vLLM 0.32's LLM() on GPUs below 70 GiB; the server's and those of larger GPUs differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,16 @@ class Asked:
 
     @property
     def _group(self) -> GroupSpec:
-        return GroupSpec(BLOCK_SIZE if self.block_size is None else self.block_size)
+        return GroupSpec(_given(self.block_size, BLOCK_SIZE))
 
     def _num_blocks(self, facts: ModelFacts | None) -> int:
         if self.gib is None:
             return NUM_BLOCKS if self.num_blocks is None else checked_int("num_blocks", self.num_blocks, 2)
         if self.num_blocks is not None:
-            raise ConfigError("give the pool in blocks or in gib, not both")
+            raise ConfigError("give the pool as num_blocks (--blocks) or as gib, not both")
+        for name, value in (("gib", self.gib), ("kv_bytes_per_token", self.kv_bytes_per_token)):
+            if value is not None and not (isinstance(value, int | float) and 0 < value < inf):
+                raise ConfigError(f"{name} must be a number above 0, got {shown(value)}")
         if facts is not None:
             return facts.blocks_in(self.gib)
         if self.kv_bytes_per_token is None:
@@ -69,9 +76,15 @@ class Asked:
         config = EngineConfig(
             num_blocks=self._num_blocks(facts),
             groups=(self._group,) if facts is None else facts.groups,
-            max_num_seqs=self.max_num_seqs or MAX_NUM_SEQS,
-            max_num_batched_tokens=self.max_num_batched_tokens or MAX_NUM_BATCHED_TOKENS,
+            max_num_seqs=_given(self.max_num_seqs, MAX_NUM_SEQS),
+            max_num_batched_tokens=_given(self.max_num_batched_tokens, MAX_NUM_BATCHED_TOKENS),
         )
-        num_replicas = checked_int("num_replicas", self.num_replicas or max(1, num_recorded), 1, 1024)
+        num_replicas = checked_int("num_replicas", _given(self.num_replicas, max(1, num_recorded)), 1, 1024)
+        if self.routing not in (None, *get_args(Routing)):
+            raise ConfigError(f"routing must be one of {', '.join(get_args(Routing))}, got {shown(self.routing)}")
         routing = self.routing or ("recorded" if num_recorded > 1 else "round_robin")
-        return Setting(config, edition(self.edition or EDITION), clock, num_replicas, routing)
+        return Setting(config, edition(_given(self.edition, EDITION)), clock, num_replicas, routing)
+
+
+def _given(value: T | None, default: T) -> T:
+    return default if value is None else value

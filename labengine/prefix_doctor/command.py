@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -17,6 +18,7 @@ from labengine.prefix_doctor.diagnosis import Diagnosis
 from labengine.prefix_doctor.doctor import Pricing, diagnosis_of
 from labengine.prefix_doctor.report.perfetto import perfetto_of
 from labengine.prefix_doctor.report.prometheus import MAX_KEPT, PrometheusEndpoint
+from labengine.prefix_doctor.report.words import percent
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.prefix_doctor.traffic.sources import MAX_SECONDS, FileTraffic, Recordings, opened
 from labengine.record.files.file_access import MAX_BYTES, Limits
@@ -90,7 +92,7 @@ def _follow(options: Namespace, say: Say) -> int:
             signals.wait(options.seconds, lambda period: all(stream.wait(period) for stream in ranks.streams))
         else:
             with PrometheusEndpoint(ranks.streams, options.prometheus) as endpoint:
-                say(f"metrics: {endpoint.address}")
+                print(f"metrics: {endpoint.address}", file=sys.stderr)
                 signals.wait(options.seconds, endpoint.follow)
         found = [opened(stream, None, Limits(options.place, MAX_BYTES, MAX_SECONDS)) for stream in ranks.streams]
         return max(_report(one, Asked(), number, options, say) for number, one in enumerate(found))
@@ -104,11 +106,12 @@ def _report(found: Traffic | Recordings, asked: Asked, number: int, options: Nam
         _show(diagnosis, options.show, say)
         return 0
     if options.html:
-        diagnosis.save_html(options.html if not number else f"{options.html}.{number}")
+        path = Path(options.html)
+        diagnosis.save_html(path.with_stem(f"{path.stem}.{number}") if number else path)
     say(json.dumps(diagnosis.to_dict()) if options.json else "\n" * (number > 0) + str(diagnosis))
     rate = diagnosis.report.figures.hit_rate
     if options.fail_under is not None and rate < options.fail_under:
-        print(f"labengine doctor: the hit rate {rate:.1%} is below {options.fail_under:.1%}", file=sys.stderr)
+        print(f"labengine doctor: the hit rate {percent(rate)} is below {percent(options.fail_under)}", file=sys.stderr)
         return FAILED
     return 0
 

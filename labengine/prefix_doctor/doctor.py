@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from os import PathLike
+from os import PathLike, fspath
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, shown
 from labengine.lab import Lab
 from labengine.prefix_doctor.asked import Asked
 from labengine.prefix_doctor.causes.ledger import Ledger
@@ -70,8 +70,8 @@ def doctor(
     ran; with any of the next settings, its requests run in that setting instead, as the prompts of a file always do.
     num_blocks, block_size: the pool. model: a config.json or its folder, from which KV-cache groups follow, and with
     gib (of memory for KV) the number of blocks; kv_bytes_per_token replaces the config.json of an unknown model.
-    edition, max_num_seqs, max_num_batched_tokens: by default vLLM's. num_replicas, routing: engines that share the
-    traffic.
+    edition, max_num_seqs, max_num_batched_tokens: by default vLLM, 256 and 8,192. num_replicas, routing: engines that
+    share the traffic.
     tokenizer: a model's directory or name, for text. clock: "PREFILL_TOKENS_PER_S,DECODE_STEP_S", a saved clock's JSON
     file, or "fit" for a recording with times. price_per_hour: of one engine, in `currency`.
     max_bytes, max_seconds: limits of reading a recording. Raises ConfigError or, for a damaged file, TraceError.
@@ -120,16 +120,18 @@ def diagnosis_of_traffic(traffic: Traffic, setting: Setting, costs: Costs) -> Di
         traffic=traffic,
         setting=setting,
         costs=costs,
-        notes=(*traffic.notes, *_notes(played)),
+        notes=(*traffic.notes, *_notes(played, setting.num_replicas)),
         is_partial=played.is_partial,
     )
     return Diagnosis(report, traffic, setting)
 
 
-def _notes(played: Played) -> list[str]:
+def _notes(played: Played, num_replicas: int) -> list[str]:
     notes = []
     if played.num_refused:
         notes.append(f"{counted(played.num_refused, 'prompt')} can never run and was left out: {played.why_refused}.")
+    if played.num_named > num_replicas:
+        notes.append(f"The prompts name {played.num_named:,} replicas, but {num_replicas:,} served them.")
     if played.has_forgotten:
         notes.append("Prefixes that were not used for millions of blocks count as new.")
     return notes
@@ -151,8 +153,12 @@ def _costs(pricing: Pricing, recordings: list[RecordedEngine], asked: Asked, com
     if pricing.clock == FIT:
         fitted = fit(step for one in recordings for step in steps_of(one))
         note, clock = fitted.sentence, fitted.clock
-    elif isinstance(pricing.clock, str):
-        clock = clock_of(pricing.clock)
+    elif isinstance(pricing.clock, str | PathLike):
+        clock = clock_of(fspath(pricing.clock))
+    elif clock is None and pricing.clock is not None:
+        raise ConfigError(
+            f"clock must be two numbers in a string, a file, {FIT!r} or a Clock, got {shown(pricing.clock)}"
+        )
     prices = Prices(clock, asked.bytes_per_token(), pricing.price_per_hour)
     words = pricing.clock if isinstance(pricing.clock, str) and not note else ""
     return Costs(prices, note, words, pricing.currency, command)

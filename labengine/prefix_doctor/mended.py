@@ -70,9 +70,12 @@ def report_of(
         if number is not None:
             notes = (*notes, f"Cures and curves were played on the first {counted(number, 'prompt')}.")
         is_just_played = number is None and not look_ups
-        before = figures if is_just_played or not findings else _figures(some, setting)
-        findings = _cured(evidence, findings, ledger, some, setting, before)
-        curves = tuple(curves_of(some, setting)) if costs.has_curves else ()
+        try:
+            before = figures if is_just_played or not findings else _figures(some, setting)
+            findings = _cured(evidence, findings, ledger, some, setting, before)
+            curves = tuple(curves_of(some, setting)) if costs.has_curves else ()
+        except KeyboardInterrupt:
+            notes = (*notes, "Interrupted: not all cures and curves were played.")
     return Report(
         title=title,
         settings=_settings(setting, costs),
@@ -155,7 +158,5 @@ def _ages(ledger: Ledger) -> Ages | None:
     ages = ledger.ages()
     if not ages.hit and not ages.evicted:
         return None
-    hit, evicted = (
-        tuple((2.0**age, number // ledger.unit) for age, number in one.items()) for one in (ages.hit, ages.evicted)
-    )
+    hit, evicted = (tuple((2.0**age, number) for age, number in one.items()) for one in (ages.hit, ages.evicted))
     return Ages("blocks", hit, evicted)

@@ -67,7 +67,11 @@ def test_replicas_share_the_prompts(path: Path) -> None:
     (
         (["--blocks", "100", "--gib", "1"], "not both"),
         (["--gib", "1"], "config.json"),
+        (["--gib", "1", "--kv-bytes-per-token", "0"], "above 0"),
+        (["--clock", "1000,0.01", "--price-per-hour", "-2"], "price"),
         (["--blocks", "1"], "num_blocks"),
+        (["--block-size", "0"], "block_size"),
+        (["--replicas", "0"], "num_replicas"),
         (["--edition", "vlm"], "edition"),
         (["--clock", "fast"], "clock"),
         (["--tokenizer", "/nothing/here"], "no model"),

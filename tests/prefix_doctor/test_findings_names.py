@@ -116,3 +116,12 @@ def test_prompts_that_end_with_repeated_text_continue_no_conversation() -> None:
     texts = ([*words.of("It is ", f"12:00:{n:02}", "."), *rules, *words.random(3)] for n in range(6))
     (found,) = ledger_of(traffic_of(words, "repeated", numbered(texts))).findings()
     assert found.title == "a clock before 121 equal tokens"
+
+
+def test_a_text_of_few_words_is_found_again() -> None:
+    """It has few different pairs of tokens, and perhaps none that is an anchor by itself."""
+    for words in (["please", "answer", "in", "json"], ["hello", "world"]):
+        ids = {word: number for number, word in enumerate(words, 1000)}
+        prompts = [Prompt(str(i), [5, i + 50_000, 6, *(ids[word] for word in words * 60)]) for i in range(40)]
+        found = ledger_of(Traffic("", prompts.__iter__)).findings()
+        assert found and found[0].num_lost > 0.8 * sum(len(one.token_ids) for one in prompts), words

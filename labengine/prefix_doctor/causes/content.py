@@ -8,6 +8,7 @@ exact. Only what a prompt missed is searched and indexed, and an equal stretch i
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -23,6 +24,9 @@ WIDTH = 8
 
 MIN_STRETCH = 16
 """Shorter stretches count as chance: phrases of a language."""
+
+SELDOM = 64
+"""Tokens for one anchor, from which on anchors are too rare."""
 
 MAX_PLACES = 1_500_000
 """Places in each of the index's two generations."""
@@ -142,7 +146,21 @@ def anchors(data: bytes, start: int) -> Iterator[int]:
         return iter(())
     first, second = low[:last].translate(_FIRST), low[1 : last + 1].translate(_SECOND)
     mixed = int.from_bytes(first, "little") ^ int.from_bytes(second, "little")
-    return compress(range(start, start + last), mixed.to_bytes(last, "little").translate(_IS_ANCHOR))
+    values = mixed.to_bytes(last, "little")
+    chosen = values.translate(_IS_ANCHOR)
+    if SELDOM * chosen.count(1) < last:
+        chosen = values.translate(_lowest(values))
+    return compress(range(start, start + last), chosen)
+
+
+def _lowest(values: bytes) -> bytes:
+    """Return the table that chooses the lowest values, an eighth of all: text of few words may have no anchor."""
+    counts, chosen = Counter(values), bytearray(256)
+    for value in sorted(counts):
+        chosen[value] = 1
+        if 8 * sum(counts[one] for one in counts if chosen[one]) >= len(values):
+            break
+    return bytes(chosen)
 
 
 def same_after(mine: bytes, start: int, other: bytes, there: int) -> int:

@@ -95,7 +95,7 @@ def changes_for(evidence: Evidence, ledger: Ledger, setting: Setting) -> Iterato
         case "evicted" | "preempted":
             yield from map(_larger_pool, POOLS)
         case "evicted_by_one":
-            yield _own_engine(ledger)
+            yield _own_engine(ledger, setting.num_replicas)
         case "other_replica":
             yield CureChange("send each prompt to the replica that caches most of it", setting=_by_prefix)
         case "state_boundary":
@@ -182,7 +182,7 @@ def _with_block_size(setting: Setting, size: int) -> Setting:
     return replace(setting, config=changed)
 
 
-def _own_engine(ledger: Ledger) -> CureChange:
+def _own_engine(ledger: Ledger, num_replicas: int) -> CureChange:
     """Return the change that serves the prompts which evict most on an engine of their own."""
     few = by_few(ledger.evictions, ledger.lengths, ledger.total.num_prompts)
     long = ledger.lengths.long if all(ledger.lengths[one] >= ledger.lengths.long for one in few) else None
@@ -190,13 +190,15 @@ def _own_engine(ledger: Ledger) -> CureChange:
     def apart(traffic: Traffic, first: int) -> Iterator[Prompt]:
         for number, prompt in enumerate(traffic):
             is_apart = number in few if long is None else len(prompt.token_ids) >= long
-            yield replace(prompt, replica=first if is_apart else (prompt.replica or 0) % first)
+            yield replace(
+                prompt, replica=first if is_apart else (number if prompt.replica is None else prompt.replica) % first
+            )
 
     words = "serve the long prompts on another engine" if long else "serve these requests on another engine"
     return CureChange(
         words,
-        lambda traffic: replace(traffic, read=lambda: apart(traffic, 1)),
-        lambda setting: replace(setting, num_replicas=2, routing="recorded"),
+        lambda traffic: replace(traffic, read=lambda: apart(traffic, num_replicas)),
+        lambda setting: replace(setting, num_replicas=num_replicas + 1, routing="recorded"),
     )
 
 

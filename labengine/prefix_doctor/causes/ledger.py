@@ -251,7 +251,8 @@ class Ledger:
         lost, mean = sum(few.values()), sum(self.lengths[one] for one in few) // len(few)
         num_prompts = max(1, group.num_prompts * lost // group.num_lost)
         found = words.evicted_by(group, [self._name(one) for one in few], lost, num_prompts, mean)
-        rest = replace(words.evicted(group, names), num_prompts=group.num_prompts, num_lost=group.num_lost - lost)
+        rest = words.evicted(replace(group, num_prompts=group.num_prompts - num_prompts), names)
+        rest = replace(rest, num_lost=group.num_lost - lost)
         return [Evidence(found, (group,)), Evidence(rest, (group,))]
 
     # -- pieces --------------------------------------------------------------------------------------------------------

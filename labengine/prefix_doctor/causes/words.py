@@ -153,7 +153,7 @@ class Words:
         """Return the finding on text that few requests evicted. length: their mean number of tokens."""
         found = self.evicted(group, names)
         who = names[0] if len(names) == 1 else f"{listed(names)}"
-        title = "evicted by one long prompt" if len(names) == 1 else f"evicted by {len(names):,} long prompts"
+        title = f"evicted by {counted(len(names), 'prompt')}"
         sentence = (
             f"{self._did(num_prompts, 'lost')} tokens that had been evicted by {who}, of {counted(length, 'token')}"
             f"{' on average' if len(names) > 1 else ''}."

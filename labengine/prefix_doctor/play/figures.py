@@ -11,8 +11,8 @@ class Figures:
     """Sums over a run. num_tokens: of the prompts; num_hit: of these, found in the cache at the first admission.
 
     num_computed: tokens that were computed, those of answers and of readmitted requests included. seconds: from the
-    first arrival to the last token. The times to the first token are those of half, and of 95 %, of the requests.
-    Times are None without a clock.
+    first arrival to the last token. ttft: times to the first token, wait: times to the admission; half of the
+    requests do not exceed p50, and 95 % do not exceed p95. Times are None without a clock.
     """
 
     num_prompts: int = 0
@@ -26,6 +26,8 @@ class Figures:
     seconds: float | None = None
     ttft_p50: float | None = None
     ttft_p95: float | None = None
+    wait_p50: float | None = None
+    wait_p95: float | None = None
 
     @property
     def hit_rate(self) -> float:

@@ -30,6 +30,8 @@ class Played:
     why_refused: str = ""
     """The reason for the first refused prompt."""
     has_forgotten: bool = False
+    num_named: int = 0
+    """Replicas that the prompts name."""
     is_partial: bool = False
 
 
@@ -71,13 +73,14 @@ class _Run:
         ]
         self._open: dict[int, Prompt] = {}
         self._homes: dict[str, Replica] = {}
-        self._num_prompts = self._num_refused = 0
+        self._num_prompts = self._num_refused = self._num_named = 0
         self._why_refused = ""
         self._begun: float | None = None
 
     def add(self, number: int, prompt: Prompt) -> None:
         """Advance to a prompt's arrival, and queue it."""
         self._num_prompts += 1
+        self._num_named = max(self._num_named, 0 if prompt.replica is None else prompt.replica + 1)
         if prompt.arrival is not None:
             self._begun = prompt.arrival if self._begun is None else self._begun
             for replica in self._replicas:
@@ -104,7 +107,7 @@ class _Run:
     def played(self, is_partial: bool = False) -> Played:
         """Add up the replicas."""
         has_forgotten = self._memory is not None and self._memory.seen.has_forgotten
-        return Played(self._figures(), self._num_refused, self._why_refused, has_forgotten, is_partial)
+        return Played(self._figures(), self._num_refused, self._why_refused, has_forgotten, self._num_named, is_partial)
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
@@ -135,6 +138,7 @@ class _Run:
     def _figures(self) -> Figures:
         replicas, has_clock = self._replicas, self._setting.clock is not None
         first = array("d", sorted(time for replica in replicas for time in replica.first_tokens))
+        waits = array("d", sorted(time for replica in replicas for time in replica.waits))
         total = max(replica.now for replica in replicas) - (self._begun or 0.0)
         return Figures(
             num_prompts=self._num_prompts - self._num_refused,
@@ -148,6 +152,8 @@ class _Run:
             seconds=total if has_clock else None,
             ttft_p50=_quantile(first, 0.5) if has_clock else None,
             ttft_p95=_quantile(first, 0.95) if has_clock else None,
+            wait_p50=_quantile(waits, 0.5) if has_clock else None,
+            wait_p95=_quantile(waits, 0.95) if has_clock else None,
         )
 
 

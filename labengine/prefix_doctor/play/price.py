@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, shown
 from labengine.prefix_doctor.causes.finding import Price
 from labengine.prefix_doctor.play.clock import Clock
 
@@ -23,6 +24,10 @@ class Prices:
     per_million: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("per_hour", "per_million"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and 0 <= value < inf):
+                raise ConfigError(f"the price {name} must be a number >= 0, got {shown(value)}")
         if self.per_hour is not None and self.per_million is not None:
             raise ConfigError("give the price of an hour or that of a million tokens, not both")
         if self.per_hour is not None and self.clock is None:

@@ -104,8 +104,13 @@ def figure_rows(*runs: Figures) -> Iterator[tuple[str, ...]]:
         ("preemptions", "num_preemptions"),
     ):
         yield label, *(f"{getattr(one, name):,}" for one in runs)
-    times = (("TTFT p50", "ttft_p50"), ("TTFT p95", "ttft_p95"), ("total time", "seconds"))
-    for label, name in times:
+    for label, name in (
+        ("TTFT p50", "ttft_p50"),
+        ("of it waiting", "wait_p50"),
+        ("TTFT p95", "ttft_p95"),
+        ("of it waiting", "wait_p95"),
+        ("total time", "seconds"),
+    ):
         if any(getattr(one, name) is not None for one in runs):
             yield label, *(duration(getattr(one, name)) for one in runs)
 
