@@ -53,7 +53,7 @@ def button(lab: LabPage, value: int) -> Locator:
 
 
 def test_a_widget_runs_in_this_environment_and_hears_a_click(lab: LabPage) -> None:
-    assert lab.execution_counts() == [1, 2, 3]
+    assert lab.execution_counts()[:3] == [1, 2, 3]
     assert lab.text(0).strip() == sys.executable
     assert lab.text(AFTER) == "value 5\n"
     button(lab, 5).click()
