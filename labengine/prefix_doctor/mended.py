@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, Literal
 
 from labengine.config import EngineConfig
 from labengine.prefix_doctor.causes.cures import played_cure
@@ -65,6 +66,7 @@ def report_of(
     evidence = ledger.evidence()
     findings = tuple(replace(one.finding, price=costs.prices.of(one.finding.num_lost)) for one in evidence)
     curves: tuple[Curve, ...] = ()
+    over_time_unit, spans = _over_time(ledger.over_time())
     if traffic is not None and setting is not None and not is_partial:
         some, number = first_of(traffic)
         if number is not None:
@@ -87,7 +89,8 @@ def report_of(
         no_fault="" if findings else ledger.no_fault,
         curves=curves,
         by_tenant=tuple(_of_tenant(part) for part in ledger.by_tenant()),
-        over_time=_over_time(ledger.over_time()),
+        over_time=spans,
+        over_time_unit=over_time_unit,
         ages=_ages(ledger),
         look_ups=look_ups,
         notes=tuple(dict.fromkeys(notes)),
@@ -144,14 +147,17 @@ def _of_tenant(part: Part) -> TenantTokens:
     return TenantTokens(part.name, part.num_tokens, part.num_hit, part.num_lost)
 
 
-def _over_time(parts: list[Part]) -> tuple[Span, ...]:
-    """Return the sums of stretches of prompts."""
-    spans, first = list[Span](), 0
-    for part in parts:
-        end = first + part.num_prompts
-        spans.append(Span(first, end, part.num_tokens, part.num_hit, part.num_lost))
-        first = end
-    return tuple(spans)
+def _over_time(parts: list[Part]) -> tuple[Literal["prompts", "seconds"], tuple[Span, ...]]:
+    """Return the sums of equal stretches of prompts, by their arrivals if these are known, else by their numbers."""
+    arrivals = [part.arrival for part in parts if part.arrival is not None]
+    is_timed = len(arrivals) == len(parts) > 0 and arrivals[-1] > arrivals[0]
+    starts = arrivals if is_timed else [0.0, *accumulate(part.num_prompts for part in parts)][: len(parts)]
+    ends = [*starts[1:], starts[-1] + (0 if is_timed else parts[-1].num_prompts)] if parts else []
+    spans = (
+        Span(start, end, part.num_tokens, part.num_hit, part.num_lost)
+        for start, end, part in zip(starts, ends, parts, strict=True)
+    )
+    return "seconds" if is_timed else "prompts", tuple(spans)
 
 
 def _ages(ledger: Ledger) -> Ages | None:

@@ -24,7 +24,7 @@ DOCS = ROOT / "docs"
 PAGES = Path(__file__).parent / "pages"
 THEME = Path(__file__).parent / "theme"
 CONFIG = THEME / "mkdocs.yml"
-DATA = (".md", ".png", ".svg", ".webp", ".html")
+DATA = (".md", ".png", ".svg", ".webp", ".html", ".json")
 """Suffixes of the files in docs/ that the site shows."""
 
 MOVED = {

@@ -16,6 +16,7 @@ from labengine.prefix_doctor.causes.ledger import Evidence, Ledger
 from labengine.prefix_doctor.causes.moved_text import Template, with_text_moved
 from labengine.prefix_doctor.causes.spread_out import one_first
 from labengine.prefix_doctor.causes.words import VARYING
+from labengine.prefix_doctor.play.curves import with_block_size, with_state_interval
 from labengine.prefix_doctor.play.figures import Figures
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
@@ -164,22 +165,13 @@ def _smaller_blocks(ledger: Ledger, config: EngineConfig) -> Iterator[CureChange
     sizes = [2**power for power in range(present.bit_length() - 1, -1, -1) if 2**power < present]
     size = next((size for size in sizes if _saved_with(ledger, size) >= ENOUGH * ledger.short.num_lost), None)
     if size is not None:
-        yield CureChange(
-            f"blocks of {counted(size, 'token')} instead of {present}", setting=partial(_with_block_size, size=size)
-        )
+        words = f"blocks of {counted(size, 'token')} instead of {present}"
+        yield CureChange(words, setting=partial(_with, with_block_size, size))
 
 
 def _saved_with(ledger: Ledger, size: int) -> int:
     """Return the tokens that prompts, each of which shares some and hits fewer, would hit in blocks of another size."""
     return sum(max(0, shared // size * size - hit) * number for (shared, hit), number in ledger.short.shares.items())
-
-
-def _with_block_size(setting: Setting, size: int) -> Setting:
-    config = setting.config
-    (group,) = config.groups
-    num_blocks = config.num_blocks * group.block_size // size
-    changed = replace(config, groups=(replace(group, block_size=size),), num_blocks=num_blocks, hash_block_size=0)
-    return replace(setting, config=changed)
 
 
 def _own_engine(ledger: Ledger, num_replicas: int) -> CureChange:
@@ -202,6 +194,10 @@ def _own_engine(ledger: Ledger, num_replicas: int) -> CureChange:
     )
 
 
+def _with(changed: Callable[[EngineConfig, int], EngineConfig], value: int, setting: Setting) -> Setting:
+    return replace(setting, config=changed(setting.config, value))
+
+
 def _by_prefix(setting: Setting) -> Setting:
     return replace(setting, routing="prefix")
 
@@ -216,13 +212,5 @@ def _more_states(config: EngineConfig) -> Iterator[CureChange]:
     for size in sizes:
         for factor in (2, 4):
             if size % factor == 0:
-                yield CureChange(
-                    f"a state every {counted(size // factor, 'token')}", setting=partial(_with_states, size // factor)
-                )
-
-
-def _with_states(size: int, setting: Setting) -> Setting:
-    config = setting.config
-    groups = tuple(replace(one, block_size=size) if one.kind == "state" else one for one in config.groups)
-    budget = min(config.max_num_batched_tokens, size)
-    return replace(setting, config=replace(config, groups=groups, hash_block_size=0, max_num_batched_tokens=budget))
+                words = f"a state every {counted(size // factor, 'token')}, with at most as many tokens in a step"
+                yield CureChange(words, setting=partial(_with, with_state_interval, size // factor))

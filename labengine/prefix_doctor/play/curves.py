@@ -27,12 +27,12 @@ def curves_of(traffic: Traffic, setting: Setting) -> Iterator[Curve]:
     config = setting.config
     yield _with_bound(_curve("pool", "blocks", config.num_blocks, traffic, setting, _with_pool), traffic, setting)
     if len(config.groups) == 1 and config.groups[0].kind == "full":
-        yield _curve("block_size", "tokens", config.groups[0].block_size, traffic, setting, _with_block_size)
+        yield _curve("block_size", "tokens", config.groups[0].block_size, traffic, setting, with_block_size)
     limit = config.max_num_batched_tokens
     yield _curve("max_num_batched_tokens", "tokens", limit, traffic, setting, _with_budget)
     states = [group.block_size for group in config.groups if group.kind == "state"]
     if states:
-        yield _curve("state_interval", "tokens", states[0], traffic, setting, _with_state_interval)
+        yield _curve("state_interval", "tokens", states[0], traffic, setting, with_state_interval)
 
 
 def first_of(traffic: Traffic, most: int = MAX_TOKENS) -> tuple[Traffic, int | None]:
@@ -92,7 +92,7 @@ def _with_pool(config: EngineConfig, value: int) -> EngineConfig:
     return replace(config, num_blocks=value)
 
 
-def _with_block_size(config: EngineConfig, value: int) -> EngineConfig:
+def with_block_size(config: EngineConfig, value: int) -> EngineConfig:
     """Change the size of the blocks, and their number so that the pool holds as many tokens."""
     (group,) = config.groups
     num_blocks = max(2, config.num_blocks * group.block_size // value)
@@ -103,6 +103,8 @@ def _with_budget(config: EngineConfig, value: int) -> EngineConfig:
     return replace(config, max_num_batched_tokens=value)
 
 
-def _with_state_interval(config: EngineConfig, value: int) -> EngineConfig:
+def with_state_interval(config: EngineConfig, value: int) -> EngineConfig:
+    """Change the tokens between two cached states, and end chunks there: states are cached at chunks' ends."""
     groups = tuple(replace(group, block_size=value) if group.kind == "state" else group for group in config.groups)
-    return replace(config, groups=groups, hash_block_size=0)
+    budget = min(config.max_num_batched_tokens, value)
+    return replace(config, groups=groups, hash_block_size=0, max_num_batched_tokens=budget)

@@ -77,7 +77,7 @@ class Ages:
     unit: of the ages, which are those since the last use. "blocks": written since then.
     """
 
-    unit: Literal["blocks", "seconds"]
+    unit: Literal["blocks"]
     hit: Histogram
     evicted: Histogram
 
