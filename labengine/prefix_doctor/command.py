@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from labengine.config import ConfigError, checked_path
+from labengine.config import ConfigError
 from labengine.prefix_doctor.asked import Asked
-from labengine.prefix_doctor.diagnosis import Diagnosis
+from labengine.prefix_doctor.diagnosis import Diagnosis, written
 from labengine.prefix_doctor.doctor import Pricing, diagnosis_of
 from labengine.prefix_doctor.report.perfetto import perfetto_of
 from labengine.prefix_doctor.report.prometheus import MAX_KEPT, PrometheusEndpoint
@@ -22,7 +22,6 @@ from labengine.prefix_doctor.report.words import percent
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.prefix_doctor.traffic.sources import MAX_SECONDS, FileTraffic, Recordings, opened
 from labengine.record.files.file_access import MAX_BYTES, Limits
-from labengine.system.atomic_write import write_atomically
 from labengine.system.ending_signals import EndingSignals
 from labengine.vllm.stream.attach import MAX_EVENTS
 from labengine.vllm.stream.endpoints import is_live
@@ -48,7 +47,7 @@ def doctor_command(options: Namespace, say: Say) -> int:
     places = places_in(options.place) if asked.is_empty else [options.place]
     found = [_opened(place, options) for place in places]
     if options.perfetto:
-        _write(options.perfetto, perfetto_of([one for each in found for one in _recordings(each)]))
+        written(options.perfetto, perfetto_of([one for each in found for one in _recordings(each)]))
     return max(_report(one, asked, number, options, say) for number, one in enumerate(found))
 
 
@@ -125,7 +124,3 @@ def _show(diagnosis: Diagnosis, number: int, say: Say) -> None:
 
 def _typed() -> str:
     return shlex.join(["labengine", *sys.argv[1:]])
-
-
-def _write(path: str, data: bytes) -> None:
-    write_atomically(checked_path("path", path), data)

@@ -22,6 +22,14 @@ from labengine.record.wording import request_name
 from labengine.system.atomic_write import write_atomically
 
 
+def written(path: str | PathLike[str], data: bytes) -> None:
+    """Write a file. Raises ConfigError if that is impossible."""
+    try:
+        write_atomically(checked_path("path", path), data)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
     """Why prompts hit or missed the prefix cache, what the misses cost, and what would mend them.
@@ -73,8 +81,8 @@ class Diagnosis:
         return lab_of(self.findings[number - 1], self.traffic, self.setting)
 
     def save_html(self, path: str | PathLike[str]) -> None:
-        """Write the report as one page that opens from disk."""
-        write_atomically(checked_path("path", path), page_of(self.report).encode())
+        """Write the report as one page that opens from disk. Raises ConfigError if it cannot be written."""
+        written(path, page_of(self.report).encode())
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types, as docs/doctor_json.md describes them."""

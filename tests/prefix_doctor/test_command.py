@@ -77,6 +77,7 @@ def test_replicas_share_the_prompts(path: Path) -> None:
         (["--tokenizer", "/nothing/here"], "no model"),
         (["--price-per-hour", "3"], "clock"),
         (["--perfetto", "out"], "recording"),
+        (["--blocks", "100", "--html", "/no/such/folder/report.html"], "cannot be written"),
         (["--seconds", "3"], "running vLLM"),
     ),
 )
