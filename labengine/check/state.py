@@ -184,7 +184,7 @@ class LiveState:
         return self.exists(block_id) and block_id in self._pool.free_queue
 
     def pins(self, block_id: int) -> int:
-        return 0  # tables hold every reference in the core
+        return self._pool.num_pins(block_id)
 
     def is_holding(self, request_id: int) -> bool:
         return False

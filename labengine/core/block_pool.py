@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from labengine.core.block import Block, Key, Prefix, PrefixMap
 from labengine.core.free_queue import FreeQueue
@@ -10,6 +11,9 @@ from labengine.core.journal import Journal
 from labengine.events import BlockEvicted, EvictReason
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import NULL_BLOCK
+
+if TYPE_CHECKING:
+    from labengine.core.radix.prefix_tree import PrefixTree
 
 
 class FreedTwiceError(RuntimeError):
@@ -36,6 +40,8 @@ class BlockPool:
             self.free_queue.remove(self.null_block)
             self.num_usable -= 1
         self.prefix_map: PrefixMap = {}
+        self.tree: PrefixTree | None = None
+        """Decides what is cached, in editions that have one."""
         self.num_losses = 0
         """Releases and evictions so far."""
         self._hooks = hooks
@@ -191,6 +197,10 @@ class BlockPool:
             elif inverse is _restore_content:
                 found.add(arguments[0].block_id)
         return found
+
+    def num_pins(self, block_id: int) -> int:
+        """Return the references to a block that no table holds: the tree's."""
+        return int(self.tree is not None and block_id in self.tree.node_of)
 
     def _outside(self, block_id: int, what: str) -> IndexError:
         if block_id == self.null_block:

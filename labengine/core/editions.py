@@ -18,12 +18,19 @@ from labengine.core.hand_over import HandOver
 from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
+from labengine.core.mini_sglang.full_attention import UnmappedMergeGroup
+from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.nano_vllm.block_pool import NanoBlockPool, StaleMapPool
 from labengine.core.nano_vllm.full_attention import OwnTokensGroup
 from labengine.core.nano_vllm.kv_cache_manager import EarlyHashManager, NanoKVCacheManager
 from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler, UnchunkedScheduler
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import PrefixLookup
+from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.full_attention import RadixGroup
+from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
+from labengine.core.radix.prefix_lookup import TreeLookup
+from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -58,6 +65,7 @@ NANO_VLLM = Parts(
     forks=Absent,
     beams=Absent,
     hand_over=Absent,
+    prefix_tree=Absent,
 )
 """nano-vLLM at commit bb823b3."""
 
@@ -91,6 +99,7 @@ LABENGINE = Parts(
     forks=Forks,
     beams=BeamSearches,
     hand_over=HandOver,
+    prefix_tree=Absent,
 )
 """The default: vLLM's scheduling and queue order, with late merge."""
 
@@ -119,8 +128,23 @@ VLLM_ASYNC = Parts(
 ).overriding(VLLM)
 """vLLM 0.32, v1, with the asynchronous scheduler, its default on GPUs."""
 
+MINI_SGLANG_142 = Parts(
+    name="mini-sglang+142",
+    scheduler=WorstCaseScheduler,
+    kv_cache_manager=RadixKVCacheManager,
+    full_attention_group=RadixGroup,
+    block_pool=RadixBlockPool,
+    prefix_lookup=TreeLookup,
+    prefix_tree=PrefixTree,
+).overriding(NANO_VLLM)
+"""mini-sglang with the late merge of pull request 142."""
+
+MINI_SGLANG = Parts(name="mini-sglang", full_attention_group=UnmappedMergeGroup).overriding(MINI_SGLANG_142)
+"""mini-sglang at commit 20fcd7f."""
+
 EDITIONS: dict[str, Parts] = {
-    str(parts.name): parts for parts in (LABENGINE, VLLM, NANO_VLLM, NANO_VLLM_243, NANO_VLLM_2025_07)
+    str(parts.name): parts
+    for parts in (LABENGINE, VLLM, NANO_VLLM, NANO_VLLM_243, NANO_VLLM_2025_07, MINI_SGLANG, MINI_SGLANG_142)
 }
 """Every edition by its name."""
 

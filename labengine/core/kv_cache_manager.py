@@ -18,8 +18,9 @@ from labengine.core.step_plan import SlotRun
 from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHit, RequestForked, SharedPrefixFound
 from labengine.record.hooks import Hooks
 
-Moment = Literal["allocated", "computed"]
-"""The moment at which a block's hash may be registered: when the block is allocated, or when its KV is computed."""
+Moment = Literal["allocated", "computed", "finished"]
+"""The moment at which a block's hash may be registered: when it is allocated, when its KV is computed, or when its
+request ends."""
 
 
 class KVCacheManager:

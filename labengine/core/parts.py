@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import InitVar, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 from labengine.config import ConfigError, EngineConfig, shown
 from labengine.core.beam_searches import BeamSearches
@@ -27,6 +27,8 @@ from labengine.core.merge_policy import MergePolicy
 from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.part_methods import class_name, is_custom
 from labengine.core.prefix_lookup import PrefixLookup
+from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.scheduler import Scheduler
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
@@ -63,6 +65,7 @@ class Parts:
     forks: type[Forks] | type[Absent] = _AS_EDITION
     beams: type[BeamSearches] | type[Absent] = _AS_EDITION
     hand_over: type[HandOver] | type[Absent] = _AS_EDITION
+    prefix_tree: type[PrefixTree] | type[Absent] = _AS_EDITION
 
     def __new__(cls, *unnamed: object, **replaced: object) -> Parts:
         """Refuse unknown fields with a helpful message, before the dataclass's __init__ raises TypeError."""
@@ -120,6 +123,8 @@ class Parts:
         """Return a core with an empty pool: the scheduler on its manager, on the groups, on the pool."""
         free_queue = guarded(self.free_queue)(config.num_blocks)
         pool = guarded(self.block_pool)(config.num_blocks, free_queue, hooks, journal)
+        if issubclass(self.prefix_tree, PrefixTree):
+            pool.tree = self.prefix_tree(cast(RadixBlockPool, pool), hooks, journal)
         kinds = {
             "full": self.full_attention_group,
             "sliding_window": self.sliding_window_group,
@@ -194,7 +199,8 @@ def parts_of(scheduler: Scheduler) -> tuple[Any, ...]:
     inner = getattr(manager, "_hash_chain", None), getattr(manager, "_prefix_lookup", None)
     able = (getattr(scheduler, name, None) for name in ("drafts", "forks", "beams", "hand_over"))
     outer = scheduler, scheduler.external, scheduler.waiting, *able
-    found = (*outer, manager, *inner, manager.pool, manager.pool.free_queue, *policies, *manager.groups)
+    pool = manager.pool
+    found = (*outer, manager, *inner, pool, pool.free_queue, pool.tree, *policies, *manager.groups)
     return tuple({id(part): part for part in found if part is not None}.values())
 
 

@@ -110,6 +110,7 @@ def owners(parts: Parts, connector: type[Connector] = Connector) -> dict[str, tu
         "Forks": (parts.forks,),
         "BeamSearches": (parts.beams,),
         "HandOver": (parts.hand_over,),
+        "PrefixTree": (parts.prefix_tree,),
         "Connector": (connector,),
         "Parts": (type(parts),),
     }

@@ -7,8 +7,9 @@ from itertools import islice
 
 from labengine.core.block_pool import BlockPool
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.request import Request
-from labengine.record.snapshot import BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
+from labengine.record.snapshot import BlockState, GroupState, NodeState, RequestState, Snapshot, hex_keys, map_key
 from labengine.system.code_roles import Role, plays
 
 plays(__name__, Role.NOT_UNDONE)
@@ -33,6 +34,24 @@ def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheMa
         ),
         groups=tuple(GroupState(g.spec.kind, g.spec.block_size, g.spec.window) for g in manager.groups),
         null_block=pool.null_block,
+        pins={} if pool.tree is None else dict.fromkeys(sorted(pool.tree.node_of), 1),
+        tree=() if pool.tree is None else _nodes(pool.tree),
+    )
+
+
+def _nodes(tree: PrefixTree) -> tuple[NodeState, ...]:
+    holders: dict[int, list[int]] = {}
+    for request_id, node in tree.holds.items():
+        holders.setdefault(node.node_id, []).append(request_id)
+    return tuple(
+        NodeState(
+            node.node_id,
+            0 if node.parent is None else node.parent.node_id,
+            tuple(node.block_ids),
+            node.num_locks,
+            tuple(sorted(holders.get(node.node_id, ()))),
+        )
+        for node in tree.by_age()
     )
 
 

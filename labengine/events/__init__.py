@@ -8,7 +8,7 @@ The modules group events by subject; import all of them from here.
 
 from __future__ import annotations
 
-from labengine.events import blocks, checks, computing, external_tier, requests, steps
+from labengine.events import blocks, checks, computing, external_tier, prefix_tree, requests, steps
 from labengine.events.blocks import *
 from labengine.events.checks import *
 from labengine.events.computing import *
@@ -16,13 +16,14 @@ from labengine.events.event import *
 from labengine.events.event import Event as Event
 from labengine.events.external_tier import *
 from labengine.events.fields import *
+from labengine.events.prefix_tree import *
 from labengine.events.requests import *
 from labengine.events.steps import *
 from labengine.events.subjects import *
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(
     kind
-    for topic in (steps, requests, external_tier, blocks, computing, checks)
+    for topic in (steps, requests, external_tier, blocks, computing, checks, prefix_tree)
     for kind in vars(topic).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 )

@@ -46,6 +46,8 @@ RequestId = Annotated[int, Whole("request")]
 EntryIndex = Annotated[int, Whole("entry")]
 """An entry of the request's table that changes."""
 NamedEntry = Annotated[int, Whole("named entry")]
+NodeId = Annotated[int, Whole()]
+"""A node of the prefix tree; 0 is its root."""
 TokenId = Annotated[int, Whole(low=UNKNOWN_TOKEN, high=2**63 - 1)]
 TokenIds = tuple[TokenId, ...]
 Signed = Annotated[int, Whole(low=-MAX_NUMBER)]

@@ -10,6 +10,7 @@ from typing import Any
 from labengine import events as ev
 from labengine.record.fold_state import FINISHED, Changes, FoldState, RequestFold
 from labengine.record.snapshot import GroupState, Snapshot
+from labengine.record.tree_fold import TreeFold
 from labengine.system.code_roles import Role, plays
 
 plays(__name__, Role.FOLLOWS_EVENTS)
@@ -82,7 +83,7 @@ class Fold(FoldState):
         self.null_block = event.null_block
         self.free_queue = OrderedDict.fromkeys(i for i in range(event.num_blocks) if i != event.null_block)
         self.prefix_map = {}
-        self.pins, self.holding = {}, set()
+        self.pins, self.holding, self.tree = {}, set(), TreeFold()
         self.states, self.spoiled = {}, set()
         self.changes = Changes()
 
@@ -299,6 +300,34 @@ class Fold(FoldState):
         self.block_keys[into], self.block_keys[block_id] = self.block_keys[block_id], ()
         self.block_tokens[into], self.block_tokens[block_id] = self.block_tokens[block_id], ()
         self.changes.blocks.update((block_id, into))
+
+    def _node_inserted(self, event: ev.NodeInserted) -> None:
+        self.num_impossible += not self.tree.insert(event.node_id, event.parent_id, event.first_index, event.block_ids)
+        for block_id in event.block_ids:
+            self._count(self._known(block_id), self.ref_counts[block_id] + 1, 1)
+            self._pin(block_id, 1)
+
+    def _node_split(self, event: ev.NodeSplit) -> None:
+        self.num_impossible += not self.tree.split(event.node_id, event.upper_id, event.num_blocks)
+
+    def _nodes_touched(self, event: ev.NodesTouched) -> None:
+        self.tree.touch(event.node_ids)
+
+    def _node_locked(self, event: ev.NodeLocked) -> None:
+        self.num_impossible += not self.tree.lock(event.node_id, event.request_id)
+
+    def _node_unlocked(self, event: ev.NodeUnlocked) -> None:
+        self.num_impossible += not self.tree.unlock(event.node_id, event.request_id)
+
+    def _node_evicted(self, event: ev.NodeEvicted) -> None:
+        self.num_impossible += not self.tree.evict(event.node_id, event.block_ids)
+        end = event.queue_end
+        for block_id in event.block_ids if end != "head" else event.block_ids[::-1]:
+            before = self.ref_counts[self._known(block_id)]
+            left = 0 if end is not None else before - 1
+            self._count(block_id, left, left - before)
+            self._enter_queue(block_id, end)
+            self._pin(block_id, -1)
 
     def _request(self, request_id: int) -> RequestFold:
         self.changes.requests.add(request_id)

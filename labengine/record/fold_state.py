@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from labengine.record.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
+from labengine.record.tree_fold import TreeFold
 from labengine.system.code_roles import Role, plays
 
 plays(__name__, Role.FOLLOWS_EVENTS)
@@ -74,6 +75,8 @@ class FoldState:
         """Per block: references not held by any table, if any."""
         self.holding: set[int] = set()
         """Finished requests that hold blocks for a connector."""
+        self.tree = TreeFold()
+        """The prefix tree, in editions that have one."""
         self.states: dict[int, int] = {}
         """Per block with a written state: the number of tokens that the state has seen."""
         self.spoiled: set[int] = set()
@@ -103,6 +106,7 @@ class FoldState:
         fold.block_tokens = [block.token_ids for block in snapshot.blocks]
         fold.free_queue = OrderedDict.fromkeys(snapshot.free_queue)
         fold.pins, fold.holding = dict(snapshot.pins), set(snapshot.holding)
+        fold.tree = TreeFold.of(snapshot.tree)
         for text, ids in snapshot.prefix_map.items():
             group, hash_hex = text.split(":")
             fold.prefix_map[int(group), bytes.fromhex(hash_hex)] = ids
@@ -138,6 +142,7 @@ class FoldState:
         other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
         other.prefix_map = dict(self.prefix_map)
         other.pins, other.holding = dict(self.pins), set(self.holding)
+        other.tree = self.tree.copy()
         other.states, other.spoiled = dict(self.states), set(self.spoiled)
         return other
 
@@ -178,6 +183,7 @@ class FoldState:
             null_block=self.null_block,
             pins=dict(self.pins),
             holding=tuple(sorted(self.holding)),
+            tree=self.tree.states(),
         )
 
     @property

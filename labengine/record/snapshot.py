@@ -75,14 +75,29 @@ class GroupState:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node of the prefix tree: its blocks in table order, and the requests that lock it."""
+
+    node_id: int
+    parent_id: int
+    """0 for the root, which is not listed."""
+    block_ids: tuple[int, ...]
+    num_locks: int
+    """Requests whose lock begins at this node or below it."""
+    locked_by: tuple[int, ...]
+    """Requests whose lock begins at this node."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """State of the scheduler and the block pool.
 
     free_queue: block ids, the head first. prefix_map: 'group:hex' to block ids, the one served first.
     cached_free: keys of prefix_map whose blocks are all free; still ordinary hits.
     null_block: the id that pads block tables. If >= 0, it is a block that is neither free nor used.
-    pins: number of references not held by any table, per block that has some. holding: finished requests that hold
-    blocks for a connector. Only recordings of vLLM have these two.
+    pins: number of references not held by any table, per block that has some: a prefix tree's, or in recordings of vLLM
+    a connector's. holding: finished requests that hold blocks for a connector; only in recordings of vLLM.
+    tree: the nodes of the prefix tree, the one used longest ago first; empty in editions without one.
     """
 
     step: int
@@ -95,9 +110,11 @@ class Snapshot:
     null_block: int = NULL_BLOCK
     pins: dict[int, int] = field(default_factory=dict)
     holding: tuple[int, ...] = ()
+    tree: tuple[NodeState, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types with string keys: json.loads(json.dumps(d)) == d."""
+        tree = {"tree": [_node_dict(node) for node in self.tree]} if self.tree else {}
         return {
             "step": self.step,
             "requests": {str(request_id): _request_dict(r) for request_id, r in self.requests.items()},
@@ -106,6 +123,7 @@ class Snapshot:
             "prefix_map": {key: list(ids) for key, ids in self.prefix_map.items()},
             "cached_free": list(self.cached_free),
             "groups": [{"kind": g.kind, "block_size": g.block_size, "window": g.window} for g in self.groups],
+            **tree,
         }
 
     @property
@@ -139,4 +157,14 @@ def _block_dict(block: BlockState) -> dict[str, Any]:
         "block_hashes": list(block.block_hashes),
         "token_ids": list(block.token_ids),
         "owners": [str(owner) for owner in block.owners],
+    }
+
+
+def _node_dict(node: NodeState) -> dict[str, Any]:
+    return {
+        "node_id": node.node_id,
+        "parent_id": node.parent_id,
+        "block_ids": list(node.block_ids),
+        "num_locks": node.num_locks,
+        "locked_by": [str(request_id) for request_id in node.locked_by],
     }

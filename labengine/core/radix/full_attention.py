@@ -1,0 +1,67 @@
+"""Full attention on a prefix tree: tables take their cached blocks from it, and give their computed ones to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.radix.prefix_tree import PrefixTree
+from labengine.core.request import Request
+from labengine.events import FreeReason
+
+
+class RadixGroup(FullAttentionGroup):
+    """Full attention whose cached blocks are those of the tree's nodes; a request locks the nodes in its table."""
+
+    @property
+    def tree(self) -> PrefixTree:
+        """The tree that decides which blocks are cached."""
+        return cast(PrefixTree, self._pool.tree)
+
+    def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
+        """Return how many free blocks a table of num_blocks blocks takes if it starts with a hit.
+
+        A hit on a node without locks costs its blocks too, because they can no longer be evicted.
+        """
+        return max(num_blocks - len(hit), 0) + self.num_newly_locked(hit)
+
+    def num_newly_locked(self, hit: Sequence[int]) -> int:
+        """Return how many blocks of a hit no request has locked."""
+        node_of = self.tree.node_of
+        return sum(not node_of[block_id].num_locks for block_id in hit if block_id in node_of)
+
+    def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
+        """Start the request's table with cached blocks, and lock their nodes."""
+        if hit:
+            self.tree.lock(self.tree.node_of[hit[-1]], request)
+        super().add_hit(request, hit, num_computed_tokens)
+
+    def register(self, request: Request, num_tokens: int) -> None:
+        """Insert the full blocks of the first num_tokens tokens, and merge those that the tree already has.
+
+        The request's lock moves to the node that ends them.
+        """
+        tree, table, num_blocks = self.tree, request.block_tables[self.index], num_tokens // self.block_size
+        if not num_blocks:
+            return
+        num_owned = tree.held_by(request).end
+        node, num_found = tree.insert(request, table[:num_blocks])
+        for index in range(num_found, num_blocks):
+            self.register_block(request, index)
+        if node is not tree.held_by(request):
+            tree.unlock(request)
+            tree.lock(node, request)
+        path = node.blocks_to_here()
+        for index in range(num_owned, num_found):
+            self.merge(request, index, table[index], path[index])
+        self._set_registered(request, num_blocks)
+
+    def freeing_order(self, num_entries: int) -> Sequence[int]:
+        """Return the table's order, in which the last blocks of a request are freed."""
+        return range(num_entries)
+
+    def free(self, request: Request, reason: FreeReason) -> None:
+        """Unlock the request's nodes, and free its table."""
+        self.tree.unlock(request)
+        super().free(request, reason)

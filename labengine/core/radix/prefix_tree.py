@@ -1,0 +1,303 @@
+"""The prefix tree: which cached blocks are found, which are kept, and which are evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from labengine.core.journal import Journal
+from labengine.core.radix.node import Node
+from labengine.core.request import Request
+from labengine.events import (
+    EvictReason,
+    NodeEvicted,
+    NodeInserted,
+    NodeLocked,
+    NodeSplit,
+    NodesTouched,
+    NodeUnlocked,
+)
+from labengine.record.hooks import Hooks
+
+if TYPE_CHECKING:
+    from labengine.core.radix.block_pool import RadixBlockPool
+
+
+class Inserted(NamedTuple):
+    """Result of an insertion: the node that ends the prefix, and how many of its blocks the tree already had."""
+
+    node: Node
+    num_found: int
+
+
+class PrefixTree:
+    """All cached blocks of the pool, as a radix tree over the tokens of whole blocks.
+
+    The tree holds one reference to each of its blocks, which is in no table. Requests lock the nodes they use; a leaf
+    without locks can be evicted, and then its parent may have become one. Source: mini-sglang's RadixPrefixCache.
+    """
+
+    def __init__(self, pool: RadixBlockPool, hooks: Hooks, journal: Journal) -> None:
+        self.root = Node(0, None, (), 0, [], [])
+        self.nodes: dict[int, Node] = {}
+        """All nodes but the root, by id."""
+        self.node_of: dict[int, Node] = {}
+        """Per block in the tree, its node."""
+        self.holds: dict[int, Node] = {}
+        """Per request with a lock, the node at which the lock begins; it reaches up to the root."""
+        self.num_evictable = 0
+        """Blocks of nodes without locks."""
+        self._pool = pool
+        self._hooks = hooks
+        self._journal = journal
+        self._num_created = 0
+        self._num_touches = 0
+        self._leaves: list[tuple[int, int, Node]] = []
+        """A heap that has each leaf without locks under its newest touch, besides outdated entries."""
+        self._serial = count()
+
+    # -- looking up ----------------------------------------------------------------------------------------------------
+
+    def match(self, request: Request, num_blocks: int) -> Node:
+        """Return the node that ends the longest cached prefix of at most num_blocks blocks; the root if there is none.
+
+        A node that continues differently is split where they part. Nodes that match as a whole become the youngest.
+        """
+        node, matched = self.root, []
+        while node.end < num_blocks:
+            child = self.child_of(node, request)
+            if child is None:
+                break
+            length = self.num_equal(child, request, num_blocks)
+            if length < len(child.block_ids):
+                node = self.split(child, length)
+                break
+            node = child
+            matched.append(child)
+        self.touch(matched)
+        return node
+
+    def child_of(self, node: Node, request: Request) -> Node | None:
+        """Return the child that begins with the request's next block; None if there is none."""
+        if node.end >= len(request.links):
+            return None
+        return node.children.get((request.extra_keys, request.links[node.end]))
+
+    def num_equal(self, node: Node, request: Request, num_blocks: int) -> int:
+        """Return how many of a node's blocks continue the request's first num_blocks blocks."""
+        own = request.links[node.first_index : num_blocks]
+        if own[: len(node.links)] == node.links:
+            return len(node.links)
+        return next(i for i, link in enumerate(node.links) if i >= len(own) or own[i] != link)
+
+    def touch(self, nodes: Sequence[Node]) -> None:
+        """Make these nodes the youngest, in this order: those above before those below."""
+        if not nodes:
+            return
+        self._journal.record((self._untouch, [(node, node.touched) for node in nodes]))
+        for node in nodes:
+            self._num_touches += 1
+            node.touched = self._num_touches
+            self._offer(node)
+        if NodesTouched in self._hooks:
+            self._hooks.emit(NodesTouched(tuple(node.node_id for node in nodes)))
+
+    def split(self, node: Node, num_blocks: int) -> Node:
+        """Move a node's first num_blocks blocks to a new node above it, and return that one.
+
+        Whoever holds the lower node keeps it. Both have the same locks and recency.
+        """
+        upper = self._new_node(node.parent, node, node.first_index, node.block_ids[:num_blocks])
+        self._journal.record((self._join, upper, node))
+        upper.links, upper.num_locks, upper.touched = node.links[:num_blocks], node.num_locks, node.touched
+        self._enter(upper)
+        del node.block_ids[:num_blocks], node.links[:num_blocks]
+        node.parent, node.first_index = upper, upper.end
+        upper.children[node.key] = node
+        if NodeSplit in self._hooks:
+            self._hooks.emit(NodeSplit(node.node_id, upper.node_id, num_blocks))
+        return upper
+
+    # -- inserting -----------------------------------------------------------------------------------------------------
+
+    def insert(self, request: Request, block_ids: Sequence[int]) -> Inserted:
+        """Add a request's first full blocks, in table order, as far as the tree lacks them."""
+        node = self.match(request, len(block_ids))
+        num_found = node.end
+        if num_found < len(block_ids):
+            node = self.add_leaf(node, request, block_ids[num_found:])
+        return Inserted(node, num_found)
+
+    def add_leaf(self, parent: Node, request: Request, block_ids: Sequence[int]) -> Node:
+        """Add a node with these blocks, each of which gets a reference from the tree."""
+        node = self._new_node(parent, None, parent.end, [*block_ids])
+        node.extra_keys, node.links = request.extra_keys, request.links[parent.end : parent.end + len(block_ids)]
+        self._journal.record((self._take_out, node))
+        self._num_touches += 1
+        node.touched = self._num_touches
+        self._enter(node)
+        self.num_evictable += len(node.block_ids)
+        for block_id in block_ids:
+            self._pool.share(self._pool.blocks[block_id])
+        self._offer(node)
+        if NodeInserted in self._hooks:
+            self._hooks.emit(
+                NodeInserted(
+                    node.node_id, parent.node_id, request.request_id, 0, node.first_index, tuple(node.block_ids)
+                )
+            )
+        return node
+
+    # -- locks ---------------------------------------------------------------------------------------------------------
+
+    def lock(self, node: Node, request: Request) -> None:
+        """Lock a node and all above it for a request, so that none of them is evicted."""
+        if node is self.root:
+            return
+        self._journal.put(self.holds, request.request_id, node)
+        self._count_locks(node.path(), 1)
+        if NodeLocked in self._hooks:
+            self._hooks.emit(NodeLocked(node.node_id, request.request_id))
+
+    def unlock(self, request: Request) -> None:
+        """Give up a request's lock, if it has one."""
+        node = self.holds.get(request.request_id)
+        if node is None:
+            return
+        self._journal.put(self.holds, request.request_id, None)
+        self._count_locks(node.path(), -1)
+        if NodeUnlocked in self._hooks:
+            self._hooks.emit(NodeUnlocked(node.node_id, request.request_id))
+
+    def held_by(self, request: Request) -> Node:
+        """Return the node at which a request's lock begins; the root if it has none."""
+        return self.holds.get(request.request_id, self.root)
+
+    def _count_locks(self, path: Sequence[Node], change: int) -> None:
+        self._journal.record((self._recount, path, -change))
+        self._recount(path, change)
+
+    def _recount(self, path: Sequence[Node], change: int) -> None:
+        for node in path:
+            was_free = not node.num_locks
+            node.num_locks += change
+            if was_free != (not node.num_locks) and self.nodes.get(node.node_id) is node:
+                self.num_evictable += len(node.block_ids) if not node.num_locks else -len(node.block_ids)
+                self._offer(node)
+
+    # -- evicting ------------------------------------------------------------------------------------------------------
+
+    def evict(self, num_blocks: int) -> None:
+        """Evict whole leaves until num_blocks blocks are given back, or no leaf is left."""
+        num_evicted = 0
+        while num_evicted < num_blocks and (leaf := self.next_leaf()) is not None:
+            num_evicted += len(leaf.block_ids)
+            self.remove(leaf, "reused")
+
+    def next_leaf(self) -> Node | None:
+        """Return the leaf to evict next: of those without locks, the one touched longest ago. None if there is none."""
+        while self._leaves:
+            touched, _, leaf = self._leaves[0]
+            if leaf.touched == touched and self._can_go(leaf):
+                return leaf
+            heappop(self._leaves)
+        return None
+
+    def remove(self, leaf: Node, reason: EvictReason) -> None:
+        """Take a leaf out of the tree, and give its blocks back."""
+        assert leaf.parent is not None
+        self._journal.record((self._put_back, leaf))
+        self._leave(leaf)
+        if not leaf.num_locks:
+            self.num_evictable -= len(leaf.block_ids)
+        end = self._pool.reclaim(leaf.block_ids, is_read=leaf.num_locks > 0)
+        if NodeEvicted in self._hooks:
+            self._hooks.emit(NodeEvicted(leaf.node_id, tuple(leaf.block_ids), end, reason))
+        for block_id in leaf.block_ids:
+            self._pool.evict(self._pool.blocks[block_id], reason)
+        self._offer(leaf.parent)
+
+    def forget(self, block_id: int, reason: EvictReason) -> None:
+        """Take the node that has a block out of the tree, with all below it, locked or not."""
+        below = [self.node_of[block_id]]
+        for node in below:
+            below.extend(node.children.values())
+        for node in reversed(below):
+            self.remove(node, reason)
+
+    # -- the order of recency ------------------------------------------------------------------------------------------
+
+    def by_age(self) -> list[Node]:
+        """Return all nodes, the oldest first."""
+        return sorted(self.nodes.values(), key=lambda node: node.age)
+
+    def _can_go(self, node: Node) -> bool:
+        return not node.num_locks and not node.children and self.nodes.get(node.node_id) is node
+
+    def _offer(self, node: Node) -> None:
+        """Enter a node into the heap if it can be evicted."""
+        if not self._can_go(node):
+            return
+        if len(self._leaves) > 4 * len(self.nodes) + 64:
+            self._leaves = [(one.touched, next(self._serial), one) for one in self.nodes.values() if self._can_go(one)]
+            heapify(self._leaves)
+        heappush(self._leaves, (node.touched, next(self._serial), node))
+
+    # -- bookkeeping, and inverses -------------------------------------------------------------------------------------
+
+    def _new_node(self, parent: Node | None, like: Node | None, first_index: int, block_ids: list[int]) -> Node:
+        self._num_created += 1
+        return Node(self._num_created, parent, () if like is None else like.extra_keys, first_index, block_ids, [])
+
+    def _enter(self, node: Node) -> None:
+        assert node.parent is not None
+        node.parent.children[node.key] = node
+        self.nodes[node.node_id] = node
+        self._own(node, node.block_ids)
+
+    def _leave(self, node: Node) -> None:
+        assert node.parent is not None
+        node.parent.children.pop(node.key, None)
+        self.nodes.pop(node.node_id, None)
+        for block_id in node.block_ids:
+            self.node_of.pop(block_id, None)
+
+    def _own(self, node: Node, block_ids: Iterable[int]) -> None:
+        for block_id in block_ids:
+            self.node_of[block_id] = node
+
+    def _untouch(self, before: Sequence[tuple[Node, int]]) -> None:
+        self._num_touches -= len(before)
+        for node, touched in before:
+            node.touched = touched
+            self._offer(node)
+
+    def _join(self, upper: Node, node: Node) -> None:
+        """Undo a split, even one that was interrupted."""
+        if node.parent is upper:
+            node.block_ids[:0], node.links[:0] = upper.block_ids, upper.links
+            node.parent, node.first_index = upper.parent, upper.first_index
+        assert node.parent is not None
+        node.parent.children[node.key] = node
+        self.nodes.pop(upper.node_id, None)
+        self._own(node, upper.block_ids)
+        self._num_created -= 1
+        self._offer(node)
+
+    def _take_out(self, node: Node) -> None:
+        """Undo the insertion of a leaf."""
+        assert node.parent is not None
+        self._leave(node)
+        self.num_evictable -= len(node.block_ids)
+        self._num_created -= 1
+        self._num_touches -= 1
+        self._offer(node.parent)
+
+    def _put_back(self, leaf: Node) -> None:
+        """Undo a removal."""
+        self._enter(leaf)
+        if not leaf.num_locks:
+            self.num_evictable += len(leaf.block_ids)
+        self._offer(leaf)

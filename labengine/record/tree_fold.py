@@ -1,0 +1,123 @@
+"""The prefix tree that events add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from labengine.record.snapshot import NodeState
+
+ROOT = 0
+
+
+@dataclass(slots=True)
+class NodeFold:
+    """One node according to the events so far."""
+
+    parent_id: int
+    first_index: int
+    block_ids: tuple[int, ...]
+    num_locks: int = 0
+    touched: int = 0
+
+
+class TreeFold:
+    """Nodes by id, and per request the node at which its lock begins.
+
+    A method raises LookupError for a node that does not exist; it returns False for a change that a tree cannot make.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, NodeFold] = {}
+        self.holds: dict[int, int] = {}
+        self._num_touches = 0
+
+    @classmethod
+    def of(cls, states: Sequence[NodeState]) -> Self:
+        """Return the tree of a snapshot's nodes, the oldest first."""
+        tree = cls()
+        for state in states:
+            tree._num_touches += 1
+            tree.nodes[state.node_id] = NodeFold(
+                state.parent_id, 0, state.block_ids, state.num_locks, tree._num_touches
+            )
+            tree.holds.update(dict.fromkeys(state.locked_by, state.node_id))
+        for node_id, node in tree.nodes.items():
+            node.first_index = sum(len(above.block_ids) for above in tree._path(node_id)[1:])
+        return tree
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        other = type(self)()
+        other.nodes = {node_id: replace(node) for node_id, node in self.nodes.items()}
+        other.holds, other._num_touches = dict(self.holds), self._num_touches
+        return other
+
+    def insert(self, node_id: int, parent_id: int, first_index: int, block_ids: tuple[int, ...]) -> bool:
+        """Add a leaf, as the youngest node."""
+        end = 0 if parent_id == ROOT else self._end(parent_id)
+        is_new = node_id not in self.nodes
+        self._num_touches += 1
+        self.nodes[node_id] = NodeFold(parent_id, first_index, block_ids, 0, self._num_touches)
+        return is_new and end == first_index and bool(block_ids)
+
+    def split(self, node_id: int, upper_id: int, num_blocks: int) -> bool:
+        """Move a node's first blocks to a new node above it."""
+        node = self.nodes[node_id]
+        is_new, is_inside = upper_id not in self.nodes, 0 < num_blocks < len(node.block_ids)
+        self.nodes[upper_id] = replace(node, block_ids=node.block_ids[:num_blocks])
+        node.parent_id, node.block_ids = upper_id, node.block_ids[num_blocks:]
+        node.first_index += num_blocks
+        return is_new and is_inside
+
+    def touch(self, node_ids: Iterable[int]) -> None:
+        """Make nodes the youngest, in this order."""
+        for node_id in node_ids:
+            self._num_touches += 1
+            self.nodes[node_id].touched = self._num_touches
+
+    def lock(self, node_id: int, request_id: int) -> bool:
+        """Lock a node and all above it."""
+        path, is_first = self._path(node_id), request_id not in self.holds
+        for node in path:
+            node.num_locks += 1
+        self.holds[request_id] = node_id
+        return is_first
+
+    def unlock(self, node_id: int, request_id: int) -> bool:
+        """Unlock a node and all above it. A node that was taken out of the tree while locked is skipped."""
+        held = self.holds.pop(request_id, None)
+        path = self._path(node_id)
+        for node in path:
+            node.num_locks -= 1
+        return held == node_id and all(node.num_locks >= 0 for node in path)
+
+    def evict(self, node_id: int, block_ids: tuple[int, ...]) -> bool:
+        """Remove a leaf."""
+        node = self.nodes.pop(node_id)
+        has_child = any(other.parent_id == node_id for other in self.nodes.values())
+        return node.block_ids == block_ids and not has_child
+
+    def states(self) -> tuple[NodeState, ...]:
+        """Return the nodes, the oldest first. The upper half of a split node counts as older than the lower one."""
+        holders: dict[int, list[int]] = {}
+        for request_id, node_id in self.holds.items():
+            holders.setdefault(node_id, []).append(request_id)
+        by_age = sorted(self.nodes.items(), key=lambda entry: (entry[1].touched, entry[1].first_index))
+        return tuple(
+            NodeState(node_id, node.parent_id, node.block_ids, node.num_locks, tuple(sorted(holders.get(node_id, ()))))
+            for node_id, node in by_age
+        )
+
+    def _end(self, node_id: int) -> int:
+        node = self.nodes[node_id]
+        return node.first_index + len(node.block_ids)
+
+    def _path(self, node_id: int) -> list[NodeFold]:
+        """Return a node and all above it, as far as they exist; a wrong tree may have a loop."""
+        path: list[NodeFold] = []
+        while node_id != ROOT and node_id in self.nodes and len(path) < len(self.nodes):
+            path.append(self.nodes[node_id])
+            node_id = self.nodes[node_id].parent_id
+        return path
