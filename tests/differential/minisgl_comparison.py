@@ -8,13 +8,17 @@ from typing import Any
 
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.kv_cache_group import NotGrantedError
+from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions
 from labengine.engine.simulated import SimulatedRunner
-from labengine.events import NodesTouched, RequestScheduled
+from labengine.events import RequestScheduled
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
+
+UNCHUNKED = 16384
+"""A step's budget that no prompt here exceeds."""
 
 Row = dict[str, Any]
 Workload = Mapping[str, Any]
@@ -23,22 +27,28 @@ Workload = Mapping[str, Any]
 class MiniSglangRun:
     """A workload of mini-sglang's on our core, one loop iteration after the other."""
 
-    def __init__(self, workload: Workload, edition: str, hooks: Hooks | None = None, runner: Any = None) -> None:
+    budget = "max_extend_tokens"
+    """The workload's name for the tokens of a step."""
+
+    def __init__(self, workload: Workload, parts: Parts, hooks: Hooks | None = None) -> None:
         self.workload, self.page_size = workload, workload["page_size"]
         self.hooks = Hooks(strict=True) if hooks is None else hooks
         self.scheduled: list[RequestScheduled] = []
         self.hooks.subscribe(self.scheduled.append, RequestScheduled)
+        self.engine = Engine(self._config(), SimulatedRunner(self.next_token), parts, self.hooks)
+        self.uids: dict[int, int] = {}
+        """uid by request id."""
+
+    def _config(self) -> EngineConfig:
+        workload = self.workload
         eos = workload.get("eos", -1)
-        config = EngineConfig(
+        return EngineConfig(
             num_blocks=workload["num_pages"],
             groups=(GroupSpec(block_size=self.page_size),),
             max_num_seqs=workload["max_running_req"],
-            max_num_batched_tokens=workload["max_extend_tokens"],
+            max_num_batched_tokens=workload[self.budget] or UNCHUNKED,
             eos_token_ids=() if eos < 0 else (eos,),
         )
-        self.engine = Engine(config, runner or SimulatedRunner(self.next_token), edition_parts(edition), self.hooks)
-        self.uids: dict[int, int] = {}
-        """uid by request id."""
 
     def next_token(self, request_id: int, position: int) -> int:
         """The workload's tokens, over and over."""
@@ -52,7 +62,6 @@ class MiniSglangRun:
         for step in range(400):
             self._receive(step)
             self.scheduled.clear()
-            handles = {}
             before = {i: r.num_generated_tokens for i, r in self.engine.requests.items()}
             try:
                 if not self.engine.scheduler.is_idle:
@@ -84,7 +93,6 @@ class MiniSglangRun:
         pool = scheduler.manager.pool
         tree = pool.tree
         assert tree is not None
-        nodes = {node.node_id: node for node in snapshot.tree}
         return {
             "step": step,
             "scheduled": [[self.uids[e.request_id], e.start, e.num_tokens] for e in self.scheduled],
@@ -93,23 +101,11 @@ class MiniSglangRun:
                 for i, r in self.engine.requests.items()
                 if r.num_generated_tokens > before.get(i, 0)
             ),
-            "requests": [
-                self._request(request)
-                for request in [*scheduler.waiting, *scheduler.running]
-            ],
+            "requests": [self._request(request) for request in [*scheduler.waiting, *scheduler.running]],
             "free_slots": [block_id * self.page_size for block_id in snapshot.free_queue],
             "evictable": tree.num_evictable * self.page_size,
             "protected": sum(len(n.block_ids) for n in snapshot.tree if n.num_locks) * self.page_size,
-            "tree": [
-                [
-                    node.node_id,
-                    node.parent_id,
-                    node.num_locks,
-                    [token for i in node.block_ids for token in snapshot.blocks[i].token_ids],
-                    list(node.block_ids),
-                ]
-                for node in snapshot.tree
-            ],
+            "tree": nodes_of(snapshot),
         }
 
     def _request(self, request: Request) -> list[Any]:
@@ -128,10 +124,18 @@ class MiniSglangRun:
         ]
 
 
-def edition_parts(edition: str) -> Any:
-    from labengine.core.editions import edition as edition_named
-
-    return edition_named(edition)
+def nodes_of(snapshot: Snapshot) -> list[list[Any]]:
+    """The tree's nodes, the oldest first: id, parent, locks, tokens, blocks."""
+    return [
+        [
+            node.node_id,
+            node.parent_id,
+            node.num_locks,
+            [token for i in node.block_ids for token in snapshot.blocks[i].token_ids],
+            list(node.block_ids),
+        ]
+        for node in snapshot.tree
+    ]
 
 
 def upstream_rows(rows: Sequence[Row], page_size: int) -> list[Row]:

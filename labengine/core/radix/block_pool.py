@@ -13,8 +13,8 @@ from labengine.events import EvictReason, QueueEnd
 class RadixBlockPool(BlockPool):
     """A block is free, cached in the tree, or held by tables alone; a free block has no content."""
 
-    evicted_go_to: QueueEnd = "tail"
-    """Where the blocks of an evicted node enter the free queue."""
+    freed_go_to: QueueEnd = "tail"
+    """Where freed and evicted blocks enter the free queue."""
 
     @property
     def num_free(self) -> int:
@@ -23,14 +23,17 @@ class RadixBlockPool(BlockPool):
 
     def take(self, num_blocks: int) -> list[int]:
         """Take blocks from the head of the free queue, evicting from the tree exactly as long as some are missing."""
-        missing = num_blocks - len(self.free_queue)
-        if missing > 0:
-            self._tree.evict(missing)
+        self.make_room(num_blocks)
         return super().take(num_blocks)
 
+    def make_room(self, num_blocks: int) -> None:
+        """Evict from the tree until num_blocks blocks are free, or nothing can be evicted."""
+        if (missing := num_blocks - len(self.free_queue)) > 0:
+            self._tree.evict(missing)
+
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return no block: every freed block goes to the tail."""
-        return []
+        """Return all freed blocks or none, because a free block has no content that would be worth keeping."""
+        return block_ids if self.freed_go_to == "head" else []
 
     def reclaim(self, block_ids: Sequence[int], *, is_read: bool) -> QueueEnd | None:
         """Take an evicted node's blocks back; return the end of the queue at which they are now.
@@ -41,7 +44,7 @@ class RadixBlockPool(BlockPool):
         if is_read:
             _, freed = self.release(block_ids)
             return "tail" if freed else None
-        blocks, end = self.blocks, self.evicted_go_to
+        blocks, end = self.blocks, self.freed_go_to
         self._journal.record((self._unreclaim, block_ids, [blocks[block_id].ref_count for block_id in block_ids]))
         for block_id in block_ids:
             blocks[block_id].ref_count = 0

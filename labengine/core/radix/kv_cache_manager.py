@@ -27,18 +27,24 @@ class RadixKVCacheManager(KVCacheManager):
         return True
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return all tokens of a prefill at its end, and all computed ones at the request's end; else 0."""
+        """Return the computed tokens of a prefill, and all computed ones at the request's end; 0 in between."""
         if moment == "finished":
             return num_tokens
-        return num_tokens if moment == "computed" and num_tokens == self.prefill_ends[request.request_id] else 0
+        return num_tokens if moment == "computed" and num_tokens <= self.prefill_ends[request.request_id] else 0
+
+    def keep(self, request: Request) -> None:
+        """Leave the blocks of a request that ends in the tree. A second call has no effect."""
+        if request.request_id in self.prefill_ends:
+            self.register(request, request.num_computed_tokens, "finished")
+            self._journal.put(self.prefill_ends, request.request_id, None)
 
     def free(self, request: Request, reason: FreeReason) -> None:
         """Leave the blocks of a request that ends in the tree; then give back all its references."""
-        if reason in ("finished", "aborted") and request.has_blocks:
-            self.register(request, request.num_computed_tokens, "finished")
-        super().free(request, reason)
-        if request.request_id in self.prefill_ends:
+        if reason == "preempted":
             self._journal.put(self.prefill_ends, request.request_id, None)
+        else:
+            self.keep(request)
+        super().free(request, reason)
 
     def reset_prefix_cache(self) -> bool:
         """Evict the whole tree; return False, and change nothing, while a request holds blocks."""

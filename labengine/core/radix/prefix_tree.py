@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from labengine.core.radix.block_pool import RadixBlockPool
 
 
+class Walk(NamedTuple):
+    """How far a request's blocks are cached: in whole nodes, and in the first num_equal blocks of the node `left`."""
+
+    nodes: list[Node]
+    left: Node | None
+    num_equal: int
+
+
 class Inserted(NamedTuple):
     """Result of an insertion: the node that ends the prefix, and how many of its blocks the tree already had."""
 
@@ -65,19 +73,28 @@ class PrefixTree:
 
         A node that continues differently is split where they part. Nodes that match as a whole become the youngest.
         """
-        node, matched = self.root, []
-        while node.end < num_blocks:
-            child = self.child_of(node, request)
-            if child is None:
-                break
+        walk = self.walk(request, num_blocks)
+        node = self.end_of(walk)
+        self.touch(walk.nodes)
+        return node
+
+    def walk(self, request: Request, num_blocks: int) -> Walk:
+        """Follow the request's first num_blocks blocks down the tree as far as they are cached. Changes nothing."""
+        node = self.root
+        nodes: list[Node] = []
+        while node.end < num_blocks and (child := self.child_of(node, request)) is not None:
             length = self.num_equal(child, request, num_blocks)
             if length < len(child.block_ids):
-                node = self.split(child, length)
-                break
+                return Walk(nodes, child, length)
             node = child
-            matched.append(child)
-        self.touch(matched)
-        return node
+            nodes.append(child)
+        return Walk(nodes, None, 0)
+
+    def end_of(self, walk: Walk) -> Node:
+        """Return the node that ends a walk, which a split makes if it ends inside one."""
+        if walk.left is not None:
+            return self.split(walk.left, walk.num_equal)
+        return walk.nodes[-1] if walk.nodes else self.root
 
     def child_of(self, node: Node, request: Request) -> Node | None:
         """Return the child that begins with the request's next block; None if there is none."""
@@ -124,11 +141,15 @@ class PrefixTree:
 
     def insert(self, request: Request, block_ids: Sequence[int]) -> Inserted:
         """Add a request's first full blocks, in table order, as far as the tree lacks them."""
-        node = self.match(request, len(block_ids))
+        node = self.match_to_insert(request, len(block_ids))
         num_found = node.end
         if num_found < len(block_ids):
             node = self.add_leaf(node, request, block_ids[num_found:])
         return Inserted(node, num_found)
+
+    def match_to_insert(self, request: Request, num_blocks: int) -> Node:
+        """Return the node below which an insertion adds what the tree lacks: here as a look-up would."""
+        return self.match(request, num_blocks)
 
     def add_leaf(self, parent: Node, request: Request, block_ids: Sequence[int]) -> Node:
         """Add a node with these blocks, each of which gets a reference from the tree."""
