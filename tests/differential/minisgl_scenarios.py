@@ -23,6 +23,9 @@ Rows = dict[str, dict[str, int]]
 class _Stream:
     """Stands for a stream, a context manager of one, and an event."""
 
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
     def __enter__(self) -> _Stream:
         return self
 
@@ -42,10 +45,11 @@ class _Sampled(NamedTuple):
     copy_done_event: Any
 
 
-class _Engine:
+class StandInEngine:
     """Stands for mini-sglang's engine: keeps, per slot, the tokens up to and with the one whose KV it holds."""
 
-    run: Run
+    run: Any
+    """The run that samples: it has `scheduler`, `next_token` and `misread`."""
 
     def __init__(self, config: SimpleNamespace) -> None:
         self.device, self.stream, self.tp_cpu_group = torch.device("cpu"), _Stream(), None
@@ -53,8 +57,9 @@ class _Engine:
         core._GLOBAL_CTX = None
         self.ctx = core.Context(config.page_size)
         core.set_global_ctx(self.ctx)
-        self.num_pages, self.max_seq_len = config.num_pages, config.num_pages
-        self.ctx.page_table = self.page_table = torch.zeros((config.max_running_req + 1, 32), dtype=torch.int32)
+        self.num_pages, self.max_seq_len = config.num_pages, config.max_seq_len
+        shape = config.max_running_req + 1, -(-self.max_seq_len // 32) * 32
+        self.ctx.page_table = self.page_table = torch.zeros(shape, dtype=torch.int32)
         self.graph_runner = SimpleNamespace(pad_batch=lambda batch: setattr(batch, "padded_reqs", batch.reqs))
         self.attn_backend = SimpleNamespace(prepare_metadata=lambda batch: None)
         self.sampler = SimpleNamespace(prepare=lambda batch: None)
@@ -62,7 +67,7 @@ class _Engine:
 
     def forward_batch(self, batch: Any, _: object) -> _Sampled:
         """Write, read, and sample the workload's tokens."""
-        run, reads = _Engine.run, []
+        run, reads = StandInEngine.run, []
         for request in batch.reqs:
             tokens = run.scheduler.token_pool[request.table_idx, : request.device_len].tolist()
             slots = self.page_table[request.table_idx, : request.device_len].tolist()
@@ -79,13 +84,13 @@ class _Engine:
 def import_upstream(python: Path) -> None:
     """Import mini-sglang from its folder python/, with the stand-ins."""
     sys.path.insert(0, str(python))
-    for name, content in (("kernel", {"fast_compare_key": _common_prefix}), ("engine", {"Engine": _Engine})):
+    for name, content in (("kernel", {"fast_compare_key": _common_prefix}), ("engine", {"Engine": StandInEngine})):
         module = sys.modules[f"minisgl.{name}"] = ModuleType(f"minisgl.{name}")
         vars(module).update(content, EngineConfig=SimpleNamespace)
     for name in ("empty", "tensor"):
         setattr(torch, name, _unpinned(getattr(torch, name)))
     torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[assignment,method-assign]
-    torch.cuda.Stream = torch.cuda.stream = torch.cuda.set_stream = lambda *_, **__: _Stream()  # type: ignore[assignment]
+    torch.cuda.Stream = torch.cuda.stream = torch.cuda.set_stream = _Stream  # type: ignore[assignment]
     scheduling = importlib.import_module("minisgl.scheduler.scheduler")
     scheduling.load_tokenizer = lambda _: SimpleNamespace(eos_token_id=99)
     quiet = SimpleNamespace(**{f"{kind}_rank0": lambda *_: None for kind in ("debug", "info", "warning")})
@@ -119,7 +124,7 @@ class Run:
         self.misread: set[int] = set()
         self.step = 0
         self._in_flight: Any = None
-        _Engine.run = self
+        StandInEngine.run = self
         scheduling = importlib.import_module("minisgl.scheduler.scheduler")
         run = self
 

@@ -14,6 +14,8 @@ from labengine.events import FreeReason, PrefixCacheReset
 class RadixKVCacheManager(KVCacheManager):
     """Inserts a request's blocks into the tree when its prefill ends, and when it ends itself; not while it decodes."""
 
+    drops_unregistered: tuple[FreeReason, ...] = ("preempted",)
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.prefill_ends: dict[int, int] = {}

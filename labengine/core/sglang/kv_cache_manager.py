@@ -18,6 +18,8 @@ class SglangKVCacheManager(RadixKVCacheManager):
     TokenToKVPoolAllocator and PagedTokenToKVPoolAllocator.
     """
 
+    drops_unregistered = ("preempted", "aborted")
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         if self.groups[0].block_size > 1:

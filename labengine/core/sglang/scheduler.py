@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, EngineConfig
+from labengine.core.connector import Connector
 from labengine.core.prefix_lookup import Hit
 from labengine.core.radix.block_pool import RadixBlockPool
 from labengine.core.radix.scheduler import RadixScheduler
@@ -60,6 +61,16 @@ class SglangScheduler(RadixScheduler):
         """Running requests that end after their next token."""
         self.num_reserved: float = 0
         """Tokens reserved while a step's prompts are chosen."""
+
+    def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
+        """Raise ConfigError also for steps shorter than a block: a prompt is split at the end of one."""
+        super().refuse_what_it_lacks(config, connector)
+        size = config.groups[0].block_size
+        if config.max_num_batched_tokens < size:
+            raise ConfigError(
+                f"this edition splits prompts into whole blocks: max_num_batched_tokens must be at least the block "
+                f"size, {size}, but is {config.max_num_batched_tokens}"
+            )
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Raise ConfigError also for a request whose max_tokens SGLang would lower, to keep one more block free."""
@@ -208,6 +219,7 @@ class SglangScheduler(RadixScheduler):
 
     def _retract(self) -> list[int]:
         """Retract at least one request, and keep at least one, which always fits: see refuse_what_never_fits."""
+        self._sort_running()
         retracted: list[int] = []
         while len(self.running) > 1 and not (retracted and self.has_blocks_to_decode()):
             victim = self.choose_victim(self.running[-1])
@@ -216,12 +228,13 @@ class SglangScheduler(RadixScheduler):
             self.pool.make_room(self.num_blocks(len(self.running) * self.num_retract_steps))
         return retracted
 
-    def choose_victim(self, request: Request) -> Request:
-        """Return the running request with the fewest sampled tokens; of equals, the one with the longest prompt.
+    def _sort_running(self) -> None:
+        """Put requests with many sampled tokens first, then those with short prompts; the last is retracted first.
 
-        Least is recomputed then. Of requests equal in both, the last.
+        The order stays: the batch is rebuilt in it.
         """
-        return min(reversed(self.running), key=lambda one: (one.num_generated_tokens, -one.num_prompt_tokens))
+        self._journal.record((self.running.__setitem__, slice(None), [*self.running]))
+        self.running.sort(key=lambda request: (-request.num_generated_tokens, request.num_prompt_tokens))
 
     def requeue(self, request: Request) -> None:
         """Queue a retracted request at the back."""
