@@ -22,7 +22,7 @@ def parts_for(workload: Workload, parts: Parts) -> Parts:
         num_retract_steps = workload["retract_steps"]
 
         def rest_if_idle(self) -> None:
-            """Nothing: a request may arrive in the iteration after the last one ended, and then the loop is never idle."""
+            """Nothing: a request that arrives in the iteration after the last one's end finds no idle loop."""
 
     return Parts(Scheduler).overriding(parts)
 

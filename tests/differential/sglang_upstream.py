@@ -5,7 +5,7 @@
 WHEEL: the folder of the unpacked wheel. A JSON line {"workload": ..., "edition": "sglang"} in, the rows out. Upstream's
 event_loop_normal runs with its PrefillAdder, ScheduleBatch, result processor, allocators, and tree (the Python core).
 Stood in for: Scheduler.__init__ (its attributes are set here), the messages, the model, and what measures or streams.
-Missing packages that no step here calls are empty modules. Page n + 1 is reported as block n, because page 0 is padding.
+Missing packages that no step here calls are empty modules. Page n + 1 is reported as block n: page 0 is padding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 import torch
@@ -88,7 +88,7 @@ class _Anything(type):
 
 
 class _Empty(ModuleType):
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
     __version__ = "0"
 
     def __getattr__(self, name: str) -> Any:

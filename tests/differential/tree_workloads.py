@@ -97,3 +97,11 @@ def _aborts(rng: Random, requests: list[dict[str, Any]]) -> list[dict[str, int]]
     if rng.random() < 0.5:
         return []
     return [{"uid": r["uid"], "step": r["step"] + rng.randint(0, 6)} for r in requests if rng.random() < 0.3]
+
+
+WORKLOADS: dict[str, Callable[[int], Workload]] = {
+    "sglang": sglang_workload,
+    "mini-sglang": mini_sglang_workload,
+    "mini-sglang+142": mini_sglang_workload,
+}
+"""Per edition, the random workload of a seed."""

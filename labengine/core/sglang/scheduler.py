@@ -104,26 +104,18 @@ class SglangScheduler(RadixScheduler):
         self.pool.make_room(num_more + self.num_blocks(num_tokens))
 
     def _choose_prompts(self) -> list[tuple[Request, int]]:
-        chunked, num_waiting = self.chunked, len(self.waiting)
-        if chunked is None and not self.may_admit():
+        if self.chunked is None and not self.may_admit():
             return []
         self._refresh_prefixes()
-        chosen: list[tuple[Request, int]] = []
         self.num_reserved = sum([self.num_expected(request) for request in self.running])
-        budget = self.config.max_num_batched_tokens
-        if chunked is not None:
-            chosen.append((chunked, self.continue_chunk(chunked, budget)))
-            budget -= self.in_whole_blocks(chosen[0][1])
-        for request in [*self.waiting][len(chosen) : num_waiting]:
-            if budget <= 0 < self.num_left:
-                break
-            if len(self.running) + len(chosen) >= self.config.max_num_seqs:
-                self._note_full()
+        chosen = self._continue_chunked()
+        for request in [*self.waiting][len(chosen) :]:
+            budget = self.config.max_num_batched_tokens - sum(self.in_whole_blocks(number) for _, number in chosen)
+            if budget <= 0 < self.num_left or not self._has_place(len(chosen)):
                 break
             if (num_tokens := self.admit(request, budget, is_first=not chosen)) is NOT_ADMITTED:
                 break
             chosen.append((request, num_tokens))
-            budget -= self.in_whole_blocks(num_tokens)
             if self.num_left <= 0:
                 self._note_full()
                 break
@@ -131,19 +123,28 @@ class SglangScheduler(RadixScheduler):
 
     def may_admit(self) -> bool:
         """Return False while no request waits, or none is tried because one was refused and none has left since."""
-        if not self.waiting or (self.running and self.is_full):
-            return False
-        if len(self.running) >= self.config.max_num_seqs:
-            self._note_full()
-            return False
-        return True
+        return bool(self.waiting) and not (self.running and self.is_full) and self._has_place(0)
 
-    def continue_chunk(self, request: Request, limit: int) -> int:
-        """Return how many tokens of a started prefill this step computes: what fits, but never none."""
-        room = min(limit, int(self.num_left))
-        num_tokens = min(self.num_to_compute(request), room if room > 0 else limit)
-        self._reserve(request, num_tokens, is_last=num_tokens == self.num_to_compute(request))
-        return num_tokens
+    def _has_place(self, num_chosen: int) -> bool:
+        """Return False, and note it, if as many requests as may run are running or chosen."""
+        if len(self.running) + num_chosen < self.config.max_num_seqs:
+            return True
+        self._note_full()
+        return False
+
+    def _note_full(self) -> None:
+        """Try no further request until one leaves. Only a batch that was running before this step keeps the mark."""
+        self._set(self, "is_full", bool(self.running))
+
+    def _continue_chunked(self) -> list[tuple[Request, int]]:
+        """Return the request in the middle of its prefill, and how much of it this step computes: never nothing."""
+        if (request := self.chunked) is None:
+            return []
+        limit, num_left = self.config.max_num_batched_tokens, int(self.num_left)
+        missing = self.num_to_compute(request)
+        num_tokens = min(missing, limit, num_left) if num_left > 0 else min(missing, limit)
+        self._reserve(request, num_tokens, is_last=num_tokens == missing)
+        return [(request, num_tokens)]
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
         """Admit a request if its prompt and all it may sample fit beside what is reserved.
@@ -177,13 +178,9 @@ class SglangScheduler(RadixScheduler):
         num_new = min(request.sampling.max_tokens, self.most_new_tokens) if is_last else 0
         self.num_reserved += self.in_whole_blocks(num_tokens) + self.block_size + num_new
 
-    def _note_full(self) -> None:
-        """Try no further request until one leaves. Only a batch that was running before this step keeps the mark."""
-        self._set(self, "is_full", bool(self.running))
-
     def _refresh_prefixes(self) -> None:
         """In every 32nd pass, make the cached prefixes of waiting requests the youngest, the head's last."""
-        waiting = [request for request in self.waiting if not request.has_blocks]
+        waiting = [*self.waiting][self.chunked is not None :]
         if not waiting:
             return
         if self.num_passes % self.refresh_interval == 0:
