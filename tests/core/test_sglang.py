@@ -63,3 +63,22 @@ def test_the_ratio_starts_over_when_nothing_is_left_to_run() -> None:
         engine.step()
     assert engine.requests[request_id].finish_reason == "length"
     assert scheduler.new_token_ratio == scheduler.first_new_token_ratio
+
+
+def test_a_refresh_makes_the_prefixes_of_waiting_requests_the_youngest() -> None:
+    """The head is refused, so the request behind it is not looked up otherwise."""
+    engine = small_engine(block_size=1, num_blocks=20, edition="sglang")
+    scheduler = scheduler_of(engine)
+    for prompt in ([1, 2, 3], [7, 8, 9]):
+        engine.add(prompt, SamplingParams(1))
+        engine.step()
+    engine.add([5], SamplingParams(8))
+    engine.step()
+    engine.add([6] * 10, SamplingParams(8))
+    engine.add([1, 2, 3, 4], SamplingParams(1))
+    before = [node.node_id for node in engine.snapshot().tree]
+    engine.step()
+    assert [node.node_id for node in engine.snapshot().tree] == before
+    scheduler.is_full, scheduler.num_passes = False, scheduler.refresh_interval
+    engine.step()
+    assert [node.node_id for node in engine.snapshot().tree] == [*before[1:], before[0]]

@@ -53,7 +53,7 @@ class SglangRun(MiniSglangRun):
         return {
             "scheduled": [[self.uids[e.request_id], e.start, e.num_tokens] for e in self.scheduled],
             "waiting": [
-                [self.uids[request.request_id], request.status == "preempted", self._output(request)]
+                [self.uids[request.request_id], request.status == "preempted", request.num_generated_tokens]
                 for request in scheduler.waiting
                 if request is not chunked
             ],
@@ -70,8 +70,5 @@ class SglangRun(MiniSglangRun):
         tree = self._scheduler.manager.pool.tree
         assert tree is not None
         end = tree.held_by(request).end * self.page_size
-        output, table = self._output(request), list(request.block_tables[0])
-        return [self.uids[request.request_id], request.num_computed_tokens, end, output, table]
-
-    def _output(self, request: Request) -> list[int]:
-        return request.token_ids[request.num_prompt_tokens :]
+        numbers = request.num_computed_tokens, end, request.num_generated_tokens
+        return [self.uids[request.request_id], *numbers, list(request.block_tables[0])]

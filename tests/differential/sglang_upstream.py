@@ -324,7 +324,7 @@ class Run:
         running += [req for req in (s.last_batch.reqs if s.last_batch else ()) if req not in running]
         return {
             "scheduled": self.scheduled,
-            "waiting": [[int(req.rid), req.is_retracted, list(req.output_ids)] for req in s.waiting_queue],
+            "waiting": [[int(req.rid), req.is_retracted, len(req.output_ids)] for req in s.waiting_queue],
             "chunked": [] if s.chunked_req is None else [self._request(s.chunked_req)],
             "running": [self._request(r) for r in running if not r.finished() and r is not s.chunked_req],
             "free_pages": [page - 1 for page in s.token_to_kv_pool_allocator.get_all_free_pages().tolist()],
@@ -337,8 +337,8 @@ class Run:
     def _request(self, req: Any) -> list[Any]:
         kv = req.kv
         slots = self.scheduler.req_to_token_pool.req_to_token[kv.req_pool_idx, : kv.kv_allocated_len].tolist()
-        output = list(req.output_ids)
-        return [int(req.rid), kv.kv_committed_len, kv.cache_protected_len, output, self._pages(slots)]
+        numbers = kv.kv_committed_len, kv.cache_protected_len, len(req.output_ids)
+        return [int(req.rid), *numbers, self._pages(slots)]
 
     def _nodes(self, node: Any) -> Iterator[tuple[float, list[Any]]]:
         full = of("mem_cache.unified_cache.components").ComponentType.FULL
