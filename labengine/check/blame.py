@@ -114,7 +114,7 @@ def all_overrides(suspects: Suspects) -> str:
 
 
 def _counts_block(event: ev.Event, one: Contradiction) -> bool:
-    return ev.counted_block(event) == one.block_id is not None
+    return one.block_id in ev.counted_blocks(event)
 
 
 def _changes_keys(event: ev.Event, one: Contradiction) -> bool:

@@ -47,6 +47,9 @@ class TreeFold:
             node.first_index = sum(len(above.block_ids) for above in tree._path(node_id)[1:])
         return tree
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TreeFold) and self.states() == other.states()
+
     def copy(self) -> Self:
         """Return an independent copy."""
         other = type(self)()
@@ -79,8 +82,10 @@ class TreeFold:
 
     def lock(self, node_id: int, request_id: int) -> bool:
         """Lock a node and all above it."""
-        path, is_first = self._path(node_id), request_id not in self.holds
-        for node in path:
+        if node_id not in self.nodes:
+            raise LookupError
+        is_first = request_id not in self.holds
+        for node in self._path(node_id):
             node.num_locks += 1
         self.holds[request_id] = node_id
         return is_first
@@ -99,6 +104,24 @@ class TreeFold:
         has_child = any(other.parent_id == node_id for other in self.nodes.values())
         return node.block_ids == block_ids and not has_child
 
+    def evictable(self) -> set[int]:
+        """Return the blocks of nodes without locks."""
+        return {block_id for node in self.nodes.values() if not node.num_locks for block_id in node.block_ids}
+
+    def next_leaf(self) -> int | None:
+        """Return the leaf without locks that was used longest ago; None if there is none."""
+        inner = {node.parent_id for node in self.nodes.values()}
+        free = [node_id for node_id, node in self.nodes.items() if not node.num_locks and node_id not in inner]
+        return min(free, key=lambda node_id: self.nodes[node_id].touched, default=None)
+
+    def path(self, node_id: int) -> list[int]:
+        """Return the ids of a node and all above it, as far as they exist; a wrong tree may have a loop."""
+        ids: list[int] = []
+        while node_id != ROOT and node_id in self.nodes and len(ids) < len(self.nodes):
+            ids.append(node_id)
+            node_id = self.nodes[node_id].parent_id
+        return ids
+
     def states(self) -> tuple[NodeState, ...]:
         """Return the nodes, the oldest first. The upper half of a split node counts as older than the lower one."""
         holders: dict[int, list[int]] = {}
@@ -115,9 +138,4 @@ class TreeFold:
         return node.first_index + len(node.block_ids)
 
     def _path(self, node_id: int) -> list[NodeFold]:
-        """Return a node and all above it, as far as they exist; a wrong tree may have a loop."""
-        path: list[NodeFold] = []
-        while node_id != ROOT and node_id in self.nodes and len(path) < len(self.nodes):
-            path.append(self.nodes[node_id])
-            node_id = self.nodes[node_id].parent_id
-        return path
+        return [self.nodes[one] for one in self.path(node_id)]
