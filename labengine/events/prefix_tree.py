@@ -85,7 +85,7 @@ class NodeUnlocked(Event):
     request_id: RequestId
 
     topic = "block"
-    decided_by = {"": methods("KVCacheGroup.free KVCacheGroup.register PrefixTree.unlock")}
+    decided_by = {"": methods("KVCacheGroup.free KVCacheGroup.register PrefixTree.forget PrefixTree.unlock")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +105,9 @@ class NodeEvicted(Event):
         "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),
         "distrusted": methods("Scheduler.forget_written", _FORGOTTEN),
     }
+
+
+def nodes_of(event: Event) -> set[int]:
+    """Return the nodes that an event adds, changes or removes."""
+    own = [getattr(event, name) for name in ("node_id", "upper_id") if hasattr(event, name)]
+    return {*own, *getattr(event, "node_ids", ())}

@@ -38,8 +38,8 @@ class FragilePool(RadixBlockPool):
         self._count()
         super().share(block)
 
-    def reclaim(self, block_ids: Any, *, is_read: bool) -> Any:
-        end = super().reclaim(block_ids, is_read=is_read)
+    def reclaim(self, block_ids: Any, reason: Any) -> Any:
+        end = super().reclaim(block_ids, reason)
         self._count()
         return end
 

@@ -41,12 +41,12 @@ class RadixBlockPool(BlockPool):
         """Return no block: every freed block goes to the tail."""
         return []
 
-    def reclaim(self, block_ids: Sequence[int], *, is_read: bool) -> QueueEnd | None:
-        """Take an evicted node's blocks back; return the end of the queue at which they are now.
+    def reclaim(self, block_ids: Sequence[int], reason: EvictReason) -> QueueEnd | None:
+        """Take back the blocks of a node that left the tree; return the end of the queue at which they are now.
 
-        Only a node's locks protect its blocks: without any, they become free even if a table still names them. is_read:
-        True for a locked node, whose blocks only lose the tree's reference. Raises FreedTwiceError, before anything
-        changes, for a block that is free already.
+        Only locks protect a node's blocks from reuse: without any, they become free even if a table still names them.
+        For other reasons they just lose the tree's reference. Raises FreedTwiceError, before anything changes, for a
+        block that is free already.
         """
         before = [self.blocks[block_id].ref_count for block_id in block_ids]
         if 0 in before:
@@ -54,7 +54,7 @@ class RadixBlockPool(BlockPool):
         self._journal.record((self._unreclaim, block_ids, before))
         self.num_losses += 1
         for block_id, ref_count in zip(block_ids, before, strict=True):
-            self.blocks[block_id].ref_count = ref_count - 1 if is_read else 0
+            self.blocks[block_id].ref_count = 0 if reason == "reused" else ref_count - 1
         freed = [block_id for block_id in block_ids if not self.blocks[block_id].ref_count]
         (self.free_queue.append if self.evicted_go_to == "tail" else self.free_queue.prepend)(freed)
         return self.evicted_go_to if freed else None

@@ -135,11 +135,16 @@ class PrefixTree:
         return Inserted(node, num_found)
 
     def add_leaf(self, parent: Node, request: Request, block_ids: Sequence[int]) -> Node:
-        """Add a node with these blocks, each of which gets a reference from the tree."""
+        """Add a node with these blocks, each of which gets a reference from the tree.
+
+        Raises ValueError, before anything changes, if the parent has a child that begins like them.
+        """
         links = request.links[parent.end : parent.end + len(block_ids)]
+        if (sibling := parent.children.get((request.extra_keys, links[0]))) is not None:
+            raise ValueError(f"{sibling} begins with the same block, but the walk to {parent} has passed it over")
         node = self._new_node(parent, request.extra_keys, [*block_ids], links)
         replaced = {block_id: self.node_of[block_id] for block_id in block_ids if block_id in self.node_of}
-        self._journal.record((self._take_out, node, replaced, parent.children.get(node.key)))
+        self._journal.record((self._take_out, node, replaced))
         self._num_touches += 1
         node.touched = self._num_touches
         self._enter(node)
@@ -168,17 +173,19 @@ class PrefixTree:
 
     def unlock(self, request: Request) -> None:
         """Give up a request's lock, if it has one."""
-        node = self.holds.get(request.request_id)
-        if node is None:
-            return
-        self._journal.put(self.holds, request.request_id, None)
-        self._count_locks(node.path(), -1)
-        if NodeUnlocked in self._hooks:
-            self._hooks.emit(NodeUnlocked(node.node_id, request.request_id))
+        if request.request_id in self.holds:
+            self._give_up(request.request_id)
 
     def held_by(self, request: Request) -> Node:
         """Return the node at which a request's lock begins; the root if it has none."""
         return self.holds.get(request.request_id, self.root)
+
+    def _give_up(self, request_id: int) -> None:
+        node = self.holds[request_id]
+        self._journal.put(self.holds, request_id, None)
+        self._count_locks(node.path(), -1)
+        if NodeUnlocked in self._hooks:
+            self._hooks.emit(NodeUnlocked(node.node_id, request_id))
 
     def _count_locks(self, path: Sequence[Node], change: int) -> None:
         self._journal.record((self._recount, path, -change))
@@ -188,7 +195,7 @@ class PrefixTree:
         for node in path:
             was_free = not node.num_locks
             node.num_locks += change
-            if was_free != (not node.num_locks) and self._has(node):
+            if was_free != (not node.num_locks):
                 self.num_evictable += len(node.block_ids) if not node.num_locks else -len(node.block_ids)
                 self._offer(node)
 
@@ -211,15 +218,14 @@ class PrefixTree:
         return None
 
     def remove(self, leaf: Node, reason: EvictReason) -> None:
-        """Take a leaf out of the tree, and give its blocks back. Raises ValueError for any other node."""
-        if leaf.children or not self._has(leaf):
-            raise ValueError(f"{leaf} cannot be evicted: only a leaf of the tree can")
+        """Take a leaf without locks out of the tree, and give its blocks back. Raises ValueError for any other node."""
+        if not self._can_go(leaf):
+            raise ValueError(f"{leaf} cannot be evicted: only a leaf of the tree without locks can")
         assert leaf.parent is not None
         self._journal.record((self._put_back, leaf))
         self._leave(leaf)
-        if not leaf.num_locks:
-            self.num_evictable -= len(leaf.block_ids)
-        end = self._pool.reclaim(leaf.block_ids, is_read=leaf.num_locks > 0)
+        self.num_evictable -= len(leaf.block_ids)
+        end = self._pool.reclaim(leaf.block_ids, reason)
         if NodeEvicted in self._hooks:
             self._hooks.emit(NodeEvicted(leaf.node_id, tuple(leaf.block_ids), end, reason))
         for block_id in leaf.block_ids:
@@ -227,20 +233,19 @@ class PrefixTree:
         self._offer(leaf.parent)
 
     def forget(self, block_id: int, reason: EvictReason) -> None:
-        """Take the node that has a block out of the tree, with all below it, locked or not: the youngest sibling first."""
+        """Take the node that has a block out of the tree, with all below it; the locks that begin there end."""
         below = [self.node_of[block_id]]
         for node in below:
             below.extend(sorted(node.children.values(), key=lambda child: child.age))
         for node in reversed(below):
+            for request_id in [request_id for request_id, held in self.holds.items() if held is node]:
+                self._give_up(request_id)
             self.remove(node, reason)
 
     # -- the heap of leaves --------------------------------------------------------------------------------------------
 
-    def _has(self, node: Node) -> bool:
-        return self.nodes.get(node.node_id) is node
-
     def _can_go(self, node: Node) -> bool:
-        return not node.num_locks and not node.children and self._has(node)
+        return not node.num_locks and not node.children and self.nodes.get(node.node_id) is node
 
     def _offer(self, node: Node) -> None:
         """Enter a node into the heap if it can be evicted."""
@@ -288,13 +293,11 @@ class PrefixTree:
         self._enter(node)
         self._num_created -= 1
 
-    def _take_out(self, node: Node, replaced: dict[int, Node], sibling: Node | None) -> None:
-        """Undo the insertion of a leaf. replaced, sibling: what a wrong insertion has hidden."""
+    def _take_out(self, node: Node, replaced: dict[int, Node]) -> None:
+        """Undo the insertion of a leaf. replaced: former nodes of blocks that a wrong part has inserted twice."""
         assert node.parent is not None
         self._leave(node)
         self.node_of.update(replaced)
-        if sibling is not None:
-            node.parent.children[node.key] = sibling
         self.num_evictable -= len(node.block_ids)
         self._num_created -= 1
         self._num_touches -= 1
@@ -303,6 +306,5 @@ class PrefixTree:
     def _put_back(self, leaf: Node) -> None:
         """Undo a removal."""
         self._enter(leaf)
-        if not leaf.num_locks:
-            self.num_evictable += len(leaf.block_ids)
+        self.num_evictable += len(leaf.block_ids)
         self._offer(leaf)
