@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.prefix_lookup import Hit
-from labengine.core.radix.block_pool import RadixBlockPool
 from labengine.core.request import Request
-from labengine.events import FreeReason, PrefixCacheReset
+from labengine.events import FreeReason
 
 
 class RadixKVCacheManager(KVCacheManager):
@@ -41,13 +40,7 @@ class RadixKVCacheManager(KVCacheManager):
             self._journal.put(self.prefill_ends, request.request_id, None)
 
     def reset_prefix_cache(self) -> bool:
-        """Evict the whole tree; return False, and change nothing, while a request holds blocks."""
-        pool = cast(RadixBlockPool, self.pool)
-        tree = pool.tree
-        if tree is None or pool.num_used > tree.num_evictable:
-            return False
-        while (leaf := tree.next_leaf()) is not None:
-            tree.remove(leaf, "reset")
-        if PrefixCacheReset in self._hooks:
-            self._hooks.emit(PrefixCacheReset())
-        return True
+        """Empty the tree too; return False, and change nothing, while a request holds blocks."""
+        if self.pool.num_free == self.pool.num_usable:
+            self.pool.evict_cached(range(len(self.pool.blocks)), "reset")
+        return super().reset_prefix_cache()
