@@ -59,6 +59,9 @@ class TreeFold:
                 child.first_index, child.num_children = end, len(children.get(child_id, ()))
                 reached.append((child_id, end + len(child.block_ids)))
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TreeFold) and self.states() == other.states()
+
     def copy(self) -> Self:
         """Return an independent copy."""
         other = type(self)()
@@ -92,11 +95,13 @@ class TreeFold:
 
     def lock(self, node_id: int, request_id: int) -> bool:
         """Lock a node and all above it."""
+        if node_id not in self.nodes:
+            raise LookupError
         is_first = request_id not in self.holds
         for above in self.path(node_id):
             self.nodes[above].num_locks += 1
         self.holds[request_id] = node_id
-        return is_first and node_id in self.nodes
+        return is_first
 
     def unlock(self, node_id: int, request_id: int) -> bool:
         """Unlock a node and all above it."""
@@ -111,6 +116,24 @@ class TreeFold:
         node = self.nodes.pop(node_id)
         self._count_child(node.parent_id, -1)
         return node.block_ids == block_ids and not node.num_children and not node.num_locks
+
+    def evictable(self) -> set[int]:
+        """Return the blocks of nodes without locks."""
+        return {block_id for node in self.nodes.values() if not node.num_locks for block_id in node.block_ids}
+
+    def next_leaf(self) -> int | None:
+        """Return the leaf without locks that was used longest ago; None if there is none."""
+        inner = {node.parent_id for node in self.nodes.values()}
+        free = [node_id for node_id, node in self.nodes.items() if not node.num_locks and node_id not in inner]
+        return min(free, key=lambda node_id: self.nodes[node_id].touched, default=None)
+
+    def path(self, node_id: int) -> list[int]:
+        """Return the ids of a node and all above it, as far as they exist; a wrong tree may have a loop."""
+        ids: list[int] = []
+        while node_id != ROOT and node_id in self.nodes and len(ids) < len(self.nodes):
+            ids.append(node_id)
+            node_id = self.nodes[node_id].parent_id
+        return ids
 
     def states(self) -> tuple[NodeState, ...]:
         """Return the nodes, the oldest first. The upper half of a split node counts as older than the lower one."""
@@ -130,11 +153,3 @@ class TreeFold:
     def _end(self, node_id: int) -> int:
         node = self.nodes[node_id]
         return node.first_index + len(node.block_ids)
-
-    def path(self, node_id: int) -> list[int]:
-        """Return a node and all above it, as far as they exist; a wrong tree may have a loop."""
-        path: list[int] = []
-        while node_id in self.nodes and len(path) < len(self.nodes):
-            path.append(node_id)
-            node_id = self.nodes[node_id].parent_id
-        return path

@@ -141,6 +141,7 @@ export class Painting {
       pending.all = changes.all;
       pending.queue ||= changes.queue;
       pending.tier ||= changes.tier;
+      pending.tree ||= changes.tree;
       for (const id of changes.blocks) pending.blocks.add(id);
       for (const id of changes.requests) pending.requests.add(id);
       for (const key of changes.keys) pending.keys.add(key);
