@@ -12,7 +12,12 @@ from labengine.events import FreeReason, PrefixCacheReset
 
 
 class RadixKVCacheManager(KVCacheManager):
-    """Inserts a request's blocks into the tree when its prefill ends, and when it ends itself; not while it decodes."""
+    """Inserts a request's blocks into the tree as its prefill is computed, and the others once it gives its blocks up.
+
+    Blocks that a request decodes could be inserted one by one. Each would be a node of its own, or one node would have
+    to grow, at the price of an event per token; but nobody asks for an unfinished answer, except a fork, which inserts
+    it first.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -27,18 +32,27 @@ class RadixKVCacheManager(KVCacheManager):
         return True
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return all tokens of a prefill at its end, and all computed ones at the request's end; else 0."""
+        """Return the computed tokens of a prefill after each chunk, and all computed ones at the end; else 0."""
         if moment == "finished":
             return num_tokens
-        return num_tokens if moment == "computed" and num_tokens == self.prefill_ends[request.request_id] else 0
+        return num_tokens if moment == "computed" and num_tokens <= self.prefill_ends.get(request.request_id, 0) else 0
 
     def free(self, request: Request, reason: FreeReason) -> None:
         """Leave the blocks of a request that ends in the tree; then give back all its references."""
         if reason in ("finished", "aborted") and request.has_blocks:
-            self.register(request, request.num_computed_tokens, "finished")
+            self.insert(request, request.num_computed_tokens)
         super().free(request, reason)
         if request.request_id in self.prefill_ends:
             self._journal.put(self.prefill_ends, request.request_id, None)
+
+    def insert(self, request: Request, num_tokens: int) -> None:
+        """Insert the full blocks of a request's first num_tokens tokens, which are computed, before it loses them."""
+        self.register(request, num_tokens, "finished")
+
+    def fork(self, request: Request, parent: Request) -> None:
+        """Insert the parent's blocks first: full blocks that requests share are protected by the locks of nodes."""
+        self.insert(parent, parent.num_computed_tokens)
+        super().fork(request, parent)
 
     def reset_prefix_cache(self) -> bool:
         """Evict the whole tree; return False, and change nothing, while a request holds blocks."""
