@@ -226,7 +226,10 @@ class Scheduler(RequestQueues):
         )
 
     def _preempt_distrusted(self, victim: Request, overwritten: Collection[int]) -> None:
-        """Preempt a request after a rollback, whether it runs, waits or loads. overwritten: blocks not to be trusted."""
+        """Preempt a request after a rollback, whether it runs, waits or loads.
+
+        overwritten: the blocks that may hold another's KV.
+        """
         if victim in self.external.loading:  # its load arrived in that very step, but its blocks were overwritten
             self.external.drop(victim)
             self.external.cancel(victim)

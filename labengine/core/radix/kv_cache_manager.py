@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, cast
 
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.prefix_lookup import Hit
 from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.request import Request
 from labengine.events import FreeReason, PrefixCacheReset
 
@@ -40,18 +42,28 @@ class RadixKVCacheManager(KVCacheManager):
     def free(self, request: Request, reason: FreeReason) -> None:
         """Leave the blocks of a request that ends in the tree; then give back all its references."""
         if reason in ("finished", "aborted") and request.has_blocks:
-            self.insert(request, request.num_computed_tokens)
+            self.insert(request)
         super().free(request, reason)
         if request.request_id in self.prefill_ends:
             self._journal.put(self.prefill_ends, request.request_id, None)
 
-    def insert(self, request: Request, num_tokens: int) -> None:
-        """Insert the full blocks of a request's first num_tokens tokens, which are computed, before it loses them."""
+    def insert(self, request: Request, overwritten: Collection[int] = ()) -> None:
+        """Insert all full blocks that a request has computed, up to the first that may hold another's KV.
+
+        Such a block does not matter if the tree has its content in another block.
+        """
+        num_tokens = request.num_computed_tokens
+        if overwritten:
+            (table,), (group,) = request.block_tables, cast("tuple[RadixGroup]", self.groups)
+            self.extend_hashes(request, num_tokens)
+            num_found = group.tree.find(request, len(table)).num_blocks
+            num_intact = next((i for i in range(num_found, len(table)) if table[i] in overwritten), len(table))
+            num_tokens = min(num_tokens, num_intact * group.block_size)
         self.register(request, num_tokens, "finished")
 
     def fork(self, request: Request, parent: Request) -> None:
         """Insert the parent's blocks first: full blocks that requests share are protected by the locks of nodes."""
-        self.insert(parent, parent.num_computed_tokens)
+        self.insert(parent)
         super().fork(request, parent)
 
     def reset_prefix_cache(self) -> bool:

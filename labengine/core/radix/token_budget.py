@@ -26,16 +26,10 @@ class RadixTokenBudgetScheduler(TokenBudgetScheduler):
 
     def _preempt_for_blocks(self, victim: Request) -> None:
         """Insert the victim's blocks, so that it hits those that are not evicted before it is admitted again."""
-        self._manager.insert(victim, victim.num_computed_tokens)
+        cast(RadixKVCacheManager, self.manager).insert(victim)
         super()._preempt_for_blocks(victim)
 
     def _preempt_distrusted(self, victim: Request, overwritten: Collection[int]) -> None:
-        """Insert only the victim's blocks before the first that may hold another's KV."""
-        (table,), (group,) = victim.block_tables, self.manager.groups
-        num_intact = next(index for index, block_id in enumerate(table) if block_id in overwritten)
-        self._manager.insert(victim, min(num_intact * group.block_size, victim.num_computed_tokens))
+        """Insert the victim's blocks as far as they can be trusted."""
+        cast(RadixKVCacheManager, self.manager).insert(victim, overwritten)
         super()._preempt_distrusted(victim, overwritten)
-
-    @property
-    def _manager(self) -> RadixKVCacheManager:
-        return cast(RadixKVCacheManager, self.manager)
