@@ -29,6 +29,7 @@ from workloads import Workload
 _BY_OWN_TOKENS = (
     "a stale map entry leads to a block of equal own tokens after any prefix (StaleMapPool, OwnTokensGroup)"
 )
+_UNMAPPED = "a late merge frees the copy and leaves the table as it was (UnmappedMergeGroup, mini-sglang PR 142)"
 EDITION_FAULTS: dict[str, dict[str, str]] = {
     "nano-vllm-2025-07": {
         "read": _BY_OWN_TOKENS,
@@ -36,7 +37,14 @@ EDITION_FAULTS: dict[str, dict[str, str]] = {
         "named": "such a hit is registered under the hash of the request that hits it",
         "one_entry": "such hits may name one block twice in a table",
         "progress": "a hit may cover the whole prompt, and nothing is left to compute (nano-vLLM issue 114)",
-    }
+    },
+    "mini-sglang": {
+        "ref_count": _UNMAPPED,
+        "held": _UNMAPPED,
+        "read": _UNMAPPED,
+        "write": _UNMAPPED,
+        "granted": "prompts are counted in tokens and taken in whole blocks (WorstCaseScheduler.fits)",
+    },
 }
 """Rules that an edition breaks because it equals an engine that did, and why. All others keep every rule."""
 

@@ -62,9 +62,9 @@ class RadixGroup(FullAttentionGroup):
         if node is not tree.held_by(request):
             tree.unlock(request)
             tree.lock(node, request)
-        path = node.blocks_to_here()
-        for index in range(num_owned, num_found):
-            self.merge(request, index, table[index], path[index])
+        for index, block_id in enumerate(node.blocks_to_here()[:num_found]):
+            if index >= num_owned and block_id != table[index]:
+                self.merge(request, index, table[index], block_id)
         self._set_registered(request, num_blocks)
 
     def freeing_order(self, num_entries: int) -> Sequence[int]:

@@ -7,10 +7,9 @@ from typing import Any, cast
 
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.prefix_lookup import Hit
-from labengine.core.radix.block_pool import RadixBlockPool
 from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.request import Request
-from labengine.events import FreeReason, PrefixCacheReset
+from labengine.events import FreeReason
 
 
 class RadixKVCacheManager(KVCacheManager):
@@ -67,13 +66,8 @@ class RadixKVCacheManager(KVCacheManager):
         super().fork(request, parent)
 
     def reset_prefix_cache(self) -> bool:
-        """Evict the whole tree; return False, and change nothing, while a request holds blocks."""
-        pool = cast(RadixBlockPool, self.pool)
-        tree = pool.tree
-        if tree is None or pool.num_used > tree.num_evictable:
-            return False
-        while (leaf := tree.next_leaf()) is not None:
-            tree.remove(leaf, "reset")
-        if PrefixCacheReset in self._hooks:
-            self._hooks.emit(PrefixCacheReset())
-        return True
+        """Empty the tree too; return False, and change nothing, while a request holds blocks."""
+        tree = self.pool.tree
+        if tree is not None and self.pool.num_free == self.pool.num_usable:
+            self.pool.evict_cached([node.block_ids[0] for node in tree.root.children.values()], "reset")
+        return super().reset_prefix_cache()

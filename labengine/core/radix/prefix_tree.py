@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from labengine.core.journal import Journal
 from labengine.core.radix.node import Node
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys, Request
 from labengine.events import (
     EvictReason,
     NodeEvicted,
@@ -100,10 +100,10 @@ class PrefixTree:
 
     def num_equal(self, node: Node, request: Request, num_blocks: int) -> int:
         """Return how many of a node's blocks continue the request's first num_blocks blocks."""
-        own = request.links[node.first_index : num_blocks]
-        if own[: len(node.links)] == node.links:
-            return len(node.links)
-        return next(i for i, link in enumerate(node.links) if i >= len(own) or own[i] != link)
+        own = request.links[node.first_index : min(node.end, num_blocks)]
+        if own == node.links:
+            return len(own)
+        return next((i for i, (one, link) in enumerate(zip(own, node.links, strict=False)) if one != link), len(own))
 
     def touch(self, nodes: Sequence[Node]) -> None:
         """Make these nodes the youngest, in this order.
@@ -113,7 +113,7 @@ class PrefixTree:
         """
         if not nodes:
             return
-        self._journal.record((self._untouch, [(node, node.touched) for node in nodes]))
+        self._journal.record((self._untouch, self._num_touches, [(node, node.touched) for node in nodes]))
         for node in nodes:
             self._num_touches += 1
             node.touched = self._num_touches
@@ -124,11 +124,15 @@ class PrefixTree:
     def split(self, node: Node, num_blocks: int) -> Node:
         """Move a node's first num_blocks blocks to a new node above it, and return that one.
 
-        Whoever holds the lower node keeps it. Both have the same locks and recency.
+        Whoever holds the lower node keeps it. Both have the same locks and recency. Raises ValueError, before anything
+        changes, unless each half gets a block.
         """
-        upper = self._new_node(node.parent, node, node.first_index, node.block_ids[:num_blocks])
+        if not 0 < num_blocks < len(node.block_ids):
+            raise ValueError(f"{node} has {len(node.block_ids)} blocks: it cannot be split after {num_blocks} of them")
+        assert node.parent is not None
+        upper = self._new_node(node.parent, node.extra_keys, node.block_ids[:num_blocks], node.links[:num_blocks])
+        upper.num_locks, upper.touched = node.num_locks, node.touched
         self._journal.record((self._join, upper, node))
-        upper.links, upper.num_locks, upper.touched = node.links[:num_blocks], node.num_locks, node.touched
         self._enter(upper)
         del node.block_ids[:num_blocks], node.links[:num_blocks]
         node.parent, node.first_index = upper, upper.end
@@ -148,10 +152,16 @@ class PrefixTree:
         return Inserted(node, num_found)
 
     def add_leaf(self, parent: Node, request: Request, block_ids: Sequence[int]) -> Node:
-        """Add a node with these blocks, each of which gets a reference from the tree."""
-        node = self._new_node(parent, None, parent.end, [*block_ids])
-        node.extra_keys, node.links = request.extra_keys, request.links[parent.end : parent.end + len(block_ids)]
-        self._journal.record((self._take_out, node))
+        """Add a node with these blocks, each of which gets a reference from the tree.
+
+        Raises ValueError, before anything changes, if the parent has a child that begins like them.
+        """
+        links = request.links[parent.end : parent.end + len(block_ids)]
+        if (sibling := parent.children.get((request.extra_keys, links[0]))) is not None:
+            raise ValueError(f"{sibling} begins with the same block, but the walk to {parent} has passed it over")
+        node = self._new_node(parent, request.extra_keys, [*block_ids], links)
+        replaced = {block_id: self.node_of[block_id] for block_id in block_ids if block_id in self.node_of}
+        self._journal.record((self._take_out, node, replaced))
         self._num_touches += 1
         node.touched = self._num_touches
         self._enter(node)
@@ -171,26 +181,23 @@ class PrefixTree:
 
     def lock(self, node: Node, request: Request) -> None:
         """Lock a node and all above it for a request, so that none of them is evicted."""
-        self._lock(node, request.request_id)
+        if node is self.root:
+            return
+        self._journal.put(self.holds, request.request_id, node)
+        self._count_locks(node.path(), 1)
+        if NodeLocked in self._hooks:
+            self._hooks.emit(NodeLocked(node.node_id, request.request_id))
 
     def unlock(self, request: Request) -> None:
         """Give up a request's lock, if it has one."""
         if request.request_id in self.holds:
-            self._unlock(request.request_id)
+            self._give_up(request.request_id)
 
     def held_by(self, request: Request) -> Node:
         """Return the node at which a request's lock begins; the root if it has none."""
         return self.holds.get(request.request_id, self.root)
 
-    def _lock(self, node: Node, request_id: int) -> None:
-        if node is self.root:
-            return
-        self._journal.put(self.holds, request_id, node)
-        self._count_locks(node.path(), 1)
-        if NodeLocked in self._hooks:
-            self._hooks.emit(NodeLocked(node.node_id, request_id))
-
-    def _unlock(self, request_id: int) -> None:
+    def _give_up(self, request_id: int) -> None:
         node = self.holds[request_id]
         self._journal.put(self.holds, request_id, None)
         self._count_locks(node.path(), -1)
@@ -205,7 +212,7 @@ class PrefixTree:
         for node in path:
             was_free = not node.num_locks
             node.num_locks += change
-            if was_free != (not node.num_locks) and self.nodes.get(node.node_id) is node:
+            if was_free != (not node.num_locks):
                 self.num_evictable += len(node.block_ids) if not node.num_locks else -len(node.block_ids)
                 self._offer(node)
 
@@ -232,13 +239,14 @@ class PrefixTree:
         return None
 
     def remove(self, leaf: Node, reason: EvictReason) -> None:
-        """Take a leaf out of the tree, and give its blocks back."""
+        """Take a leaf without locks out of the tree, and give its blocks back. Raises ValueError for any other node."""
+        if not self._can_go(leaf):
+            raise ValueError(f"{leaf} cannot be evicted: only a leaf of the tree without locks can")
         assert leaf.parent is not None
         self._journal.record((self._put_back, leaf))
         self._leave(leaf)
-        if not leaf.num_locks:
-            self.num_evictable -= len(leaf.block_ids)
-        end = self._pool.reclaim(leaf.block_ids, is_read=leaf.num_locks > 0 or reason == "distrusted")
+        self.num_evictable -= len(leaf.block_ids)
+        end = self._pool.reclaim(leaf.block_ids, reason)
         if NodeEvicted in self._hooks:
             self._hooks.emit(NodeEvicted(leaf.node_id, tuple(leaf.block_ids), end, reason))
         for block_id in leaf.block_ids:
@@ -246,25 +254,19 @@ class PrefixTree:
         self._offer(leaf.parent)
 
     def forget(self, block_id: int, reason: EvictReason) -> None:
-        """Take a block out of the tree, with all that continues it. Requests keep their locks on what is above."""
+        """Take a block out of the tree, with all that continues it; the locks that begin there end."""
         node = self.node_of[block_id]
         if num_kept := node.block_ids.index(block_id):
             self.split(node, num_kept)
-        below, above = [node], node.parent
-        assert above is not None
+        below = [node]
         for node in below:
-            below.extend(node.children.values())
-        for request_id in [request_id for request_id, held in self.holds.items() if held in below]:
-            self._unlock(request_id)
-            self._lock(above, request_id)
+            below.extend(sorted(node.children.values(), key=lambda child: child.age))
         for node in reversed(below):
+            for request_id in [request_id for request_id, held in self.holds.items() if held is node]:
+                self._give_up(request_id)
             self.remove(node, reason)
 
-    # -- the order of recency ------------------------------------------------------------------------------------------
-
-    def by_age(self) -> list[Node]:
-        """Return all nodes, the oldest first."""
-        return sorted(self.nodes.values(), key=lambda node: node.age)
+    # -- the heap of leaves --------------------------------------------------------------------------------------------
 
     def _can_go(self, node: Node) -> bool:
         return not node.num_locks and not node.children and self.nodes.get(node.node_id) is node
@@ -280,48 +282,46 @@ class PrefixTree:
 
     # -- bookkeeping, and inverses -------------------------------------------------------------------------------------
 
-    def _new_node(self, parent: Node | None, like: Node | None, first_index: int, block_ids: list[int]) -> Node:
+    def _new_node(
+        self, parent: Node, extra_keys: ExtraKeys, block_ids: list[int], links: list[tuple[object, ...]]
+    ) -> Node:
         self._num_created += 1
-        return Node(self._num_created, parent, () if like is None else like.extra_keys, first_index, block_ids, [])
+        return Node(self._num_created, parent, extra_keys, parent.end, block_ids, links)
 
     def _enter(self, node: Node) -> None:
         assert node.parent is not None
         node.parent.children[node.key] = node
         self.nodes[node.node_id] = node
-        self._own(node, node.block_ids)
+        self.node_of.update(dict.fromkeys(node.block_ids, node))
 
     def _leave(self, node: Node) -> None:
         assert node.parent is not None
-        node.parent.children.pop(node.key, None)
-        self.nodes.pop(node.node_id, None)
+        if node.parent.children.get(node.key) is node:
+            del node.parent.children[node.key]
+        del self.nodes[node.node_id]
         for block_id in node.block_ids:
-            self.node_of.pop(block_id, None)
+            if self.node_of.get(block_id) is node:
+                del self.node_of[block_id]
 
-    def _own(self, node: Node, block_ids: Iterable[int]) -> None:
-        self.node_of.update(dict.fromkeys(block_ids, node))
-
-    def _untouch(self, before: Sequence[tuple[Node, int]]) -> None:
-        self._num_touches -= len(before)
+    def _untouch(self, num_touches: int, before: Sequence[tuple[Node, int]]) -> None:
+        self._num_touches = num_touches
         for node, touched in before:
             node.touched = touched
             self._offer(node)
 
     def _join(self, upper: Node, node: Node) -> None:
-        """Undo a split, even one that was interrupted."""
-        if node.parent is upper:
-            node.block_ids[:0], node.links[:0] = upper.block_ids, upper.links
-            node.parent, node.first_index = upper.parent, upper.first_index
-        assert node.parent is not None
-        node.parent.children[node.key] = node
-        self.nodes.pop(upper.node_id, None)
-        self._own(node, upper.block_ids)
+        """Undo a split."""
+        node.block_ids[:0], node.links[:0] = upper.block_ids, upper.links
+        node.parent, node.first_index = upper.parent, upper.first_index
+        del self.nodes[upper.node_id]
+        self._enter(node)
         self._num_created -= 1
-        self._offer(node)
 
-    def _take_out(self, node: Node) -> None:
-        """Undo the insertion of a leaf."""
+    def _take_out(self, node: Node, replaced: dict[int, Node]) -> None:
+        """Undo the insertion of a leaf. replaced: former nodes of blocks that a wrong part has inserted twice."""
         assert node.parent is not None
         self._leave(node)
+        self.node_of.update(replaced)
         self.num_evictable -= len(node.block_ids)
         self._num_created -= 1
         self._num_touches -= 1
@@ -330,6 +330,5 @@ class PrefixTree:
     def _put_back(self, leaf: Node) -> None:
         """Undo a removal."""
         self._enter(leaf)
-        if not leaf.num_locks:
-            self.num_evictable += len(leaf.block_ids)
+        self.num_evictable += len(leaf.block_ids)
         self._offer(leaf)

@@ -56,7 +56,7 @@ def life_of(past: Past, block_id: int) -> Life:
 
 def _count_after(event: ev.Event, block_id: int) -> int | None:
     """Return the block's ref count after an event that changes it; None for any other event."""
-    if ev.counted_block(event) != block_id:
+    if block_id not in ev.counted_blocks(event):
         return None
     return getattr(event, "ref_count", 1 + getattr(event, "is_pinned", False))
 
