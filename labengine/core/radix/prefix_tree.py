@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from labengine.core.radix.block_pool import RadixBlockPool
 
 
+class Found(NamedTuple):
+    """The longest cached prefix: the nodes on the way to its end, and its length. It may end inside the last node."""
+
+    path: list[Node]
+    num_blocks: int
+
+
 class Inserted(NamedTuple):
     """Result of an insertion: the node that ends the prefix, and how many of its blocks the tree already had."""
 
@@ -60,24 +67,30 @@ class PrefixTree:
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
+    def find(self, request: Request, num_blocks: int) -> Found:
+        """Return the longest cached prefix of at most num_blocks blocks. Changes nothing.
+
+        A request that waits is looked up at every step. If that changed the tree, its prefix would stay young and fall
+        apart into small nodes although nobody reads it.
+        """
+        path, end, node = [], 0, self.root
+        while end < num_blocks and end == node.end and (child := self.child_of(node, request)) is not None:
+            path.append(child)
+            node, end = child, child.first_index + self.num_equal(child, request, num_blocks)
+        return Found(path, end)
+
     def match(self, request: Request, num_blocks: int) -> Node:
         """Return the node that ends the longest cached prefix of at most num_blocks blocks; the root if there is none.
 
-        A node that continues differently is split where they part. Nodes that match as a whole become the youngest.
+        A node that continues differently is split where they part. All nodes of the prefix become the youngest.
         """
-        node, matched = self.root, []
-        while node.end < num_blocks:
-            child = self.child_of(node, request)
-            if child is None:
-                break
-            length = self.num_equal(child, request, num_blocks)
-            if length < len(child.block_ids):
-                node = self.split(child, length)
-                break
-            node = child
-            matched.append(child)
-        self.touch(matched)
-        return node
+        path, end = self.find(request, num_blocks)
+        if not path:
+            return self.root
+        if end < path[-1].end:
+            path[-1] = self.split(path[-1], end - path[-1].first_index)
+        self.touch(path)
+        return path[-1]
 
     def child_of(self, node: Node, request: Request) -> Node | None:
         """Return the child that begins with the request's next block; None if there is none."""
@@ -93,7 +106,11 @@ class PrefixTree:
         return next((i for i, (one, link) in enumerate(zip(own, node.links, strict=False)) if one != link), len(own))
 
     def touch(self, nodes: Sequence[Node]) -> None:
-        """Make these nodes the youngest, in this order: those above before those below."""
+        """Make these nodes the youngest, in this order.
+
+        They are the whole path from the root, so a node is at least as young as all below it were when last used. The
+        order within the path decides nothing, because only leaves are evicted: a prefix outlives what continues it.
+        """
         if not nodes:
             return
         self._journal.record((self._untouch, self._num_touches, [(node, node.touched) for node in nodes]))
@@ -202,10 +219,14 @@ class PrefixTree:
     # -- evicting ------------------------------------------------------------------------------------------------------
 
     def evict(self, num_blocks: int) -> None:
-        """Evict whole leaves until num_blocks blocks are given back, or no leaf is left."""
-        num_evicted = 0
-        while num_evicted < num_blocks and (leaf := self.next_leaf()) is not None:
-            num_evicted += len(leaf.block_ids)
+        """Evict exactly num_blocks blocks, or all that no request has locked: the oldest leaves, the last in part.
+
+        Of a leaf that is longer than what is missing, the head stays, because the tail is useless without it.
+        """
+        while num_blocks > 0 and (leaf := self.next_leaf()) is not None:
+            if (num_kept := len(leaf.block_ids) - num_blocks) > 0:
+                self.split(leaf, num_kept)
+            num_blocks -= len(leaf.block_ids)
             self.remove(leaf, "reused")
 
     def next_leaf(self) -> Node | None:
@@ -233,8 +254,11 @@ class PrefixTree:
         self._offer(leaf.parent)
 
     def forget(self, block_id: int, reason: EvictReason) -> None:
-        """Take the node that has a block out of the tree, with all below it; the locks that begin there end."""
-        below = [self.node_of[block_id]]
+        """Take a block out of the tree, with all that continues it; the locks that begin there end."""
+        node = self.node_of[block_id]
+        if num_kept := node.block_ids.index(block_id):
+            self.split(node, num_kept)
+        below = [node]
         for node in below:
             below.extend(sorted(node.children.values(), key=lambda child: child.age))
         for node in reversed(below):
