@@ -51,8 +51,8 @@ def _check_insert(tree: Any, inserted: Any, request: Request, block_ids: Sequenc
 
 
 def _check_add_leaf(tree: Any, leaf: Any, parent: Node, request: Request, block_ids: Sequence[int]) -> None:
-    """Refuse anything but the new node."""
-    if not (_is_of(tree, leaf) and leaf.parent is parent and leaf.block_ids == [*block_ids]):
+    """Refuse anything but a node of as many blocks."""
+    if not (_is_of(tree, leaf) and len(leaf.block_ids) == len(block_ids)):
         raise _refused(tree, "add_leaf", f"the new child of {parent} with these blocks", leaf)
 
 
