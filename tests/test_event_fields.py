@@ -24,6 +24,7 @@ def test_kinds_that_replace_an_entry_have_one_and_a_block_that_gains_it() -> Non
         (ev.BlockCached(3, 0, 1, 2, b"a", (5, 3)), {3, 5}, (), None),
         (ev.SlotsWritten(0, 1, 0, ((7, 0, 2), (8, 0, 1))), {7, 8}, (), None),
         (ev.BlocksLoaded(0, ((0, 1, 2, b""), (1, 1, 3, b""))), {2, 3}, (), None),
+        (ev.NodeInserted(2, 1, 0, 0, 3, (4, 5)), {4, 5}, (4, 5), None),
         (ev.PrefixHit(0, 4, ((1, 2), (-1, 3))), set(), (), None),
         (ev.StepStarted(1), set(), (), None),
         (ev.NodeEvicted(1, (3, 4), "tail"), {3, 4}, (3, 4), None),

@@ -12,9 +12,8 @@ from labengine.core.request import Request
 from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions
 from labengine.engine.simulated import SimulatedRunner
-from labengine.events import NodesTouched, RequestScheduled
+from labengine.events import RequestScheduled
 from labengine.record.hooks import Hooks
-from labengine.record.snapshot import Snapshot
 
 Row = dict[str, Any]
 Workload = Mapping[str, Any]
@@ -93,10 +92,7 @@ class MiniSglangRun:
                 for i, r in self.engine.requests.items()
                 if r.num_generated_tokens > before.get(i, 0)
             ),
-            "requests": [
-                self._request(request)
-                for request in [*scheduler.waiting, *scheduler.running]
-            ],
+            "requests": [self._request(request) for request in [*scheduler.waiting, *scheduler.running]],
             "free_slots": [block_id * self.page_size for block_id in snapshot.free_queue],
             "evictable": tree.num_evictable * self.page_size,
             "protected": sum(len(n.block_ids) for n in snapshot.tree if n.num_locks) * self.page_size,
