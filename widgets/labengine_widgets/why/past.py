@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar
 
 from labengine import events as ev
 from labengine.config import is_single_int
-from labengine.core.radix.block_pool import RadixBlockPool
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine_widgets.why.answer import Link, WhyError
@@ -209,7 +208,7 @@ class Past:
             for one in methods
             if one["seam"].endswith(".take")
             and (one.get("base") or one.get("is_custom"))
-            and one.get("module") != RadixBlockPool.__module__  # evicts before it takes, from the head like any other
+            and one.get("module") != "labengine.core.radix.block_pool"  # evicts before it takes, from the head like any other
         ]
         return f"{taking[0]['class']}.take" if taking else None
 

@@ -53,7 +53,7 @@ function sayBead(name: string, { blocks, numBlocks, lost, evicted, isBroken, dep
   const parts = [`content ${name}, block ${depth} of its chain`];
   if (numBlocks)
     parts.push(
-      `served with ${blocks.map(([id, isKept]) => `#${id}${isKept ? ", kept without a request" : ""}`).join(", then ")}`,
+      `served with ${blocks.map(([id, isKept]) => `#${id}${isKept ? ", kept unused" : ""}`).join(", then ")}`,
     );
   else parts.push(evicted ? `evicted: ${word("evicted", evicted.reason)}` : "no longer in the map");
   if (lost.length) parts.push(`lost: ${blockNames(lost)}`);
