@@ -52,9 +52,7 @@ function lostPart(id: number) {
 function sayBead(name: string, { blocks, numBlocks, lost, evicted, isBroken, depth }: Bead) {
   const parts = [`content ${name}, block ${depth} of its chain`];
   if (numBlocks)
-    parts.push(
-      `served with ${blocks.map(([id, isKept]) => `#${id}${isKept ? ", kept unused" : ""}`).join(", then ")}`,
-    );
+    parts.push(`served with ${blocks.map(([id, isKept]) => `#${id}${isKept ? ", kept unused" : ""}`).join(", then ")}`);
   else parts.push(evicted ? `evicted: ${word("evicted", evicted.reason)}` : "no longer in the map");
   if (lost.length) parts.push(`lost: ${blockNames(lost)}`);
   if (isBroken) parts.push("cannot be reached: the previous hash is not in the map");
