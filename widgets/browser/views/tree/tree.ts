@@ -21,12 +21,16 @@ const ROOMY = 26, // pixels of a row, while all fit
   LOW = 20,
   MANY = 500; // events at once, too many to point at their nodes
 
+const KEY =
+  "left: the order of use, solid where a node can be evicted; bars: tokens, dashed where no lock protects them; dots: " +
+  "locks, and the letters of the requests whose lock begins there";
+
 export function create(stage: ViewHost, side: Side) {
   return new TreeView(stage, side);
 }
 
 class TreeView {
-  summary = element("p", "le-tree-summary le-fine");
+  summary = element("p", "le-tree-summary le-fine", { title: KEY });
   picture = new Picture();
   spacer = element("div", "le-tree-rows");
   frame = element("div", "le-scroll le-tree-frame", {}, this.picture.canvas, this.spacer);
