@@ -22,8 +22,8 @@ const ROOMY = 26, // pixels of a row, while all fit
   MANY = 500; // events at once, too many to point at their nodes
 
 const KEY =
-  "left: the order of use, solid where a node can be evicted; bars: tokens, dashed where no lock protects them; dots: " +
-  "locks, and the letters of the requests whose lock begins there";
+  "left: the order of use, solid where a node can be evicted; bars: tokens, dashed where no lock protects them; " +
+  "dots: locks, and the letters of the requests whose lock begins there";
 
 export function create(stage: ViewHost, side: Side) {
   return new TreeView(stage, side);
