@@ -18,6 +18,8 @@ T = TypeVar("T")
 EDITION, BLOCK_SIZE, NUM_BLOCKS = "vllm", 16, 65_536
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 8192
 """The defaults of vLLM 0.32's LLM() on GPUs below 70 GiB; the server's and those of larger GPUs differ."""
+RETENTION_INTERVAL = 0
+"""vLLM 0.32's default; it matters only to windows and states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,12 @@ class Asked:
     def setting(self, clock: Clock | None, num_recorded: int) -> Setting:
         """Return the setting. num_recorded: replicas that the traffic names."""
         facts = self.facts()
+        groups = (self._group,) if facts is None else facts.groups
+        is_full = all(group.kind == "full" for group in groups)
         config = EngineConfig(
             num_blocks=self._num_blocks(facts),
-            groups=(self._group,) if facts is None else facts.groups,
+            groups=groups,
+            retention_interval=None if is_full else RETENTION_INTERVAL,
             max_num_seqs=_given(self.max_num_seqs, MAX_NUM_SEQS),
             max_num_batched_tokens=_given(self.max_num_batched_tokens, MAX_NUM_BATCHED_TOKENS),
         )

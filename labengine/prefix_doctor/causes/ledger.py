@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import Protocol, TypeVar
 
-from labengine.prefix_doctor.causes.content import TOKEN
+from labengine.prefix_doctor.causes.content import TOKEN, with_pictures
 from labengine.prefix_doctor.causes.divergences import Divergences
 from labengine.prefix_doctor.causes.evictions import Evictions, Lengths, by_few
 from labengine.prefix_doctor.causes.finding import Finding, Kind
@@ -81,7 +81,7 @@ class Ledger:
     ) -> None:
         self._kinds = [group.kind for group in groups]
         self.unit = lcm(*(group.block_size for group in groups))
-        self.num_blocks, self.token_text = num_blocks, token_text
+        self.num_blocks, self.token_text = num_blocks, token_text and with_pictures(token_text)
         self._parts, self._uses, self.lengths = Parts(), Uses(self.unit), Lengths()
         self._divergences = Divergences()
         self._plain: dict[Kind, Group] = {}
@@ -97,6 +97,7 @@ class Ledger:
                 self._group(self._plain, "preempted").count(missed - 1, number)
             return
         self.lengths.add(number, len(prompt.token_ids))
+        look_up = self._with_pictures_as_text(prompt, look_up)
         age = self._uses.since(look_up.shared_with, prompt, look_up.step)
         lost = sum(self._count(number, prompt, look_up, miss, age) for miss in look_up.misses)
         lost += self._count_text(number, prompt, look_up)
@@ -155,17 +156,27 @@ class Ledger:
 
     def _key(self, prompt: Prompt, other: int | None) -> tuple[Kind, str, str]:
         """Return which key of a prompt differs from another one's, and both values."""
-        facts = None if other is None else self._divergences.facts.get(other)
-        its = {} if facts is None else dict(facts.prompt.extra_keys)
-        mine = dict(prompt.extra_keys)
+        mine, its = dict(prompt.extra_keys), self._keys_of(other)
         for domain in {**its, **mine}:
             if mine.get(domain) != its.get(domain):
                 kind: Kind = "salt" if "salt" in domain else "adapter"
                 return kind, mine.get(domain, ""), its.get(domain, "")
-        if facts is not None and prompt.images != facts.prompt.images:
-            first, other_first = (one[0].identifier if one else "" for one in (prompt.images, facts.prompt.images))
-            return "image", first, other_first
-        return ("image" if prompt.images else "salt"), "", ""
+        return "salt", "", ""
+
+    def _keys_of(self, other: int | None) -> dict[str, str]:
+        facts = None if other is None else self._divergences.facts.get(other)
+        return {} if facts is None else dict(facts.prompt.extra_keys)
+
+    def _with_pictures_as_text(self, prompt: Prompt, look_up: LookUp) -> LookUp:
+        """Return a look-up in which tokens behind another picture are new, as those behind another text are."""
+        if not prompt.images:
+            return look_up
+        keys = dict(prompt.extra_keys)
+        misses = (
+            replace(miss, cause="new") if miss.cause == "other_salt" and self._keys_of(miss.request_id) == keys else miss
+            for miss in look_up.misses
+        )
+        return replace(look_up, misses=tuple(misses))
 
     # -- what their text says ------------------------------------------------------------------------------------------
 
