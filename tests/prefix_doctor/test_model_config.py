@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from labengine.config import ConfigError, EngineConfig
+from labengine.prefix_doctor.asked import Asked
 from labengine.prefix_doctor.play.model_config import ModelFacts, model_of
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "vllm-model-groups.json").read_text())["models"]
@@ -45,6 +46,12 @@ def test_the_capacity_of_a_well_known_model(tmp_path: Path) -> None:
     facts = _model(tmp_path, GOLDEN["llama-3.1-8b"]["config"])
     assert facts.bytes_per_token == 128 * 1024
     assert facts.blocks_in(1.0) == 512 and facts.tokens_in(1.0, 8192, 2048) == 8192
+
+
+def test_windows_and_states_are_kept_as_vllm_keeps_them_by_default(tmp_path: Path) -> None:
+    for name, interval in (("llama-3.1-8b", None), ("gpt-oss-20b", 0), ("lfm2-1.2b", 0)):
+        (tmp_path / "config.json").write_text(json.dumps(GOLDEN[name]["config"]))
+        assert Asked(num_blocks=5000, model=tmp_path).setting(None, 1).config.retention_interval == interval
 
 
 def test_the_text_model_of_a_multimodal_file_counts(tmp_path: Path) -> None:

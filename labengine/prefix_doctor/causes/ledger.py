@@ -46,6 +46,9 @@ _PLAIN: dict[Cause, Kind] = {
     "unknown": "unknown",
 }
 
+_NOT_IN_A_LAB: frozenset[Cause] = frozenset({"reset", "dropped", "other_replica", "unknown"})
+"""Causes that the same prompts alone do not have again."""
+
 _TEXT: frozenset[Cause] = frozenset({"new", "short_of_a_block"})
 
 _INDEXED: frozenset[Cause] = frozenset({"new", "short_of_a_block", "tail", "other_salt", "unknown"})
@@ -132,7 +135,7 @@ class Ledger:
         else:
             group = self._group(self._plain, _PLAIN[miss.cause])
             other = None if miss.cause == "other_replica" else other
-        if group.count(miss.num_tokens, other, number):
+        if group.count(miss.num_tokens, *(() if miss.cause in _NOT_IN_A_LAB else (other, number))):
             group.examples.append(self._example(prompt, miss, other, mine, its))
         return miss.num_tokens
 
