@@ -174,11 +174,10 @@ class Ledger:
         """Return a look-up in which tokens behind another picture are new, as those behind another text are."""
         if not prompt.images:
             return look_up
-        keys = dict(prompt.extra_keys)
-        misses = (
-            replace(miss, cause="new") if miss.cause == "other_salt" and self._keys_of(miss.request_id) == keys else miss
-            for miss in look_up.misses
-        )
+        keys, misses = dict(prompt.extra_keys), list(look_up.misses)
+        for place, miss in enumerate(misses):
+            if miss.cause == "other_salt" and self._keys_of(miss.request_id) == keys:
+                misses[place] = replace(miss, cause="new")
         return replace(look_up, misses=tuple(misses))
 
     # -- what their text says ------------------------------------------------------------------------------------------

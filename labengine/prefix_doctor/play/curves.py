@@ -107,6 +107,4 @@ def _with_state_interval(config: EngineConfig, value: int) -> EngineConfig:
     """Change the tokens between two cached states, and end chunks there: states are cached at chunks' ends."""
     groups = tuple(replace(group, block_size=value) if group.kind == "state" else group for group in config.groups)
     budget = min(config.max_num_batched_tokens, value)
-    return replace(
-        config, groups=groups, hash_block_size=0, max_num_batched_tokens=budget, retention_interval=None
-    )
+    return replace(config, groups=groups, hash_block_size=0, max_num_batched_tokens=budget, retention_interval=None)
