@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -13,6 +13,7 @@ from labengine import events as ev
 from labengine.core.block import Block
 from labengine.core.request import Request
 from labengine.engine.engine import Engine
+from labengine.prefix_doctor.causes.content import packed, unpacked
 from labengine.prefix_doctor.look_ups.content import LostContent
 from labengine.prefix_doctor.look_ups.look_up import LookUp, MissedTokens
 from labengine.prefix_doctor.look_ups.missing import Missing, joined, misses_of, unit_of
@@ -70,7 +71,7 @@ class LiveLookUps:
         found = joined(self._misses(request, event.num_tokens, num_seen, shared, other))
         self._tell(self._look_up(request, event.num_tokens, shared, other, found))
         self._remember(request)
-        memory.tokens.add(request.request_id, request.token_ids)
+        memory.tokens.add(request.request_id, _content(request))
 
     def _look_up(
         self, request: Request, num_hit: int, shared: int, other: int | None, misses: tuple[MissedTokens, ...]
@@ -99,7 +100,8 @@ class LiveLookUps:
         its = None if other is None else self._memory.tokens.get(other)
         if its is None:
             return shared, other if num_seen else None
-        rest = zip(request.token_ids[shared : shared + self._link], its[shared : shared + self._link], strict=False)
+        mine = _content(request)
+        rest = zip(mine[shared : shared + self._link], its[shared : shared + self._link], strict=False)
         more = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], rest))
         return shared + more, other if shared + more else None
 
@@ -190,3 +192,10 @@ class LiveLookUps:
         is_prefill = request.num_computed_tokens < request.num_prompt_tokens
         self._loss = "reused", self._engine.step_number, request.request_id, is_prefill
         return method(request, *arguments, **named)
+
+
+def _content(request: Request) -> Sequence[int]:
+    """Return a request's tokens, with numbers for the parts of its images instead of their placeholders."""
+    if not request.images:
+        return request.token_ids
+    return unpacked(packed(request.token_ids, request.images), 0, request.num_tokens)
