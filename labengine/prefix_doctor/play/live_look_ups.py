@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -70,7 +70,6 @@ class LiveLookUps:
         found = joined(self._misses(request, event.num_tokens, num_seen, shared, other))
         self._tell(self._look_up(request, event.num_tokens, shared, other, found))
         self._remember(request)
-        memory.tokens.add(request.request_id, request.token_ids)
 
     def _look_up(
         self, request: Request, num_hit: int, shared: int, other: int | None, misses: tuple[MissedTokens, ...]
@@ -167,18 +166,16 @@ class LiveLookUps:
     def _remember(self, request: Request) -> None:
         number, memory = request.request_id, self._memory
         memory.seen.write_all(request.block_hashes, number)
-        memory.losses.turn_over()
         if request.extra_keys or request.images:
             memory.has_keys = True
             memory.plain.write_all(self._plain(request), number)
 
     # -- evictions -----------------------------------------------------------------------------------------------------
 
-    def lose(self, block: Block, reason: ev.EvictReason) -> None:
-        """Note that a block is about to lose its content, and for whom."""
+    def lose(self, blocks: Sequence[Block], reason: ev.EvictReason) -> None:
+        """Note that blocks are about to lose their content, and for whom."""
         loss = self._loss if reason == "reused" else (reason, *self._loss[1:])
-        for _, block_hash in block.keys:
-            self._memory.losses.write(block_hash, loss)
+        self._memory.losses.write_all([block_hash for block in blocks for _, block_hash in block.keys], loss)
 
     def _follow_takers(self) -> None:
         """Know for which request blocks are taken."""

@@ -130,10 +130,11 @@ class _Run:
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _judged(self, look_up: LookUp) -> None:
-        assert self._on_look_up is not None
+        assert self._on_look_up is not None and self._memory is not None
         for replica in self._replicas:
             if (running := replica.requests.get(look_up.request_id)) is not None:
                 self._on_look_up(look_up.request_id, running.prompt, look_up)
+                self._memory.tokens.add(look_up.request_id, running.prompt.token_ids)
 
     def _figures(self) -> Figures:
         replicas, has_clock = self._replicas, self._setting.clock is not None

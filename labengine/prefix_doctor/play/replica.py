@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from labengine.config import ConfigError, SamplingParams
@@ -140,15 +140,15 @@ class Replica:
 
     def _follow_evictions(self) -> None:
         pool, look_ups = self.engine.scheduler.manager.pool, self._look_ups
-        evict = pool.evict
+        forget = pool.forget
 
-        def followed(block: Block, reason: EvictReason = "reused") -> None:
-            self.num_evicted += reason == "reused"
+        def followed(blocks: Sequence[Block], reason: EvictReason) -> None:
+            self.num_evicted += len(blocks) * (reason == "reused")
             if look_ups is not None:
-                look_ups.lose(block, reason)
-            evict(block, reason)
+                look_ups.lose(blocks, reason)
+            forget(blocks, reason)
 
-        vars(pool)["evict"] = followed
+        vars(pool)["forget"] = followed
 
     def _note(self, plan: StepPlan) -> None:
         self._plan = plan
