@@ -16,6 +16,7 @@ from labengine.engine.engine import Engine
 from labengine.prefix_doctor.look_ups.content import LostContent
 from labengine.prefix_doctor.look_ups.look_up import LookUp, MissedTokens
 from labengine.prefix_doctor.look_ups.missing import Missing, joined, misses_of, unit_of
+from labengine.prefix_doctor.play.read_ahead import hashes_of
 from labengine.prefix_doctor.play.seen import Generations, RecentTokens
 
 OnLookUp = Callable[[LookUp], object]
@@ -157,11 +158,7 @@ class LiveLookUps:
 
     def _plain(self, request: Request) -> list[bytes]:
         """Return the request's hash chain without its extra keys."""
-        link, found = self._chain.root(()), list[bytes]()
-        for start in range(0, request.num_tokens - self._link + 1, self._link):
-            link = self._chain.link(link, request.token_ids[start : start + self._link])
-            found.append(link)
-        return found
+        return hashes_of(self._chain, (), request.token_ids, self._link)
 
     def _remember(self, request: Request) -> None:
         number, memory = request.request_id, self._memory

@@ -69,7 +69,11 @@ class Replica:
             max_tokens=max(1, prompt.num_answer), ignore_eos=True, skip_reading_prefix_cache=prompt.skips_cache
         )
         options = RequestOptions(sampling, prompt.extra_keys, prompt.priority, prompt.images)
-        return self.engine.maker.request(number, list(prompt.token_ids), options)
+        request = self.engine.maker.request(number, list(prompt.token_ids), options)
+        if prompt.block_hashes:
+            request.block_hashes = prompt.block_hashes
+            request.links = [*zip(*[iter(request.token_ids)] * self.engine.config.hash_block_size, strict=False)]
+        return request
 
     def queue(self, request: Request, prompt: Prompt) -> None:
         """Queue a request at its arrival; without one, now."""
