@@ -9,9 +9,11 @@ from typing import Any
 
 from labengine.check.invariants import check_invariants
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
+from labengine.core.collaborator import Absent
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.editions import edition as edition_named
+from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.engine.engine import Engine
@@ -51,6 +53,9 @@ UNSOUND_EDITIONS = tuple(EDITION_FAULTS)
 ALL_EDITIONS = tuple(name for name in EDITIONS if name not in UNSOUND_EDITIONS)
 """The sound ones."""
 
+TREE_EDITIONS = tuple(name for name in ALL_EDITIONS if EDITIONS[name].prefix_tree is not Absent)
+"""Those that keep their prefixes in a tree; it holds a reference to each cached block."""
+
 TOKEN_BUDGET_EDITIONS = ("labengine", "vllm")
 """Those with hybrid groups and an external tier, too."""
 
@@ -67,6 +72,11 @@ def as_parts(edition: str | Parts) -> Parts:
 def num_null_blocks(parts: Parts) -> int:
     """Blocks of the pool that are set aside."""
     return int(parts.block_pool.null_block >= 0)
+
+
+def num_last_slots(parts: Parts) -> int:
+    """Slots for the last sampled token: 1 where an edition reserves one, although its KV is never written."""
+    return int(issubclass(parts.scheduler, WorstCaseScheduler))
 
 
 class Drive:
@@ -259,5 +269,5 @@ def assert_drained(engine: Engine) -> None:
     assert queues(engine) == ([], [], [])
     snapshot = engine.snapshot()
     assert_sound(snapshot, engine.parts.name)
-    assert len(snapshot.free_queue) + num_null_blocks(engine.parts) == len(snapshot.blocks)
-    assert engine.num_used_blocks == snapshot.num_used_blocks == 0
+    assert len(snapshot.free_queue) + num_null_blocks(engine.parts) + len(snapshot.pins) == len(snapshot.blocks)
+    assert engine.num_used_blocks == snapshot.num_used_blocks == len(snapshot.pins)
