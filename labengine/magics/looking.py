@@ -24,7 +24,7 @@ from labengine.vllm.cache_events.places import is_kv_place
 from labengine.vllm.stream import attach as streams
 from labengine.vllm.stream.ranks import attach_ranks
 
-_SUBJECTS = ("block", "request", "hash", "event")
+_SUBJECTS = ("block", "request", "hash", "node", "event")
 
 
 @command(AT)
