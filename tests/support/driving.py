@@ -54,14 +54,11 @@ UNSOUND_EDITIONS = tuple(EDITION_FAULTS)
 ALL_EDITIONS = tuple(name for name in EDITIONS if name not in UNSOUND_EDITIONS)
 """The sound ones."""
 
-TREE_EDITIONS = tuple(name for name in ALL_EDITIONS if EDITIONS[name].prefix_tree is not Absent)
-"""Those that keep their prefixes in a tree; it holds a reference to each cached block."""
-
 TOKEN_BUDGET_EDITIONS = ("labengine", "vllm")
 """Those with hybrid groups and an external tier, too."""
 
 TREE_EDITIONS = tuple(name for name, parts in EDITIONS.items() if parts.prefix_tree is not Absent)
-"""Those whose cached blocks are in a prefix tree, and so are never free."""
+"""Those that keep their prefixes in a tree; it holds a reference to each cached block, which is never free."""
 
 
 def has_budget(edition: str | Parts) -> bool:
