@@ -86,6 +86,6 @@ def test_what_ends_the_process_is_told_in_a_sentence(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"prompts was not read to its end: .* has ended \(signal 9\)"):
         list(prompts)
     path.write_text("{}\n" * 200)
-    with pytest.raises(ConfigError, match="is no file of prompts"):
+    with pytest.raises(ConfigError, match="is not a file of prompts"):
         list(ahead(path))
     assert active_children() == []
