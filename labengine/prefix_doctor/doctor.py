@@ -21,6 +21,7 @@ from labengine.prefix_doctor.play.fit import fit, steps_of
 from labengine.prefix_doctor.play.model_config import ModelFacts
 from labengine.prefix_doctor.play.player import Played, play
 from labengine.prefix_doctor.play.price import Prices
+from labengine.prefix_doctor.play.read_ahead import read_ahead
 from labengine.prefix_doctor.play.setting import Routing, Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.prefix_doctor.traffic.recorded import traffic_of_recordings
@@ -109,7 +110,7 @@ def diagnosis_of_traffic(traffic: Traffic, setting: Setting, costs: Costs, model
         ledger.add(number, prompt, one)
         (sums if one.is_first else sums_again).add(one)
 
-    played = play(traffic, setting, judge, keeps_partial=True)
+    played = play(read_ahead(traffic, setting), setting, judge, keeps_partial=True)
     if not played.figures.num_prompts:
         raise ConfigError(f"{traffic.title} has no prompts that can run{_because(played)}")
     report = report_of(

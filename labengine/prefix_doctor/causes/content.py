@@ -15,6 +15,7 @@ from itertools import compress
 from random import Random
 
 from labengine.core.request import Image
+from labengine.prefix_doctor.traffic.packing import as_array
 from labengine.prefix_doctor.traffic.prompt import TokenText
 
 TOKEN = 4
@@ -50,7 +51,11 @@ _PICTURE, _IN_PICTURE = 0x4000_0000, 0x6000_0000
 
 def packed(token_ids: Sequence[int], images: Sequence[Image] = ()) -> bytes:
     """Return tokens as bytes; the placeholders of an image become its own."""
-    tokens = _array(token_ids)
+    tokens = as_array(token_ids)
+    if tokens.itemsize > TOKEN:
+        tokens = array("i", [token & 0x3FFFFFFF for token in token_ids])
+    if images:
+        tokens = tokens[:]
     for image in images:
         begin = hash(image.identifier) & 0x0FFF_FFFF
         of_image = [_PICTURE + begin, *range(_IN_PICTURE + begin, _IN_PICTURE + begin + image.length - 1)]
@@ -71,13 +76,6 @@ def with_pictures(token_text: TokenText) -> TokenText:
 def unpacked(data: bytes, start: int, end: int) -> list[int]:
     """Return tokens [start, end)."""
     return array("i", data[TOKEN * start : TOKEN * end]).tolist()
-
-
-def _array(token_ids: Sequence[int]) -> array[int]:
-    try:
-        return array("i", token_ids)
-    except OverflowError:
-        return array("i", [token & 0x3FFFFFFF for token in token_ids])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +113,24 @@ class Content:
 
     def search(self, data: bytes, start: int, key: int = 0, number: int | None = None) -> list[Stretch]:
         """Return the stretches that earlier prompts had. number: note the rest as first said by this prompt."""
+        positions = [*anchors(data, start)]
+        places = [TOKEN * position for position in positions]
+        shingles = [hash(data[at : at + TOKEN * WIDTH]) ^ key for at in places]
+        if not self._old.keys().isdisjoint(shingles) or not self._young.keys().isdisjoint(shingles):
+            return self._found(data, start, positions, shingles, number)
+        if number is not None:
+            said = [number << _NUMBER | position for position in positions]
+            self._young.update(zip(reversed(shingles), reversed(said), strict=True))  # of equal ones the first stays
+        return []
+
+    def _found(
+        self, data: bytes, start: int, positions: Sequence[int], shingles: Sequence[int], number: int | None
+    ) -> list[Stretch]:
         found, covered = list[Stretch](), start
         young, old, here = self._young, self._old, None if number is None else number << _NUMBER
-        for position in anchors(data, start):
+        for position, shingle in zip(positions, shingles, strict=True):
             if position < covered:
                 continue
-            at = TOKEN * position
-            shingle = hash(data[at : at + TOKEN * WIDTH]) ^ key
             place = young.get(shingle)
             if place is None:
                 place = old.get(shingle)

@@ -46,6 +46,7 @@ class FileTraffic(Traffic):
 
     share_read: Callable[[], float] = float
     """Returns the share of the file that the newest reading has read, from 0 to 1."""
+    num_bytes: int = 0
 
 
 Recordings = dict[str, list[RecordedEngine]]
@@ -83,7 +84,7 @@ def _traffic_of_examples(path: Path, examples: list[dict[str, Any]], tokenizer: 
     else:
         has_text = tokenizer is not None or any(map(_has_text, examples))
         file, token_text = PromptsFile(path, line_of, encoding), encoding.token_text if has_text else None
-    return FileTraffic(path.name, file.read, token_text, file.notes, file.share_read)
+    return FileTraffic(path.name, file.read, token_text, file.notes, file.share_read, path.stat().st_size)
 
 
 def _has_text(found: dict[str, Any]) -> bool:

@@ -1,0 +1,91 @@
+"""A large file of token ids is read by another process: with the same diagnosis, and no process left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from multiprocessing import active_children
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from labengine.config import ConfigError
+from labengine.prefix_doctor.asked import Asked
+from labengine.prefix_doctor.doctor import Pricing, diagnosis_of
+from labengine.prefix_doctor.play import read_ahead as module
+from labengine.prefix_doctor.play.read_ahead import read_ahead
+from labengine.prefix_doctor.play.replica import Replica
+from labengine.prefix_doctor.traffic.prompt import Traffic
+from labengine.prefix_doctor.traffic.sources import traffic_of
+from labengine.record.hooks import Hooks
+
+pytestmark = pytest.mark.skipif(not module.can_fork(), reason="a process can only be copied on Linux")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Prompts with salts, a long answer, large ids and two bad lines, in a file that counts as large."""
+    monkeypatch.setattr(module, "MIN_BYTES", 1)
+    monkeypatch.setattr(module, "BATCH", 8)
+    rng = Random(4)
+    lines: list[dict[str, Any]] = [
+        {"prompt": [rng.randrange(9) for _ in range(i % 3)] + [*range(100)], "max_tokens": 1 + i % 7, "time": i / 9}
+        for i in range(29)
+    ]
+    lines[5]["cache_salt"] = lines[9]["cache_salt"] = "x"
+    lines[7]["prompt"][3], lines[8]["prompt"] = 2**40, [True]
+    path = tmp_path / "prompts"
+    path.write_text("".join(map("{}\n".format, map(json.dumps, lines))) + "{\n")
+    return path
+
+
+SETTING = Asked(num_blocks=100).setting(None, 0)
+
+
+def ahead(path: Path) -> Traffic:
+    traffic = traffic_of(path)
+    found = read_ahead(traffic, SETTING)
+    assert found is not traffic
+    return found
+
+
+def test_the_diagnosis_is_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for least in (1, 10**9):
+        monkeypatch.setattr(module, "MIN_BYTES", least)
+        asked = Asked(num_blocks=30, block_size=4)
+        found.append(diagnosis_of(traffic_of(path), asked, Pricing(), has_curves=False).to_dict())
+    assert found[0] == found[1] and "2 lines left out" in str(found[0]["notes"])
+
+
+def test_the_hashes_are_those_of_the_core(path: Path) -> None:
+    replica = Replica(SETTING, None, None, Hooks())
+    for one, other in zip(ahead(path), traffic_of(path), strict=True):
+        hashed, plain = replica.request_of(0, one), replica.request_of(0, other)
+        assert len(hashed.block_hashes) == hashed.num_tokens // 16
+        replica.engine.scheduler.manager.extend_hashes(plain, plain.num_tokens)
+        assert (hashed.block_hashes, hashed.links) == (plain.block_hashes, plain.links)
+
+
+def test_a_reading_that_is_broken_off_ends_its_process(path: Path) -> None:
+    prompts = iter(ahead(path).read())
+    next(prompts)
+    assert len(active_children()) == 1
+    prompts.close()  # type: ignore[attr-defined]
+    assert active_children() == []
+
+
+def test_what_ends_the_process_is_told_in_a_sentence(path: Path) -> None:
+    prompts = iter(ahead(path).read())
+    next(prompts)
+    (process,) = active_children()
+    os.kill(process.pid or 0, signal.SIGKILL)
+    with pytest.raises(ConfigError, match=r"prompts was not read to its end: .* has ended \(signal 9\)"):
+        list(prompts)
+    path.write_text("{}\n" * 200)
+    with pytest.raises(ConfigError, match="is no file of prompts"):
+        list(ahead(path))
+    assert active_children() == []
