@@ -36,6 +36,7 @@ FAILED = 1
 
 def doctor_command(options: Namespace, say: Say) -> int:
     """Run the command; return its exit status. options: as labengine.terminal declares them."""
+    _refuse_with_show(options)
     asked = _asked(options)
     if is_live(options.place):
         if options.perfetto or not asked.is_empty:
@@ -49,6 +50,12 @@ def doctor_command(options: Namespace, say: Say) -> int:
     if options.perfetto:
         written(options.perfetto, perfetto_of([one for each in found for one in _recordings(each)]))
     return max(_report(one, asked, number, options, say) for number, one in enumerate(found))
+
+
+def _refuse_with_show(options: Namespace) -> None:
+    for option, value in (("--html", options.html), ("--json", options.json), ("--fail-under", options.fail_under)):
+        if options.show is not None and value not in (None, False):
+            raise ConfigError(f"--show prints a lab instead of the report: leave out {option}")
 
 
 def _asked(options: Namespace) -> Asked:

@@ -11,8 +11,9 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.core.block import Block
-from labengine.core.request import Request
+from labengine.core.request import Image, Request
 from labengine.engine.engine import Engine
+from labengine.prefix_doctor.causes.content import packed, unpacked
 from labengine.prefix_doctor.look_ups.content import LostContent
 from labengine.prefix_doctor.look_ups.look_up import LookUp, MissedTokens
 from labengine.prefix_doctor.look_ups.missing import Missing, joined, misses_of, unit_of
@@ -99,7 +100,8 @@ class LiveLookUps:
         its = None if other is None else self._memory.tokens.get(other)
         if its is None:
             return shared, other if num_seen else None
-        rest = zip(request.token_ids[shared : shared + self._link], its[shared : shared + self._link], strict=False)
+        mine = content_of(request.token_ids, request.images)
+        rest = zip(mine[shared : shared + self._link], its[shared : shared + self._link], strict=False)
         more = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], rest))
         return shared + more, other if shared + more else None
 
@@ -184,3 +186,8 @@ class LiveLookUps:
         is_prefill = request.num_computed_tokens < request.num_prompt_tokens
         self._loss = "reused", self._engine.step_number, request.request_id, is_prefill
         return method(request, *arguments, **named)
+
+
+def content_of(token_ids: Sequence[int], images: Sequence[Image]) -> Sequence[int]:
+    """Return tokens, with numbers for the parts of images instead of their placeholders."""
+    return unpacked(packed(token_ids, images), 0, len(token_ids)) if images else token_ids
