@@ -27,8 +27,8 @@ from labengine.prefix_doctor.play.read_ahead import read_ahead
 from labengine.prefix_doctor.play.replica import Replica
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
-from labengine.prefix_doctor.traffic.sources import traffic_of
 from labengine.record.hooks import Hooks
+from recorded_engines import traffic_in
 
 pytestmark = pytest.mark.skipif(not module.can_fork(), reason="a process can only be copied on Linux")
 
@@ -54,7 +54,7 @@ SETTING = Asked(num_blocks=100).setting(None, 0)
 
 
 def ahead(path: Path) -> Traffic:
-    traffic = traffic_of(path)
+    traffic = traffic_in(path)
     found = read_ahead(traffic, SETTING)
     assert found is not traffic
     return found
@@ -65,13 +65,13 @@ def test_the_diagnosis_is_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) 
     for least in (1, 10**9):
         monkeypatch.setattr(module, "MIN_BYTES", least)
         asked = Asked(num_blocks=30, block_size=4)
-        found.append(diagnosis_of(traffic_of(path), asked, Pricing(), has_curves=False).to_dict())
+        found.append(diagnosis_of(traffic_in(path), asked, Pricing(), has_curves=False).to_dict())
     assert found[0] == found[1] and "2 lines left out" in str(found[0]["notes"])
 
 
 def test_the_hashes_are_those_of_the_core(path: Path) -> None:
     replica = Replica(SETTING, None, None, Hooks())
-    for one, other in zip(ahead(path), traffic_of(path), strict=True):
+    for one, other in zip(ahead(path), traffic_in(path), strict=True):
         hashed, plain = replica.request_of(0, one), replica.request_of(0, other)
         assert len(hashed.block_hashes) == hashed.num_tokens // 16
         replica.engine.scheduler.manager.extend_hashes(plain, plain.num_tokens)
@@ -95,7 +95,7 @@ def test_what_ends_the_process_is_told_in_a_sentence(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"prompts was not read to its end: .* has ended \(signal 9\)"):
         list(prompts)
     path.write_text("{}\n" * 200)
-    with pytest.raises(ConfigError, match="is no file of prompts"):
+    with pytest.raises(ConfigError, match="line 1: it has neither prompt nor messages"):
         list(ahead(path))
     assert active_children() == []
 
@@ -109,7 +109,7 @@ def test_ctrl_c_gives_what_is_known_so_far(path: Path, monkeypatch: pytest.Monke
         return replace(traffic, read=partial(interrupted, traffic))
 
     monkeypatch.setattr("labengine.prefix_doctor.doctor.read_ahead", cut)
-    report = diagnosis_of(traffic_of(path), Asked(num_blocks=400), Pricing()).report
+    report = diagnosis_of(traffic_in(path), Asked(num_blocks=400), Pricing()).report
     assert report.is_partial and sum(span.num_tokens for span in report.over_time) == report.sums.num_tokens > 0
     assert active_children() == []
 
