@@ -87,7 +87,25 @@ def documents(rng: Random) -> Iterator[Session]:
         yield reader(Random(rng.random()))
 
 
-TRAFFICS: dict[str, Callable[[Random], Iterator[Session]]] = {"chats": chats, "agents": agents, "documents": documents}
+def repeats(rng: Random) -> Iterator[Session]:
+    """The same prompts over and over, each as long as some blocks of 16."""
+    prompts = [words(rng, length, length) for length in rng.choices((32, 48, 64, 96), k=120)]
+
+    def asker(own: Random) -> Session:
+        for _ in range(40):
+            prompt = prompts[min(int(own.expovariate(0.02)), len(prompts) - 1)]
+            yield [Ask(prompt, own.randint(1, 8), own.randint(0, 6))]
+
+    for _ in range(16):
+        yield asker(Random(rng.random()))
+
+
+TRAFFICS: dict[str, Callable[[Random], Iterator[Session]]] = {
+    "chats": chats,
+    "agents": agents,
+    "documents": documents,
+    "repeats": repeats,
+}
 
 
 class Race:
@@ -164,13 +182,14 @@ def raced(traffic: str, edition: str, block_size: int, num_seeds: int) -> Counte
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traffics", nargs="+", default=[*TRAFFICS])
     parser.add_argument("--editions", nargs="+", default=["vllm", "labengine", "labengine-radix"])
     parser.add_argument("--block-sizes", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--seeds", type=int, default=5)
     selected = parser.parse_args()
     print("| traffic | block size | edition | tokens hit | tokens computed | preemptions | steps | peak |")
     print("|---|---:|---|---:|---:|---:|---:|---:|")
-    for traffic in TRAFFICS:
+    for traffic in selected.traffics:
         for size in selected.block_sizes:
             for name in selected.editions:
                 one = raced(traffic, name, size, selected.seeds)

@@ -51,7 +51,6 @@ class Stream:
     ) -> None:
         """state: returns a fold of the core's present state. number: the next event's number in the recording."""
         self._state = state
-        self._fold = fold = state()
         self._is_at_start = False
         """True while the fold is the state at the open step's start; False also after an interrupt left it torn."""
         self._pool, self._requests, self._suspects, self._journal = pool, requests, suspects, journal
@@ -60,11 +59,15 @@ class Stream:
         """Events of the newest comparison: an event that contradicts the core is among them."""
         self._num_reported = 0
         """Length of the journal at the newest event that may report a change."""
+        self._num_owed = 0
+        """Facts of the newest complete comparison that are not yet paid for by the comparisons since."""
+        self._start_from(state())
+
+    def _start_from(self, fold: Fold) -> None:
+        self._fold = fold
         self._open = {i for i, request in fold.requests.items() if request.status != FINISHED}
         self.running = {i for i, request in fold.requests.items() if request.status == RequestStatus.RUNNING}
         """Requests that were running when the open step began."""
-        self._num_owed = 0
-        """Facts of the newest complete comparison that are not yet paid for by the comparisons since."""
 
     def note(self, event: ev.Event) -> None:
         """Record one event; to be subscribed to events of all kinds but CHANGE_NOTHING."""
@@ -141,7 +144,7 @@ class Stream:
         self._waiting = _Events(number + 1, [])
         is_at_start, self._is_at_start = self._is_at_start, False
         if not is_at_start:
-            self._fold = self._state()
+            self._start_from(self._state())
             return []
         found = self._compare_all(self._fold, self._open)
         recent, suspects = self._recent.numbered(), self._suspects

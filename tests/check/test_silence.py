@@ -16,6 +16,7 @@ from check.random_operations import KINDS, Episode, Kind
 from ctrl_c import python_handles_sigint
 from driving import ALL_EDITIONS, EDITION_FAULTS, TOKEN_BUDGET_EDITIONS, TREE_EDITIONS, as_parts
 from labengine.core.merge_policy import LateMerge
+from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from random_cases import for_random
 
 NUM_OPERATIONS = 250
@@ -61,7 +62,9 @@ def test_nothing_is_found(edition: str, num_episodes: int) -> None:
     if issubclass(as_parts(edition).merge_policy, LateMerge):
         wanted |= {"merged"}
     if edition in TREE_EDITIONS:
-        wanted -= {"hit on a free block"}
+        wanted -= {"hit on a free block"}  # what a tree keeps is not free
+    if issubclass(as_parts(edition).scheduler, WorstCaseScheduler):
+        wanted -= {"preempted"}
     if num_episodes < 80:
         wanted -= {"tier raised"}  # too rare for the sample
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from driving import assert_drained, recorded, small_engine
+from driving import Drive, assert_drained, recorded, small_engine
 from labengine import ConfigError, Lab
 from labengine.config import SamplingParams
 from labengine.core.request import RequestStatus
@@ -21,8 +22,10 @@ from labengine.events import (
     PrefixHit,
     RequestForked,
     RequestPreempted,
+    RequestScheduled,
 )
 from labengine.record.hooks import Hooks
+from workloads import Workload, random_workload
 
 ONE = SamplingParams(max_tokens=1)
 
@@ -164,3 +167,29 @@ def test_what_it_lacks_is_refused_in_a_sentence_before_anything_changes() -> Non
         Lab("simulated", edition="labengine-radix", external="host")
     with pytest.raises(ConfigError, match="hash_block_size must be its block size"):
         Lab("simulated", edition="labengine-radix", block_size=4, hash_block_size=2)
+
+
+@pytest.mark.parametrize("num_seeds", [12, pytest.param(600, marks=pytest.mark.sweep)])
+def test_it_keeps_what_the_map_of_edition_labengine_keeps_or_more(num_seeds: int) -> None:
+    """Both evict the blocks used longest ago, the end of a prefix first. Requests of these workloads answer apart.
+
+    The tree keeps more where a prompt's last block is computed although it is cached: the map keeps the old copy too.
+    """
+    num_equal = 0
+    for seed in range(num_seeds):
+        workload = random_workload(seed)
+        workload = replace(workload, alphabet=50_021, streams=len(workload.requests))
+        if seed % 2:
+            workload = replace(workload, num_blocks=workload.num_blocks * workload.block_size, block_size=1)
+        by_map, by_tree = (scheduled_by(edition, workload) for edition in ("labengine", "labengine-radix"))
+        num_equal += by_map == by_tree
+        assert sum(e.num_tokens for e in by_tree) <= sum(e.num_tokens for e in by_map), f"seed {seed}"
+    assert num_equal >= 0.98 * num_seeds
+
+
+def scheduled_by(edition: str, workload: Workload) -> list[RequestScheduled]:
+    hooks = Hooks(strict=True)
+    events: list[RequestScheduled] = []
+    hooks.subscribe(events.append, RequestScheduled)
+    Drive(workload, edition, hooks, checks_reads=False).run()
+    return events

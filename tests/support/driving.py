@@ -13,6 +13,7 @@ from labengine.core.collaborator import Absent
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.editions import edition as edition_named
+from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -57,7 +58,7 @@ TOKEN_BUDGET_EDITIONS = ("labengine", "vllm")
 """Those with hybrid groups and an external tier, too."""
 
 TREE_EDITIONS = tuple(name for name, parts in EDITIONS.items() if parts.prefix_tree is not Absent)
-"""Those whose cached blocks are in a prefix tree, and so are never free."""
+"""Those that keep their prefixes in a tree; it holds a reference to each cached block, which is never free."""
 
 
 def has_budget(edition: str | Parts) -> bool:
@@ -77,6 +78,11 @@ def as_parts(edition: str | Parts) -> Parts:
 def num_null_blocks(parts: Parts) -> int:
     """Blocks of the pool that are set aside."""
     return int(parts.block_pool.null_block >= 0)
+
+
+def num_last_slots(parts: Parts) -> int:
+    """Slots for the last sampled token: 1 where an edition reserves one, although its KV is never written."""
+    return int(issubclass(parts.scheduler, WorstCaseScheduler))
 
 
 class Drive:
