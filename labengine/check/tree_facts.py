@@ -17,10 +17,12 @@ def tree_contradictions(
     """Return every contradiction about these nodes, by default about all, and about all locks."""
     if tree is None:
         return []
+    counts: list[Contradiction] = []
     if node_ids is None:
         node_ids = {**fold.nodes, **tree.nodes}.keys()
+        counts = [*_of_count(fold, tree)]
     nodes = [one for node_id in sorted(node_ids) for one in _of_node(fold, tree, node_id)]
-    return [*nodes[:MAX_FOUND], *islice(_of_holds(fold, tree), MAX_FOUND), *_of_recency(fold, tree, node_ids)]
+    return [*nodes[:MAX_FOUND], *counts, *islice(_of_holds(fold, tree), MAX_FOUND), *_of_recency(fold, tree, node_ids)]
 
 
 def seen(tree: PrefixTree, node: Node) -> NodeFold:
@@ -50,6 +52,13 @@ def _of_node(fold: TreeFold, tree: PrefixTree, node_id: int) -> Iterator[Contrad
     if claimed.num_locks != actual.num_locks:
         text = f"node {node_id} is locked by {claimed.num_locks} requests"
         yield _contradiction("locks", text, f"it counts {actual.num_locks}", node_id, claimed)
+
+
+def _of_count(fold: TreeFold, tree: PrefixTree) -> Iterator[Contradiction]:
+    num_evictable = sum(len(node.block_ids) for node in fold.nodes.values() if not node.num_locks)
+    if num_evictable != tree.num_evictable:
+        text = f"nodes without locks have {num_evictable} blocks"
+        yield Contradiction("locks", text, f"the tree counts {tree.num_evictable}")
 
 
 def _of_holds(fold: TreeFold, tree: PrefixTree) -> Iterator[Contradiction]:

@@ -51,9 +51,7 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
             frozenset([_block(pool.blocks[i], name, memory) for i, name in names.items() if 0 <= i < len(pool.blocks)]),
             frozenset((key, tuple([names.get(i, i) for i in ids])) for key, ids in pool.prefix_map.items()),
             tuple([_node(node, names) for node in nodes]),
-            tuple([_named(pool.tree.holds.get(request.request_id), names) for request in requests])
-            if pool.tree is not None
-            else (),
+            tuple([_named(pool.tree.holds.get(one.request_id), names) for one in requests]) if pool.tree else (),
             _external(scheduler, numbers),
             _urgency(requests),
             tuple(own_state(part, known) for part in parts_of(scheduler)),

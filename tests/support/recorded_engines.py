@@ -15,9 +15,10 @@ from labengine.prefix_doctor.traffic.prompt import Traffic
 from labengine.prefix_doctor.traffic.recorded import traffic_of_recordings
 from labengine.prefix_doctor.traffic.sources import MAX_SECONDS, opened
 from labengine.record.files.file_access import MAX_BYTES, Limits
+from labengine.vllm.stream.live import LiveStream
 
 
-def diagnosis_without_runs(place: Lab | Path) -> Diagnosis:
+def diagnosis_without_runs(place: Lab | LiveStream | Path) -> Diagnosis:
     """Return why the requests of a recording hit or missed, without running them again in other settings."""
     recordings = recordings_of(place, None, Limits(place, MAX_BYTES, MAX_SECONDS))
     late = [replace(one, repeatable=None) for one in recordings]

@@ -51,6 +51,10 @@ export class Columns {
     const recordings = stage.sides.map(({ recording }) => recording),
       hasTier = recordings.some((one) => one.hasTier);
     stage.root.classList.toggle("le-has-tier", hasTier);
+    stage.root.classList.toggle(
+      "le-has-tree",
+      recordings.some((one) => one.hasTree),
+    );
     stage.root.classList.toggle("le-has-misnamed", recordings.some(hasMisnamed));
     this.columns.forEach((column, i) => {
       column.paint();

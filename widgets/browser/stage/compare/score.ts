@@ -13,7 +13,7 @@ type FactName = "peak" | "evictable" | "findable" | "lost" | "computed";
 const left = (tag: "i" | "em", text: string) => element(tag, "", text);
 const FACTS: [name: FactName, words: () => (string | HTMLElement)[], title: string][] = [
   ["peak", () => ["peak", left("i", " of this step")], meaning("peak")],
-  ["evictable", () => ["evictable"], meaning("evictable")],
+  ["evictable", () => ["evictable"], meaning("evictable")], // with a prefix tree, else:
   ["findable", () => ["in ", left("em", "the "), "map"], meaning("findable")],
   ["lost", () => ["lost"], meaning("lost block")],
   [
@@ -53,7 +53,7 @@ export class PairScore {
     write(this.total, `of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)} used`);
     FACTS.forEach(([name], i) => {
       write(this.numbers[i], values[name]);
-      if (name === "evictable") put(this.facts[i], "hidden", !this.side.recording.hasTree);
+      put(this.facts[i], "hidden", name === (this.side.recording.hasTree ? "findable" : "evictable"));
       this.facts[i].classList.toggle("le-is-lost", name === "lost" && score.lost > 0);
     });
   }

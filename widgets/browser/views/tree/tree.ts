@@ -12,9 +12,8 @@ import { aboutOf, namedBy } from "../about.ts";
 import type { Ink } from "../canvas.ts";
 import { Picture } from "../canvas.ts";
 import type { CsvRow, PaintMoment, Subject, ViewHost } from "../view.ts";
-import { drawHeader, drawRail, drawRow, HEADER, holdersOf, Scales } from "./tree_bars.ts";
-import type { TreeRow, TreeRows } from "./tree_rows.ts";
-import { rowsOf } from "./tree_rows.ts";
+import { drawHeader, drawRail, drawRow, drawTwig, HEADER, holdersOf, Scales } from "./tree_bars.ts";
+import { TreeRows } from "./tree_rows.ts";
 
 export const title = "Prefix tree";
 
@@ -34,7 +33,7 @@ class TreeView {
   element = element("div", "le-tree", { role: "group", ariaLabel: title }, this.summary, this.frame);
   canvas = this.picture.canvas;
   scene!: Scene;
-  laid: TreeRows = { rows: [], rowOf: new Map(), next: null, numBlocks: 0 };
+  laid = new TreeRows();
   focus = new Set<number>(); // nodes that the current event is about
   longest = { key: "", blocks: 0 }; // of this recording: the scale stays when a long node goes
   selected: Selection | null = null;
@@ -60,7 +59,7 @@ class TreeView {
   // -- layout
 
   get rowHeight() {
-    return (this.laid.rows.length + 1) * ROOMY <= this.frame.clientHeight - HEADER ? ROOMY : LOW;
+    return (this.laid.size + 1) * ROOMY <= this.frame.clientHeight - HEADER ? ROOMY : LOW;
   }
 
   get scales() {
@@ -91,14 +90,13 @@ class TreeView {
   }
 
   lay(scene: Scene) {
-    const { tree } = scene,
-      { rows, rowOf } = this.laid,
+    const { nodes } = scene.tree,
       gone = new Map<number, TreeNode>();
     for (const id of this.focus) {
-      const row = rows[rowOf.get(id) ?? -1];
-      if (row && !row.isGone && !tree.nodes.has(id)) gone.set(id, row.node);
+      const row = nodes.has(id) || this.laid.gone.has(id) ? -1 : this.laid.ids.indexOf(id);
+      if (row >= 0) gone.set(id, this.laid.nodes[row]);
     }
-    this.laid = rowsOf(tree.nodes, gone);
+    this.laid = new TreeRows(nodes, gone);
     const key = `${this.side.recording.header.lab} ${this.side.recording.header.generation}`,
       before = this.longest.key === key ? this.longest.blocks : 0;
     this.longest = { key, blocks: Math.max(before, this.laid.numBlocks) };
@@ -108,15 +106,15 @@ class TreeView {
 
   draw() {
     if (!this.scene || !this.picture.measure()) return;
-    const { rows } = this.laid,
+    const { size } = this.laid,
       { theme } = this.stage,
       height = this.rowHeight;
-    this.spacer.style.height = `${Math.max(0, HEADER + rows.length * height + 6 - this.picture.size.height)}px`;
+    this.spacer.style.height = `${Math.max(0, HEADER + size * height + 6 - this.picture.size.height)}px`;
     const ink = this.picture.begin(theme),
       { scrollTop } = this.frame,
       first = Math.max(0, Math.floor(scrollTop / height) - 1),
-      last = Math.min(rows.length, Math.ceil((scrollTop + this.picture.size.height) / height) + 1);
-    if (rows.length) {
+      last = Math.min(size, Math.ceil((scrollTop + this.picture.size.height) / height) + 1);
+    if (size) {
       this.drawRails(ink, first, last);
       this.drawRows(ink, first, last);
       drawHeader(ink, this.scales);
@@ -128,14 +126,15 @@ class TreeView {
   }
 
   drawRails(ink: Ink, first: number, last: number) {
-    const { rows } = this.laid,
-      { scales, rowHeight } = this;
-    for (let i = first; i < last; i++) {
-      const { parent } = rows[i];
-      if (parent < 0) continue;
-      const above = Math.max(this.top(parent) + rowHeight - 2, HEADER);
-      drawRail(ink, scales, rows[i], above, this.top(i) + rowHeight / 2);
+    const { laid, scales, rowHeight } = this,
+      middle = (row: number) => this.top(row) + rowHeight / 2;
+    for (const row of laid.parentsAround(first, last)) {
+      const from = Math.max(this.top(row) + rowHeight - 2, HEADER),
+        to = Math.min(middle(laid.lastChildren[row]), this.picture.size.height);
+      drawRail(ink, scales.railOf(laid.row(row)), from, to);
     }
+    for (let row = first; row < last; row++)
+      if (laid.parents[row] >= 0) drawTwig(ink, scales.railOf(laid.row(laid.parents[row])), middle(row));
   }
 
   drawRows(ink: Ink, first: number, last: number) {
@@ -145,7 +144,7 @@ class TreeView {
       pointed = this.marked(this.pointed),
       text = (token: number) => this.side.text(token);
     for (let i = first; i < last; i++) {
-      const row = laid.rows[i];
+      const row = laid.row(i);
       drawRow(ink, row, scales.barOf(row, this.top(i), rowHeight), {
         scene,
         scales,
@@ -171,8 +170,8 @@ class TreeView {
 
   say() {
     const { tree, score } = this.scene,
-      { next } = this.laid,
-      numBlocks = this.laid.rows.reduce((sum, { node, isGone }) => sum + (isGone ? 0 : node.blocks.length), 0);
+      next = this.laid.next < 0 ? null : this.laid.row(this.laid.next),
+      numBlocks = tree.numBlocks;
     const words = tree.nodes.size
       ? [
           counted(tree.nodes.size, "node"),
@@ -191,8 +190,9 @@ class TreeView {
 
   at(event: MouseEvent): Subject | null {
     if (!this.scene || event.target !== this.canvas || event.offsetY < HEADER) return null;
-    const row = this.laid.rows[Math.floor((event.offsetY - HEADER + this.frame.scrollTop) / this.rowHeight)];
-    return row && !row.isGone ? { kind: "node", id: row.id } : null;
+    const row = Math.floor((event.offsetY - HEADER + this.frame.scrollTop) / this.rowHeight),
+      id = this.laid.ids[row];
+    return id === undefined || this.laid.gone.has(id) ? null : { kind: "node", id };
   }
 
   mark(selection: Selection | null) {
@@ -215,9 +215,9 @@ class TreeView {
 
   reveal() {
     if (!this.scene) return;
-    const places = [...this.marked(this.selected).nodes].map((id) => this.laid.rowOf.get(id) ?? -1),
-      row = Math.min(...places.filter((place) => place >= 0));
-    if (Number.isFinite(row)) this.scrollTo(row);
+    const { nodes } = this.marked(this.selected),
+      row = nodes.size ? this.laid.ids.findIndex((id) => nodes.has(id)) : -1;
+    if (row >= 0) this.scrollTo(row);
   }
 
   scrollTo(row: number) {
@@ -229,17 +229,17 @@ class TreeView {
   }
 
   onKey(event: KeyboardEvent) {
-    const { rows } = this.laid,
+    const { ids } = this.laid,
       go = (step: number) => () => {
-        this.cursor = Math.max(0, Math.min(rows.length - 1, this.cursor + step));
-        if (!rows.length) return;
+        this.cursor = Math.max(0, Math.min(ids.length - 1, this.cursor + step));
+        if (!ids.length) return;
         this.scrollTo(this.cursor);
-        this.point({ kind: "node", id: rows[this.cursor].id });
+        this.point({ kind: "node", id: ids[this.cursor] });
       };
     takeKey(event, {
       ArrowUp: go(-1),
       ArrowDown: go(1),
-      Enter: () => rows[this.cursor] && this.stage.select({ kind: "node", id: rows[this.cursor].id }),
+      Enter: () => this.cursor < ids.length && this.stage.select({ kind: "node", id: ids[this.cursor] }),
     });
   }
 
@@ -248,7 +248,8 @@ class TreeView {
       size = groups[0]?.size ?? 1,
       holders = holdersOf(tree),
       rows: CsvRow[] = [["node", "parent", "first_token", "tokens", "blocks", "locks", "locked_by", "age"]];
-    for (const { id, node, age, isGone } of this.laid.rows as TreeRow[])
+    for (let row = 0; row < this.laid.size; row++) {
+      const { id, node, age, isGone } = this.laid.row(row);
       if (!isGone)
         rows.push([
           id,
@@ -260,6 +261,7 @@ class TreeView {
           (holders.get(id) ?? []).join(" "),
           age,
         ]);
+    }
     return rows;
   }
 }

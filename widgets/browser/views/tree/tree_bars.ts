@@ -16,6 +16,7 @@ const WIDE = 520, // a view of this width has room for words beside the bars
   RIVET = 8,
   BADGE = 20,
   CELL = 9, // a block of this width is drawn apart from its neighbours
+  TWIG = 5,
   LETTER = 4; // pixels that a character takes at least
 
 // Where things are: the order of use on the left, the tokens right of it.
@@ -52,6 +53,11 @@ export class Scales {
     };
   }
 
+  // Where the line from a node to its children is.
+  railOf({ node: { firstIndex, blocks } }: TreeRow) {
+    return Math.round(this.x((firstIndex + blocks.length) * this.blockSize) - TWIG) + 0.5;
+  }
+
   ageX(age: number, numNodes: number) {
     return 8 + (numNodes > 1 ? age / (numNodes - 1) : 1) * (this.ages - 22);
   }
@@ -81,11 +87,13 @@ function tick(least: number) {
   return ten * ([1, 2, 5].find((digit) => digit * ten >= least) ?? 10);
 }
 
-// From the end of a parent's bar down to each of its children.
-export function drawRail(ink: Ink, scales: Scales, row: TreeRow, parentBottom: number, middle: number) {
-  const { x } = scales.barOf(row, 0, 4),
-    at = Math.round(x - 5) + 0.5;
-  ink.lines(ink.theme.line, 1, [at, parentBottom, at, middle], [at, middle, x, middle]);
+// From the end of a parent's bar down to the last of its children.
+export function drawRail(ink: Ink, x: number, from: number, to: number) {
+  ink.lines(ink.theme.line, 1, [x, from, x, to]);
+}
+
+export function drawTwig(ink: Ink, x: number, middle: number) {
+  ink.lines(ink.theme.line, 1, [x, middle, x + TWIG, middle]);
 }
 
 export interface RowLook {
