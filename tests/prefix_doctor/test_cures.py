@@ -35,7 +35,7 @@ def test_the_cure_saves_what_the_fault_costs(make: Callable[[], Made]) -> None:
 
 def test_the_present_state_interval_of_a_curve_is_the_examined_run() -> None:
     made = traffics.states_at_ends()
-    first = list(made.traffic)[0]
+    first = next(iter(made.traffic))
     traffic = Traffic("two of a prefix", lambda: iter([first, replace(first, token_ids=[*first.token_ids[:320], 1])]))
     (curve,) = [one for one in curves_of(traffic, made.setting) if one.name == "state_interval"]
     hits = {one.value: one.figures.num_hit for one in curve.points}
