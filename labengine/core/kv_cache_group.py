@@ -377,7 +377,7 @@ class KVCacheGroup:
         first, last = request.num_registered_blocks[self.index], num_tokens // self.block_size
         if last <= first:
             return
-        if not self._register_new(request, first, last):
+        if last == first + 1 or not self._register_new(request, first, last):
             table, null_block = request.block_tables[self.index], self._pool.null_block
             caches_every_block = self.caches_every_block
             for index in range(first, last):
@@ -386,7 +386,7 @@ class KVCacheGroup:
         self._set_registered(request, last)
 
     def _register_new(self, request: Request, first: int, last: int) -> bool:
-        """Register full blocks [first, last) at once if nothing has to be decided or told block by block.
+        """Register several full blocks [first, last) at once if nothing has to be decided or told one by one.
 
         Return False, with nothing changed, if a hash is known, a block has content or is null, a method is overridden,
         or events are heard.

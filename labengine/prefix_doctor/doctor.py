@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 
@@ -9,6 +10,7 @@ from labengine.config import ConfigError, shown
 from labengine.lab import Lab
 from labengine.prefix_doctor.asked import Asked
 from labengine.prefix_doctor.causes.ledger import Ledger
+from labengine.prefix_doctor.causes.ledger_beside import LedgerBeside
 from labengine.prefix_doctor.diagnosis import Diagnosis
 from labengine.prefix_doctor.examined import diagnosis_of_recordings
 from labengine.prefix_doctor.look_ups.look_up import LookUp
@@ -105,12 +107,16 @@ def diagnosis_of_traffic(traffic: Traffic, setting: Setting, costs: Costs, model
     """Run traffic in a setting, and return why its prompts missed. An interrupt ends the run with what is known."""
     ledger = Ledger(setting.config.groups, setting.config.num_blocks, traffic.token_text)
     sums, sums_again = RunningSums(), RunningSums()
+    ahead = read_ahead(traffic, setting)
+    with nullcontext() if ahead is traffic else LedgerBeside(ledger) as beside:
+        add = ledger.add if beside is None else beside.add
 
-    def judge(number: int, prompt: Prompt, one: LookUp) -> None:
-        ledger.add(number, prompt, one)
-        (sums if one.is_first else sums_again).add(one)
+        def judge(number: int, prompt: Prompt, one: LookUp) -> None:
+            add(number, prompt, one)
+            (sums if one.is_first else sums_again).add(one)
 
-    played = play(read_ahead(traffic, setting), setting, judge, keeps_partial=True)
+        played = play(ahead, setting, judge, keeps_partial=True)
+        ledger = ledger if beside is None else beside.finish()
     if not played.figures.num_prompts:
         raise ConfigError(f"{traffic.title} has no prompts that can run{_because(played)}")
     report = report_of(

@@ -272,7 +272,7 @@ def slow_engine(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[[floa
     return maker
 
 
-@pytest.mark.parametrize("seconds", SECONDS[:3])
+@pytest.mark.parametrize("seconds", SECONDS[:2])
 def test_shrinking_on_an_engine_has_its_own_share(
     seconds: float, clock: Clock, slow_engine: Callable[[float], Any]
 ) -> None:

@@ -67,6 +67,10 @@ class Divergences:
         self._content = Content()
         self._conversations = Conversations(self._content)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the prompts' text, hundreds of megabytes that only `add` reads."""
+        return {name: value for name, value in vars(self).items() if name not in ("_content", "_conversations")}
+
     def add(
         self, number: int, prompt: Prompt, look_up: LookUp, start: int, ranges: Sequence[tuple[int, int]]
     ) -> tuple[int, int]:

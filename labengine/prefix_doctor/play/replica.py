@@ -71,7 +71,7 @@ class Replica:
         options = RequestOptions(sampling, prompt.extra_keys, prompt.priority, prompt.images)
         request = self.engine.maker.request(number, list(prompt.token_ids), options)
         if prompt.block_hashes:
-            request.block_hashes = prompt.block_hashes
+            request.block_hashes, prompt.block_hashes = prompt.block_hashes, []
             request.links = [*zip(*[iter(request.token_ids)] * self.engine.config.hash_block_size, strict=False)]
         return request
 
