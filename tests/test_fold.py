@@ -93,6 +93,12 @@ NOWHERE = [
     *(ev.StateAdvanced(0, 0, i, 0, 4) for i in (-1, 4)),
     *(ev.StateCopied(0, i, 0, 0, 4) for i in (-1, 4)),
     *(ev.BlocksLoaded(0, ((group, 0, 0, b"h"),)) for group in (-1, 1)),
+    ev.NodeInserted(1, 9, 0, 0, 0, (0,)),
+    ev.NodeSplit(9, 2, 1),
+    ev.NodesTouched((9,)),
+    ev.NodeLocked(9, 0),
+    ev.NodeUnlocked(9, 0),
+    ev.NodeEvicted(9, (0,), "tail"),
     *(ev.RequestReceived(0, ((group, 0, 0, b"h"),), "left", 0, 4) for group in (-1, 1)),
 ]
 

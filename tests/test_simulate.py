@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import labengine
-from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, assert_sound, num_null_blocks
+from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, assert_sound, has_budget, num_last_slots, num_null_blocks
 from hybrid_workloads import random_hybrid_workload
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
@@ -59,7 +59,7 @@ def test_one_snapshot_per_step_on_a_clock_from_zero(edition: str) -> None:
 
 def test_the_clock_jumps_to_the_next_arrival(edition: str) -> None:
     snapshots = labengine.simulate(workload(request(2), request(10), request(11, max_tokens=1)), edition)
-    assert [s.step for s in snapshots] == [2, 3, 10, 11, *([] if edition in TOKEN_BUDGET_EDITIONS else [12])]
+    assert [s.step for s in snapshots] == [2, 3, 10, 11, *([] if has_budget(edition) else [12])]
 
 
 def test_a_request_joins_before_the_step_of_its_step(edition: str) -> None:
@@ -102,7 +102,8 @@ def test_a_request_that_never_fits_is_refused_before_step_0(edition: str) -> Non
     never, num_blocks = request(99, [1] * 20, max_tokens=14), 8 + num_null_blocks(EDITIONS[edition])
     with pytest.raises(ValueError, match="needs 9 blocks, but the pool has 8"):
         labengine.simulate(workload(request(), never, num_blocks=num_blocks), edition, next_token=_must_not_run)
-    assert labengine.simulate(workload(request(99, [1] * 20, max_tokens=13), num_blocks=num_blocks), edition)
+    fits = request(99, [1] * 20, max_tokens=13 - num_last_slots(EDITIONS[edition]))
+    assert labengine.simulate(workload(fits, num_blocks=num_blocks), edition)
 
 
 def _must_not_run(request_id: int, position: int) -> int:
@@ -194,7 +195,8 @@ def assert_contract_of_a_run(random: Workload, edition: str) -> None:
 
 
 def assert_contract(plain: dict[str, Any], null_block: int) -> None:
-    assert list(plain) == ["step", "requests", "blocks", "free_queue", "prefix_map", "cached_free", "groups"]
+    keys = ["step", "requests", "blocks", "free_queue", "prefix_map", "cached_free", "groups"]
+    assert list(plain) == keys + ["tree"] * ("tree" in plain)
     for state in plain["requests"].values():
         keys = ["status", "token_ids", "num_prompt_tokens", "num_computed_tokens", "block_tables"]
         assert list(state) == keys
@@ -218,7 +220,7 @@ def assert_contract(plain: dict[str, Any], null_block: int) -> None:
 def test_settings_that_an_edition_lacks_may_be_off_and_not_on(key: str, value: float) -> None:
     for edition in EDITIONS:
         assert labengine.simulate(workload(request(max_tokens=1), **{key: 0}), edition)
-        if edition not in TOKEN_BUDGET_EDITIONS:
+        if not has_budget(edition):
             with pytest.raises(ConfigError, match=f"has no {key}"):
                 labengine.simulate(workload(request(max_tokens=1), **{key: value}), edition)
 

@@ -11,6 +11,7 @@ from typing import Any
 from labengine.core.block import Block
 from labengine.core.connector import BlockTransfer, LocalHit
 from labengine.core.prefix_lookup import Hit
+from labengine.core.radix.node import Node
 from labengine.core.request import Request
 
 UNKNOWN = object()
@@ -34,7 +35,7 @@ def plain(answer: object) -> Any:
     if kind in _LISTS:
         items = [*map(plain, answer)]  # type: ignore[call-overload]
         return UNKNOWN if any(item is UNKNOWN for item in items) else tuple(items)
-    if isinstance(answer, (Request, Block)):
+    if isinstance(answer, (Request, Block, Node)):
         return _named(answer)
     try:
         return index(answer)  # type: ignore[arg-type]  # of NumPy, for example
@@ -71,7 +72,7 @@ def _cut(text: str, start: int = 0) -> str:
 
 
 def _said(answer: object, num_digits: int | None = None) -> str:
-    if isinstance(answer, (Request, Block)):
+    if isinstance(answer, (Request, Block, Node)):
         return _named(answer)
     if isinstance(answer, Hit):
         return f"a hit of {answer.num_tokens} tokens in blocks {_said(answer.block_ids)}"
@@ -86,7 +87,9 @@ def _said(answer: object, num_digits: int | None = None) -> str:
     return str(answer) if type(answer) in _ATOMS else f"an object of {type(answer).__name__}"
 
 
-def _named(answer: Request | Block) -> str:
+def _named(answer: Request | Block | Node) -> str:
+    if isinstance(answer, Node):
+        return str(answer)
     return f"request {answer.request_id}" if isinstance(answer, Request) else f"block {answer.block_id}"
 
 

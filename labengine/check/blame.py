@@ -93,10 +93,14 @@ def override_words(methods: Sequence[str], suspects: Suspects) -> str:
     return all_overrides(suspects) if override is None or _unknown(suspects) else f" ({override})"
 
 
-def _by(numbered: NumberedEvent, suspects: Suspects) -> str:
-    methods = deciding_methods(numbered.event)
+def decided_words(methods: Sequence[str], suspects: Suspects) -> str:
+    """Return the overrides that may have decided, as `override_words`; without any, the deciding method."""
     decides = decider_among(suspects.parts, methods, suspects.connector)
     return override_words(methods, suspects) or ("" if decides is None else f" ({decides})")
+
+
+def _by(numbered: NumberedEvent, suspects: Suspects) -> str:
+    return decided_words(deciding_methods(numbered.event), suspects)
 
 
 def _unknown(suspects: Suspects) -> bool:
@@ -114,7 +118,7 @@ def all_overrides(suspects: Suspects) -> str:
 
 
 def _counts_block(event: ev.Event, one: Contradiction) -> bool:
-    return ev.counted_block(event) == one.block_id is not None
+    return one.block_id in ev.counted_blocks(event)
 
 
 def _changes_keys(event: ev.Event, one: Contradiction) -> bool:
@@ -139,6 +143,10 @@ def _of_request(*kinds: type[ev.Event]) -> Callable[[ev.Event, Contradiction], b
     return lambda event, one: isinstance(event, kinds) and getattr(event, "request_id", None) == one.request_id
 
 
+def _of_node(*kinds: type[ev.Event]) -> Callable[[ev.Event, Contradiction], bool]:
+    return lambda event, one: isinstance(event, kinds) and one.node_id in ev.nodes_of(event)
+
+
 _ENDS = (ev.RequestPreempted, ev.RequestFinished)
 _ABOUT: dict[str, Callable[[ev.Event, Contradiction], bool]] = {
     "ref_count": _counts_block,
@@ -152,5 +160,9 @@ _ABOUT: dict[str, Callable[[ev.Event, Contradiction], bool]] = {
     "status": _of_request(ev.RequestScheduled, ev.RequestForked, ev.ExternalHit, ev.RequestAdded, *_ENDS),
     "tokens": _of_request(ev.TokenSampled, ev.BeamReplaced, ev.RequestAdded),
     "request": _of_request(ev.RequestAdded, ev.RequestForgotten),
+    "node": _of_node(ev.NodeInserted, ev.NodeSplit, ev.NodeEvicted),
+    "locks": lambda event, one: isinstance(event, (ev.NodeLocked, ev.NodeUnlocked)),
+    "hold": _of_request(ev.NodeLocked, ev.NodeUnlocked),
+    "recency": _of_node(ev.NodesTouched, ev.NodeInserted, ev.NodeSplit),
 }
 """Per kind of fact (contradictions.ABOUT): a predicate for the events that change it."""

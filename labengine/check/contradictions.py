@@ -36,9 +36,13 @@ class Contradiction(NamedTuple):
     entry: tuple[int, int] | None = None
     """(group, table index) if the fact is an entry of the request's block table."""
     key: Key | None = None
+    node_id: int | None = None
 
 
-ABOUT = ("ref_count", "queue", "order", "keys", "map", "table", "computed", "status", "tokens", "drafts", "request")
+ABOUT = (
+    *("ref_count", "queue", "order", "keys", "map", "table", "computed", "status", "tokens", "drafts", "request"),
+    *("node", "locks", "hold", "recency"),
+)
 
 
 def contradictions(

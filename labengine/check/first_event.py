@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
 from labengine.check.differences import Misread
-from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
+from labengine.check.invariants import judge_blocks, judge_keys, judge_recorded_tree, judge_requests
 from labengine.check.past_state import PastState
 from labengine.check.state import FoldState
 from labengine.check.stream import Stream
@@ -49,6 +49,8 @@ class BrokenState(Suspicion):
     def was_broken(self, past: PastState, event: ev.Event | None) -> bool:
         """Judge the same blocks, or the same requests, again."""
         state, seen = FoldState(past.fold), self.violation
+        if seen.rule in ("tree", "locks"):
+            return any(found.subjects & seen.subjects for found in judge_recorded_tree(past.fold))
         if not seen.block_ids:
             known = [request_id for request_id in seen.request_ids if request_id in state.requests]
             return any(found.rule == seen.rule for found in judge_requests(state, known))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from labengine.check.state import Entry, FoldState, RequestView, State
+from labengine.check.tree_rules import FoldedTree, judge_tree
 from labengine.core.block import Key
 from labengine.events import PrefixHit
 from labengine.record.fold import Fold
@@ -25,8 +26,14 @@ def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violat
         *judge_blocks(state, [*range(len(snapshot.blocks)), *state.unknown_block_ids()], merges=merges),
         *judge_keys(state, state.fold.prefix_map),
         *judge_requests(state, snapshot.requests),
+        *judge_recorded_tree(state.fold),
     )
     return list(dict.fromkeys(found))
+
+
+def judge_recorded_tree(fold: Fold) -> Iterator[Violation]:
+    """Yield the violations of the rules `tree` and `locks` by the tree of a recording."""
+    return (found.violation for found in judge_tree(FoldedTree(fold), fold.requests, sorted(fold.tree.nodes)))
 
 
 def judge_contents(snapshot: Snapshot) -> Iterator[Violation]:

@@ -24,8 +24,8 @@ class Omissions:
     Five omissions are intended. `is_worth_caching` leaves out what no hit can use, and `num_cacheable_tokens` what lies
     after the last end of a hit. A block that a failed step may have overwritten loses its key. And an edition that
     registers blocks at allocation never registers those that accepted drafts fill in a request's last step, as vLLM
-    0.32's synchronous scheduler does (vLLM pull request 54979). A prefix tree gets decoded tokens at a request's end
-    only, so a preemption loses them (`drops_unregistered`).
+    0.32's synchronous scheduler does (vLLM pull request 54979). And a preempted request leaves in a prefix tree only
+    what it has inserted, as in SGLang (`drops_unregistered`).
     """
 
     def __init__(self, scheduler: Scheduler, requests: Mapping[int, Request], oracle: Oracle) -> None:
@@ -69,11 +69,11 @@ class Omissions:
         """Return the violation of a full block with computed tokens to which no key leads."""
         if self._blocks[event.block_id].token_ids or event.block_id in self._distrusted:
             return None
-        if event.reason in ENTRY_REPLACED:
+        if event.reason in ENTRY_REPLACED or event.reason in self._manager.drops_unregistered:
             return None
         group = self._manager.groups[event.group]
         start, end = event.index * group.block_size, (event.index + 1) * group.block_size
-        if not self._num_shared.get(event.request_id, 0) < end <= self._num_registrable(request, group, event.reason):
+        if not self._num_shared.get(event.request_id, 0) < end <= self._num_registrable(request, group):
             return None
         if not (group.caches_every_block or group.is_worth_caching(request, event.index)):
             return None
@@ -86,11 +86,10 @@ class Omissions:
         )
         return Violation("registered", text, (event.request_id,), (event.block_id,))
 
-    def _num_registrable(self, request: Request, group: KVCacheGroup, reason: str) -> int:
+    def _num_registrable(self, request: Request, group: KVCacheGroup) -> int:
         """Return how many of a request's computed tokens the edition registers."""
         num_tokens = request.num_computed_tokens
-        fills_late = self._has_drafts and self._manager.num_registrable_tokens(request, 1, "allocated")
-        if fills_late or reason in self._manager.drops_unregistered:
+        if self._has_drafts and self._manager.num_registrable_tokens(request, 1, "allocated"):
             num_tokens = min(num_tokens, request.num_registered_blocks[group.index] * group.block_size)
         num_cacheable: int = self._num_cacheable(self._manager, group, num_tokens)
         return num_cacheable

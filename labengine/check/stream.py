@@ -8,9 +8,11 @@ from typing import NamedTuple
 from labengine import events as ev
 from labengine.check.blame import Blamed, NumberedEvent, Suspects, blame, blame_journal, blame_order, without_blame
 from labengine.check.contradictions import Contradiction, all_contradictions, contradictions
+from labengine.check.tree_facts import tree_contradictions
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
+from labengine.core.radix.node import Node
 from labengine.core.request import Request, RequestStatus
 from labengine.record.fold import Fold
 from labengine.record.fold_state import FINISHED
@@ -22,6 +24,7 @@ A small pool is compared completely each time, one of 4,096 blocks in every eigh
 block with its place in the queue, an entry of the map, or TOKENS_PER_FACT tokens."""
 
 TOKENS_PER_FACT = 16
+FACTS_PER_NODE = 16
 
 CHANGE_NOTHING = (ev.StepFailed, ev.DecisionDiffered)
 """Kinds that may be emitted at any point, even between a change and its event."""
@@ -48,7 +51,6 @@ class Stream:
     ) -> None:
         """state: returns a fold of the core's present state. number: the next event's number in the recording."""
         self._state = state
-        self._fold = fold = state()
         self._is_at_start = False
         """True while the fold is the state at the open step's start; False also after an interrupt left it torn."""
         self._pool, self._requests, self._suspects, self._journal = pool, requests, suspects, journal
@@ -57,11 +59,15 @@ class Stream:
         """Events of the newest comparison: an event that contradicts the core is among them."""
         self._num_reported = 0
         """Length of the journal at the newest event that may report a change."""
+        self._num_owed = 0
+        """Facts of the newest complete comparison that are not yet paid for by the comparisons since."""
+        self._start_from(state())
+
+    def _start_from(self, fold: Fold) -> None:
+        self._fold = fold
         self._open = {i for i, request in fold.requests.items() if request.status != FINISHED}
         self.running = {i for i, request in fold.requests.items() if request.status == RequestStatus.RUNNING}
         """Requests that were running when the open step began."""
-        self._num_owed = 0
-        """Facts of the newest complete comparison that are not yet paid for by the comparisons since."""
 
     def note(self, event: ev.Event) -> None:
         """Record one event; to be subscribed to events of all kinds but CHANGE_NOTHING."""
@@ -108,8 +114,9 @@ class Stream:
         changes = self._fold.take_changes()
         self._follow(changes.requests)
         found = contradictions(self._fold, self._pool, self._requests, changes)
+        found += tree_contradictions(self._fold.tree, self._pool.tree, changes.nodes)
         if compare_all or self._is_time_for_all():
-            found += all_contradictions(self._fold, self._pool, self._requests, self._open)
+            found += self._compare_all(self._fold, self._open)
         return [*impossible, *self._blamed(found)]
 
     def look_ahead(self) -> list[Blamed]:
@@ -121,7 +128,7 @@ class Stream:
         impossible = self._apply_waiting(ahead)
         self._waiting = self._recent
         recent = self._recent.numbered()
-        found = all_contradictions(ahead, self._pool, self._requests, ahead.requests)
+        found = self._compare_all(ahead, ahead.requests)
         unreported = Unreported.of(self._journal[self._num_reported :])
         reported = [one for one in _distinct(found) if not unreported.concerns(one, self._requests)]
         return [*impossible, *_sorted(filter(None, (blame(one, recent, self._suspects) for one in reported)))]
@@ -137,11 +144,15 @@ class Stream:
         self._waiting = _Events(number + 1, [])
         is_at_start, self._is_at_start = self._is_at_start, False
         if not is_at_start:
-            self._fold = self._state()
+            self._start_from(self._state())
             return []
-        found = all_contradictions(self._fold, self._pool, self._requests, self._open)
+        found = self._compare_all(self._fold, self._open)
         recent, suspects = self._recent.numbered(), self._suspects
         return [blame_journal(one, recent, number, suspects) for one in _distinct(found)]
+
+    def _compare_all(self, fold: Fold, request_ids: Iterable[int]) -> list[Contradiction]:
+        found = all_contradictions(fold, self._pool, self._requests, request_ids)
+        return [*found, *tree_contradictions(fold.tree, self._pool.tree)]
 
     # -- following -----------------------------------------------------------------------------------------------------
 
@@ -169,6 +180,8 @@ class Stream:
             return False
         num_tokens = sum(request.num_tokens for i in self._open if (request := self._requests.get(i)) is not None)
         self._num_owed = len(self._pool.blocks) + len(self._pool.prefix_map) + num_tokens // TOKENS_PER_FACT
+        if (tree := self._pool.tree) is not None:
+            self._num_owed += len(tree.node_of) + FACTS_PER_NODE * len(tree.nodes)
         return True
 
     def _blamed(self, found: Sequence[Contradiction]) -> list[Blamed]:
@@ -212,11 +225,12 @@ class Unreported(NamedTuple):
     request_ids: set[int]
     lists: set[int]
     """Block tables, by id() of the list."""
+    node_ids: set[int]
 
     @classmethod
     def of(cls, entries: Iterable[tuple[object, ...]]) -> Unreported:
         """Return the changes that these journal entries would undo."""
-        unreported = cls(set(), set(), set())
+        unreported = cls(set(), set(), set(), set())
         for inverse, *arguments in entries:
             for value in (getattr(inverse, "__self__", None), *arguments):
                 unreported._add(value)
@@ -227,14 +241,21 @@ class Unreported(NamedTuple):
             self.block_ids.add(value.block_id)
         elif isinstance(value, Request):
             self.request_ids.add(value.request_id)
+        elif isinstance(value, Node):
+            self.node_ids.add(value.node_id)
         elif isinstance(value, (list, tuple)):
             self.lists.add(id(value))
             self.block_ids.update(one for one in value if isinstance(one, int))
+            for one in value:
+                if isinstance(one, (Node, tuple)):
+                    self._add(one)
 
     def concerns(self, one: Contradiction, requests: Mapping[int, Request]) -> bool:
         """Return True if the fact may have changed since the newest event."""
         request = None if one.request_id is None else requests.get(one.request_id)
         tables = () if request is None else map(id, request.block_tables)
+        if one.node_id is not None:
+            return one.node_id in self.node_ids
         is_named = one.block_id in self.block_ids or one.request_id in self.request_ids
         return is_named or not self.lists.isdisjoint(tables)
 

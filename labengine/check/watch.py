@@ -29,6 +29,7 @@ from labengine.check.step_rules import (
 )
 from labengine.check.stream import CHANGE_NOTHING, Stream
 from labengine.check.tier import TierContent
+from labengine.check.tree_judge import TREE_EVENTS, TreeJudge
 from labengine.check.watched_runner import WatchableRunner, WatchedRunner
 from labengine.core.connector import BlockKV
 from labengine.core.seams import tier_class
@@ -72,6 +73,7 @@ class Watch:
         self._engine: WatchedEngine | None = None
         self._shadow: Shadow | None = None
         self._queues: Queues | None = None
+        self._tree: TreeJudge | None = None
         self._blamed: list[Blamed] = []
         self._overrides = ""
         """The overrides as text: no event shows which of them led to a broken state, a wrong write or a wrong read."""
@@ -103,6 +105,7 @@ class Watch:
         suspects = Suspects(engine.parts, tier_class(engine.scheduler.external.connector))
         self._overrides = all_overrides(suspects)
         self._queues = Queues(engine.scheduler, suspects)
+        self._tree = tree = TreeJudge(engine.scheduler.manager.pool, engine.requests, suspects)
         self._claims = Claims(engine.scheduler, engine.requests, suspects, judge.oracle, self._tier)
         self._stream = stream = self._stream_of(engine, suspects)
         self._shadow = Shadow(engine.scheduler, self._hooks, engine.journal, self.note_difference, self._stop)
@@ -121,6 +124,7 @@ class Watch:
             subscribe(judge.oracle.received, ev.RequestReceived),
             subscribe(judge.oracle.saved, ev.BlocksSaved),
             subscribe(judge.note_rollback, ev.StepRolledBack),
+            subscribe(tree.note, *TREE_EVENTS),
             subscribe(self._note_claim, *get_args(Noted)),
             subscribe(self._note_failure, ev.StepFailed),
             subscribe(self._note_end, ev.ForwardRan, ev.StepRolledBack, ev.StepEnded),
@@ -144,7 +148,7 @@ class Watch:
         if self._shadow is not None:
             self._shadow.close()
         self._subscriptions, self._judge, self._stream, self._engine = [], None, None, None
-        self._claims = self._queues = None
+        self._claims = self._queues = self._tree = None
 
     @property
     def overrides(self) -> Mapping[str, bool | None]:
@@ -165,6 +169,7 @@ class Watch:
     def before_forward(self, plan: StepPlan) -> None:
         """Report the violations of the schedule at once; wrong writes are reported after the forward pass."""
         self._compare(lambda stream: self._judge_plan(plan, stream))
+        self._compare(self._judge_tree)
         self._ask(lambda judge: judge.judge_schedule(plan))
         if self._suspicions:
             self._compare(lambda stream: stream.look_ahead())
@@ -175,6 +180,9 @@ class Watch:
     def _judge_plan(self, plan: StepPlan, stream: Stream) -> list[Blamed]:
         self._plan = plan
         return self._judge_step(ON_A_PLAN, plan, stream)
+
+    def _judge_tree(self, stream: Stream) -> list[Blamed]:
+        return [] if self._tree is None else self._tree.judge(stream)
 
     def _judge_booked(self, stream: Stream) -> list[Blamed]:
         """Return violations of the rules on a step that has ended."""
@@ -272,6 +280,7 @@ class Watch:
         if type(event) is ev.StepEnded:
             self._compare(self._judge_booked)
             self._compare(lambda stream: stream.settle())
+            self._compare(self._judge_tree)
             self._ask_claims(Claims.judge_names)
             self._ask(Judge.judge_changes)
             self._ask_queues(Queues.end)

@@ -14,17 +14,20 @@ from labengine.core.part_methods import class_name, definers, is_custom, marks_g
 from labengine.core.request import Request
 
 T = TypeVar("T")
+Check = Callable[..., None]
+Checks = Mapping[str, Check]
 
 _REFUSED = "_refused_answer"
 
 
-def guarded(part: type[T], also: Collection[str] = ()) -> type[T]:
-    """Return a class whose custom methods of CHECKS are checked; the class itself if it has none.
+def guarded(part: type[T], also: Collection[str] = (), checks: Checks | None = None) -> type[T]:
+    """Return a class whose custom methods of `checks`, by default CHECKS, are checked; the class itself without any.
 
     also: methods of labengine to check because they pass on a user's tier's answer.
     """
-    names = tuple(name for name in CHECKS if name in also or _is_custom(part, name))
-    return _guarded(part, names) if names else part  # type: ignore[arg-type]
+    table = CHECKS if checks is None else checks
+    custom = tuple(item for item in table.items() if item[0] in also or _is_custom(part, item[0]))
+    return _guarded(part, custom) if custom else part  # type: ignore[arg-type]
 
 
 def _is_custom(part: type, name: str) -> bool:
@@ -33,17 +36,15 @@ def _is_custom(part: type, name: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _guarded(part: type, names: tuple[str, ...]) -> Any:
+def _guarded(part: type, checks: tuple[tuple[str, Check], ...]) -> Any:
     said = {name: getattr(part, name) for name in ("__module__", "__qualname__", "__doc__")}
     cls = type(part.__name__, (part,), said)
-    for name in names:
-        setattr(cls, name, _checked(cls, part, name))
+    for name, check in checks:
+        setattr(cls, name, _checked(cls, part, name, check))
     return cls
 
 
-def _checked(cls: type, part: type, name: str) -> Callable[..., Any]:
-    check = CHECKS[name]
-
+def _checked(cls: type, part: type, name: str, check: Check) -> Callable[..., Any]:
     @wraps(getattr(part, name))
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
         answer = getattr(super(cls, self), name)(*arguments, **named)
@@ -63,7 +64,7 @@ def refused_answers(error: BaseException, part: object, name: str) -> list[Any]:
     return [answer] if of is part and method == name else []
 
 
-def _name_of(part: object, name: str) -> str:
+def name_of(part: object, name: str) -> str:
     """Return the override's name as its author wrote it."""
     return f"{class_name(definers(type(part), name)[0])}.{name}"
 
@@ -74,7 +75,7 @@ def _check_reused_first(pool: Any, head: Any, block_ids: list[int]) -> None:
     if is_list and len({*head}) == len(head) and {*head} <= {*block_ids}:
         return
     asked = f"a list of some of the given blocks ({shown(block_ids)}), each at most once"
-    raise ValueError(f"{_name_of(pool, 'reused_first')} must return {asked}; it returned {shown(head)}")
+    raise ValueError(f"{name_of(pool, 'reused_first')} must return {asked}; it returned {shown(head)}")
 
 
 def _check_append(queue: Any, _: object, block_ids: Sequence[int]) -> None:
@@ -93,7 +94,7 @@ def _check_prepend(queue: Any, _: object, block_ids: Sequence[int]) -> None:
 
 def _misplaced(queue: Any, name: str, end: str, block_ids: Sequence[int], order: list[int]) -> ValueError:
     return ValueError(
-        f"{_name_of(queue, name)} must queue the given blocks ({shown(block_ids)}) at the {end}, in the order that "
+        f"{name_of(queue, name)} must queue the given blocks ({shown(block_ids)}) at the {end}, in the order that "
         f"their events give; the queue is now {shown(order)}. To reuse blocks in a different order, override take "
         "and put_back"
     )
@@ -108,7 +109,7 @@ def _check_slot_runs(manager: Any, runs: Any, request: Request, start: int, end:
     if is_list and all(_is_run(run, size) for run in runs):
         return
     raise ValueError(
-        f"{_name_of(manager, 'slot_runs')} must return a tuple of runs (block_id, offset, length) of 0 to {size} "
+        f"{name_of(manager, 'slot_runs')} must return a tuple of runs (block_id, offset, length) of 0 to {size} "
         f"tokens each, all integers, with no more runs than tokens; it returned {shown(runs)}"
     )
 
@@ -124,21 +125,21 @@ def _check_match_external(scheduler: Any, num_external: Any, request: Request, h
     if is_single_int(num_external) and 0 <= num_external <= num_left:
         return
     raise ValueError(
-        f"{_name_of(scheduler, 'match_external')}, or the tier it queries, must return 0 to {num_left} tokens for "
+        f"{name_of(scheduler, 'match_external')}, or the tier it queries, must return 0 to {num_left} tokens for "
         f"request {request.request_id}, to follow its hit of {hit.num_tokens}; it returned {shown(num_external)}"
     )
 
 
 def _check_choose_victim(scheduler: Any, victim: Any, request: Request) -> None:
     if not isinstance(victim, Request):
-        method = _name_of(scheduler, "choose_victim")
+        method = name_of(scheduler, "choose_victim")
         raise TypeError(f"{method} must return one of the requests in self.running; it returned {shown(victim)}")
 
 
 def _check_link(hash_chain: Any, block_hash: Any, *_: object, **named: object) -> None:
     """Refuse anything but bytes, which events and views need; Python's hash() is the likeliest mistake."""
     if not isinstance(block_hash, bytes):
-        method = _name_of(hash_chain, "link")
+        method = name_of(hash_chain, "link")
         raise ValueError(f"{method} must return bytes, such as those of digest(); it returned {shown(block_hash)}")
 
 
@@ -146,7 +147,7 @@ def _check_decide(policy: Any, decision: Any, search: Any, *_: object, **named: 
     refuse_impossible(policy, search, decision)
 
 
-CHECKS: Mapping[str, Callable[..., None]] = MappingProxyType(
+CHECKS: Checks = MappingProxyType(
     {
         "reused_first": _check_reused_first,
         "append": _check_append,

@@ -28,6 +28,7 @@ from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.part_methods import class_name, is_custom
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.guard import TREE_CHECKS
 from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.scheduler import Scheduler
 from labengine.core.sliding_window import SlidingWindowGroup
@@ -124,7 +125,7 @@ class Parts:
         free_queue = guarded(self.free_queue)(config.num_blocks)
         pool = guarded(self.block_pool)(config.num_blocks, free_queue, hooks, journal)
         if issubclass(self.prefix_tree, PrefixTree):
-            pool.tree = self.prefix_tree(cast(RadixBlockPool, pool), hooks, journal)
+            pool.tree = guarded(self.prefix_tree, checks=TREE_CHECKS)(cast(RadixBlockPool, pool), hooks, journal)
         kinds = {
             "full": self.full_attention_group,
             "sliding_window": self.sliding_window_group,

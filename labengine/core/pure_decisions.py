@@ -50,6 +50,7 @@ PURE_DECISIONS = {
     "BlockPool": ("reused_first", "null_block"),
     "HashChain": ("root", "keyed", "link"),
     "MergePolicy": ("merge_target", "is_alive", "mapped_after", "is_equal"),
+    "PrefixTree": ("child_of", "num_equal", "held_by", "next_leaf"),
 }
 """Per base class of a part, the names of its pure decisions, and of the attributes that are decisions.
 
@@ -58,16 +59,16 @@ time. So is the free queue, which is itself the state.
 """
 
 LOOK_UPS = ("find_prefix", "longest_hit", "find_hit", "cached_run", "cached_block")
-"""Pure decisions that search the cache: an override must find no less than the replaced method (rule `longest`)."""
+"""Decisions that search the cache: an override must find no less than the replaced method (rule `longest`)."""
 
 
 REFUSALS = ("refuse_what_never_fits",)
 """Pure decisions whose answer is whether they raise ConfigError."""
 
 
-def is_pure(method: str) -> bool:
-    """Return True for the name of a pure decision."""
-    return method in _NAMES
+def is_pure(method: str, *, has_tree: bool) -> bool:
+    """Return True for the name of a pure decision. has_tree: a walk down a prefix tree changes it."""
+    return method in _NAMES and not (has_tree and method in LOOK_UPS)
 
 
 _NAMES = frozenset(name for names in PURE_DECISIONS.values() for name in names)

@@ -51,7 +51,7 @@ def _nodes(tree: PrefixTree) -> tuple[NodeState, ...]:
             node.num_locks,
             tuple(sorted(holders.get(node.node_id, ()))),
         )
-        for node in tree.by_age()
+        for node in sorted(tree.nodes.values(), key=lambda node: node.age)
     )
 
 

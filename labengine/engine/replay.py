@@ -22,6 +22,7 @@ from labengine.config import (
     checked_text,
     checked_token_ids,
 )
+from labengine.core.collaborator import Absent
 from labengine.core.editions import edition as edition_named
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
@@ -109,6 +110,8 @@ def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm") -> Row:
     other than vllm.
     """
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
+    if parts.prefix_tree is not Absent:
+        raise ConfigError(f"edition {parts.name} has a prefix tree: replay needs one with a prefix map")
     if parts.scheduler.reserves_whole_prompts:
         raise ConfigError(f"edition {parts.name} allocates whole prompts: replay needs one that allocates by chunk")
     operations = checked_operations(workload)

@@ -18,6 +18,7 @@ from labengine.events.fields import (
 
 _LOOKED_UP = "PrefixTree.match PrefixLookup.longest_hit KVCacheManager.find_prefix"
 _REGISTERED = "KVCacheManager.num_registrable_tokens KVCacheManager.register KVCacheGroup.register"
+_FORGOTTEN = "BlockPool.evict_cached PrefixTree.forget PrefixTree.remove"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class NodeUnlocked(Event):
     request_id: RequestId
 
     topic = "block"
-    decided_by = {"": methods("KVCacheGroup.free KVCacheGroup.register PrefixTree.unlock")}
+    decided_by = {"": methods("KVCacheGroup.free KVCacheGroup.register PrefixTree.forget PrefixTree.unlock")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,12 @@ class NodeEvicted(Event):
     topic = "block"
     decided_by = {
         "": methods("PrefixTree.next_leaf BlockPool.take BlockPool.reclaim PrefixTree.evict PrefixTree.remove"),
-        "reset": methods("KVCacheManager.reset_prefix_cache PrefixTree.remove"),
-        "distrusted": methods("Scheduler.forget_written BlockPool.evict_cached PrefixTree.forget PrefixTree.remove"),
+        "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),
+        "distrusted": methods("Scheduler.forget_written", _FORGOTTEN),
     }
+
+
+def nodes_of(event: Event) -> set[int]:
+    """Return the nodes that an event adds, changes or removes."""
+    own = [getattr(event, name) for name in ("node_id", "upper_id") if hasattr(event, name)]
+    return {*own, *getattr(event, "node_ids", ())}

@@ -34,9 +34,9 @@ def blocks_of(event: Event) -> set[int]:
     return {block_id for path in paths(type(event), *_CHANGED) for block_id in _at(_values(event), path)}
 
 
-def counted_block(event: Event) -> int | None:
-    """Return the id of the block whose ref count, and place in the free queue, the event changes."""
-    return next((i for path in paths(type(event), *_COUNTED) for i in _at(_values(event), path)), None)
+def counted_blocks(event: Event) -> tuple[int, ...]:
+    """Return the ids of the blocks whose ref counts, and places in the free queue, the event changes."""
+    return tuple(i for path in paths(type(event), *_COUNTED) for i in _at(_values(event), path))
 
 
 def is_loss(event: Event) -> bool:

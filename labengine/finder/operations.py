@@ -256,6 +256,6 @@ def is_possible(operation: Operation, engine: Engine) -> bool:
             return engine.num_added > 0 and engine.scheduler.external.connector is None
         case Reset():
             pool = engine.scheduler.manager.pool
-            return bool(pool.prefix_map) and not pool.num_used
+            return bool(pool.prefix_map) and pool.num_free == pool.num_usable
         case _:
             return True

@@ -9,6 +9,7 @@ from typing import Any
 from labengine.check.slot_memory import SlotMemory
 from labengine.core.block import Block, Prefix
 from labengine.core.parts import parts_of
+from labengine.core.radix.node import Node
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 
@@ -32,6 +33,10 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
     queue = tuple(pool.free_queue)
     for block_id in queue:
         names.setdefault(block_id, len(names))
+    nodes = [] if pool.tree is None else sorted(pool.tree.nodes.values(), key=lambda node: node.age)
+    for node in nodes:
+        for block_id in node.block_ids:
+            names.setdefault(block_id, len(names))
     for block in pool.blocks:  # a leaked block is in no table and not in the queue
         names.setdefault(block.block_id, len(names))
     numbers = {request.request_id: number for number, request in enumerate(requests)}
@@ -45,6 +50,8 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
             tuple([names[block_id] for block_id in queue]),
             frozenset([_block(pool.blocks[i], name, memory) for i, name in names.items() if 0 <= i < len(pool.blocks)]),
             frozenset((key, tuple([names.get(i, i) for i in ids])) for key, ids in pool.prefix_map.items()),
+            tuple([_node(node, names) for node in nodes]),
+            tuple([_named(pool.tree.holds.get(one.request_id), names) for one in requests]) if pool.tree else (),
             _external(scheduler, numbers),
             _urgency(requests),
             tuple(own_state(part, known) for part in parts_of(scheduler)),
@@ -92,6 +99,16 @@ def _open_requests(scheduler: Scheduler) -> list[Request]:
     seen = set(map(id, queued))
     others = (request for request in scheduler.requests.values() if id(request) not in seen)
     return [*queued, *(one for one in others if one.status is not RequestStatus.FINISHED or one.has_blocks)]
+
+
+def _node(node: Node, names: Mapping[int, int]) -> tuple[Any, ...]:
+    """Return a node of the prefix tree; the tree's order is that of recency."""
+    return _named(node.parent, names), tuple([names[block_id] for block_id in node.block_ids]), node.num_locks
+
+
+def _named(node: Node | None, names: Mapping[int, int]) -> int:
+    """Return the name of a node's first block; -1 for the root."""
+    return -1 if node is None or not node.block_ids else names[node.block_ids[0]]
 
 
 def _request(request: Request, names: Mapping[int, int]) -> tuple[Any, ...]:

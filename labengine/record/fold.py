@@ -306,20 +306,26 @@ class Fold(FoldState):
         for block_id in event.block_ids:
             self._count(self._known(block_id), self.ref_counts[block_id] + 1, 1)
             self._pin(block_id, 1)
+        self.changes.nodes.add(event.node_id)
 
     def _node_split(self, event: ev.NodeSplit) -> None:
         self.num_impossible += not self.tree.split(event.node_id, event.upper_id, event.num_blocks)
+        self.changes.nodes.update((event.node_id, event.upper_id))
 
     def _nodes_touched(self, event: ev.NodesTouched) -> None:
         self.tree.touch(event.node_ids)
+        self.changes.nodes.update(event.node_ids)
 
     def _node_locked(self, event: ev.NodeLocked) -> None:
         self.num_impossible += not self.tree.lock(event.node_id, event.request_id)
+        self.changes.nodes.update(self.tree.path(event.node_id))
 
     def _node_unlocked(self, event: ev.NodeUnlocked) -> None:
         self.num_impossible += not self.tree.unlock(event.node_id, event.request_id)
+        self.changes.nodes.update(self.tree.path(event.node_id))
 
     def _node_evicted(self, event: ev.NodeEvicted) -> None:
+        self.changes.nodes.add(event.node_id)
         self.num_impossible += not self.tree.evict(event.node_id, event.block_ids)
         end = event.queue_end
         for block_id in event.block_ids if end != "head" else event.block_ids[::-1]:

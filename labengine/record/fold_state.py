@@ -49,13 +49,15 @@ class RequestFold:
 
 @dataclass(slots=True)
 class Changes:
-    """Ids of the blocks, requests and map keys that changed since the last `Fold.take_changes`."""
+    """Ids of what has changed since the last `Fold.take_changes`: blocks, requests, map keys, nodes."""
 
     blocks: set[int] = field(default_factory=set)
     requests: set[int] = field(default_factory=set)
     keys: set[Key] = field(default_factory=set)
     entries: set[tuple[int, int]] = field(default_factory=set)
     """(request_id, block_id) of every added or removed table entry."""
+    nodes: set[int] = field(default_factory=set)
+    """Nodes of the prefix tree."""
 
 
 class FoldState:

@@ -20,6 +20,7 @@ class NodeFold:
     block_ids: tuple[int, ...]
     num_locks: int = 0
     touched: int = 0
+    num_children: int = 0
 
 
 class TreeFold:
@@ -43,9 +44,23 @@ class TreeFold:
                 state.parent_id, 0, state.block_ids, state.num_locks, tree._num_touches
             )
             tree.holds.update(dict.fromkeys(state.locked_by, state.node_id))
-        for node_id, node in tree.nodes.items():
-            node.first_index = sum(len(above.block_ids) for above in tree._path(node_id)[1:])
+        tree._note_children()
         return tree
+
+    def _note_children(self) -> None:
+        """Derive from the parents what a snapshot leaves out: each node's place, and how many children it has."""
+        children: dict[int, list[int]] = {}
+        for node_id, node in self.nodes.items():
+            children.setdefault(node.parent_id, []).append(node_id)
+        reached = [(ROOT, 0)]
+        for node_id, end in reached:
+            for child_id in children.get(node_id, ()):
+                child = self.nodes[child_id]
+                child.first_index, child.num_children = end, len(children.get(child_id, ()))
+                reached.append((child_id, end + len(child.block_ids)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TreeFold) and self.states() == other.states()
 
     def copy(self) -> Self:
         """Return an independent copy."""
@@ -60,13 +75,14 @@ class TreeFold:
         is_new = node_id not in self.nodes
         self._num_touches += 1
         self.nodes[node_id] = NodeFold(parent_id, first_index, block_ids, 0, self._num_touches)
+        self._count_child(parent_id, 1)
         return is_new and end == first_index and bool(block_ids)
 
     def split(self, node_id: int, upper_id: int, num_blocks: int) -> bool:
         """Move a node's first blocks to a new node above it."""
         node = self.nodes[node_id]
         is_new, is_inside = upper_id not in self.nodes, 0 < num_blocks < len(node.block_ids)
-        self.nodes[upper_id] = replace(node, block_ids=node.block_ids[:num_blocks])
+        self.nodes[upper_id] = replace(node, block_ids=node.block_ids[:num_blocks], num_children=1)
         node.parent_id, node.block_ids = upper_id, node.block_ids[num_blocks:]
         node.first_index += num_blocks
         return is_new and is_inside
@@ -79,25 +95,45 @@ class TreeFold:
 
     def lock(self, node_id: int, request_id: int) -> bool:
         """Lock a node and all above it."""
-        path, is_first = self._path(node_id), request_id not in self.holds
-        for node in path:
-            node.num_locks += 1
+        if node_id not in self.nodes:
+            raise LookupError
+        is_first = request_id not in self.holds
+        for above in self.path(node_id):
+            self.nodes[above].num_locks += 1
         self.holds[request_id] = node_id
         return is_first
 
     def unlock(self, node_id: int, request_id: int) -> bool:
-        """Unlock a node and all above it. A node that was taken out of the tree while locked is skipped."""
+        """Unlock a node and all above it."""
         held = self.holds.pop(request_id, None)
-        path = self._path(node_id)
+        path = [self.nodes[above] for above in self.path(node_id)]
         for node in path:
             node.num_locks -= 1
         return held == node_id and all(node.num_locks >= 0 for node in path)
 
     def evict(self, node_id: int, block_ids: tuple[int, ...]) -> bool:
-        """Remove a leaf."""
+        """Remove a leaf without locks."""
         node = self.nodes.pop(node_id)
-        has_child = any(other.parent_id == node_id for other in self.nodes.values())
-        return node.block_ids == block_ids and not has_child
+        self._count_child(node.parent_id, -1)
+        return node.block_ids == block_ids and not node.num_children and not node.num_locks
+
+    def evictable(self) -> set[int]:
+        """Return the blocks of nodes without locks."""
+        return {block_id for node in self.nodes.values() if not node.num_locks for block_id in node.block_ids}
+
+    def next_leaf(self) -> int | None:
+        """Return the leaf without locks that was used longest ago; None if there is none."""
+        inner = {node.parent_id for node in self.nodes.values()}
+        free = [node_id for node_id, node in self.nodes.items() if not node.num_locks and node_id not in inner]
+        return min(free, key=lambda node_id: self.nodes[node_id].touched, default=None)
+
+    def path(self, node_id: int) -> list[int]:
+        """Return the ids of a node and all above it, as far as they exist; a wrong tree may have a loop."""
+        ids: list[int] = []
+        while node_id != ROOT and node_id in self.nodes and len(ids) < len(self.nodes):
+            ids.append(node_id)
+            node_id = self.nodes[node_id].parent_id
+        return ids
 
     def states(self) -> tuple[NodeState, ...]:
         """Return the nodes, the oldest first. The upper half of a split node counts as older than the lower one."""
@@ -110,14 +146,10 @@ class TreeFold:
             for node_id, node in by_age
         )
 
+    def _count_child(self, parent_id: int, change: int) -> None:
+        if parent_id in self.nodes:
+            self.nodes[parent_id].num_children += change
+
     def _end(self, node_id: int) -> int:
         node = self.nodes[node_id]
         return node.first_index + len(node.block_ids)
-
-    def _path(self, node_id: int) -> list[NodeFold]:
-        """Return a node and all above it, as far as they exist; a wrong tree may have a loop."""
-        path: list[NodeFold] = []
-        while node_id != ROOT and node_id in self.nodes and len(path) < len(self.nodes):
-            path.append(self.nodes[node_id])
-            node_id = self.nodes[node_id].parent_id
-        return path

@@ -27,6 +27,8 @@ RULES = {
     "idle": "a running request gets a token while the step's budget lasts and the blocks of that token are free",
     "granted": "a scheduled request has the blocks of the tokens that the step computes",
     "journal": "a rollback restores the order in which requests wait and run",
+    "tree": "a node of the prefix tree has a parent, and blocks of its own that continue the parent's prefix",
+    "locks": "a node has as many locks as open requests lock it or a node below it, and is not evicted before",
     "watch": "the check itself runs",
 }
 """Rules that must hold, by name."""

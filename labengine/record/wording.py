@@ -31,6 +31,16 @@ def block_names(block_ids: Iterable[int]) -> str:
     return listed(map(block_name, dict.fromkeys(block_ids)))
 
 
+def node_name(node_id: int) -> str:
+    """Return the name of a node of the prefix tree."""
+    return f"node {node_id}" if node_id else "the root"
+
+
+def node_names(node_ids: Sequence[int]) -> str:
+    """Return nodes as a list: "nodes 4, 2 and 1"."""
+    return f"node{'s' * (len(node_ids) > 1)} {listed(map(str, node_ids))}"
+
+
 def entry_name(request_id: int, group: int, index: int) -> str:
     """Return the name of a block table's entry, counted from 0: "A's table[2]", "A's table[2] of group 1"."""
     return f"{request_name(request_id)}{entry_suffix(group, index)}"

@@ -38,6 +38,24 @@ def with_scheduler(scheduler: type, edition: str = "labengine") -> Parts:
 # -- held, where the step fails ----------------------------------------------------------------------------------------
 
 
+def test_a_request_whose_first_step_is_undone_at_its_end_is_not_taken_for_a_running_one() -> None:
+    """The step had ended for the checks, when a listener after them raised."""
+    setup = watched(16, FULL, "nano-vllm")
+    setup.add(1, 2, 3, max_tokens=6)
+    setup.steps(1)
+    setup.add(4, 5, 6, max_tokens=6)
+
+    def fail(event: ev.StepEnded) -> None:
+        raise KeyError
+
+    subscription = setup.engine.hooks.subscribe(fail, ev.StepEnded)
+    with pytest.raises(KeyError):
+        setup.engine.step()
+    subscription.close()
+    setup.run()
+    setup.assert_clean()
+
+
 class FreesAgain(TokenBudgetScheduler):
     """Frees the blocks of the request that finished last once more (as SGLang 18694 reports of a preemption)."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from check.watched import watched
-from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, num_null_blocks, recorded, small_engine
+from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, num_last_slots, num_null_blocks, recorded, small_engine
 from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import EDITIONS
 from labengine.events import RequestScheduled
@@ -34,7 +34,7 @@ def test_refusing_a_request_that_never_fits_names_the_blocks_it_needs(edition: s
     ):
         engine.add(prompt(14), tokens(4))
     assert engine.snapshot().requests == {}
-    engine.add(prompt(14), tokens(3))  # the last token's KV is never written: 16 slots are enough
+    engine.add(prompt(14), tokens(3 - num_last_slots(engine.parts)))  # whose KV is never written: 16 slots are enough
     while engine.step():
         pass
     assert engine.snapshot().requests[0].status == "finished"

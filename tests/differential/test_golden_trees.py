@@ -12,11 +12,11 @@ from differential.tree_workloads import WORKLOADS
 from driving import EDITION_FAULTS
 from labengine.check.watch import Watch
 from labengine.core.editions import EDITIONS as PARTS
-from labengine.core.mini_sglang.full_attention import UnmappedMergeGroup
+from labengine.core.mini_sglang.full_attention import MatchedGroup, UnmappedMergeGroup
+from labengine.core.mini_sglang.prefix_tree import WholeLeafTree
 from labengine.core.parts import Parts
 from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.radix.node import Node
-from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.request import Request
 from labengine.core.sglang.full_attention import SglangGroup
 from labengine.core.sglang.kv_cache_manager import SglangKVCacheManager
@@ -88,7 +88,7 @@ class InsertsOnce(SglangGroup):
 
 class SplitsLikeMiniSglang(SglangPrefixTree):
     def split(self, node: Node, num_blocks: int) -> Node:
-        return PrefixTree.split(self, node, num_blocks)
+        return WholeLeafTree.split(self, node, num_blocks)
 
 
 class EvictsNothingAhead(SglangScheduler):
@@ -111,7 +111,7 @@ MUTANTS = {
         *(FirstInFirstOut, FreesAtOnce, InsertsOnce, SplitsLikeMiniSglang, EvictsNothingAhead, QueuesRetractedFirst),
         NeverFull,
     ),
-    "mini-sglang": (RadixGroup,),
+    "mini-sglang": (MatchedGroup,),
     "mini-sglang+142": (UnmappedMergeGroup,),
 }
 

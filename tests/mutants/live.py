@@ -12,17 +12,19 @@ import json
 import resource
 import warnings
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
 from ctrl_c import press_ctrl_c, python_handles_sigint
 from mutants.kinds_of_labs import lab_of_kinds, random_act_of_kinds
 from mutants.patched import in_a_fork
-from mutants.table import MUTANTS
+from mutants.table import MUTANTS, tree
 
 NUM_LABS = 96
 """Every second one with forks, beams, drafts, states, priorities or images."""
 NUM_ACTS = 40
+TREE = {mutant.name for mutant in tree.MUTANTS}
 
 
 def main() -> None:
@@ -37,26 +39,26 @@ def main() -> None:
     known = {mutant.name: mutant for mutant in MUTANTS}
     with python_handles_sigint():
         for name in asked.names or known:
-            said = in_a_fork(known.get(name), lambda: _try(asked.labs))
+            said = in_a_fork(known.get(name), partial(_try, asked.labs, is_of_tree=name in TREE))
             print(json.dumps({"name": name, **({"died": True} if said is None else json.loads(said))}), flush=True)
 
 
-def _try(num_labs: int) -> str:
+def _try(num_labs: int, *, is_of_tree: bool) -> str:
     warnings.simplefilter("ignore")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seen: dict[str, Any] = {"rules": [], "errors": [], "first": None, "without_first_event": 0}
     for seed in range(num_labs):
         if seen["rules"] or seen["errors"]:
             break
-        _work(seed, seen)
+        _work(seed, seen, has_tree=is_of_tree or seed % 8 == 2)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     return json.dumps({"megabytes": round(grown), **seen})
 
 
-def _work(seed: int, seen: dict[str, Any]) -> None:
+def _work(seed: int, seen: dict[str, Any], *, has_tree: bool) -> None:
     """A short random session: prompts that share prefixes, aborts, resets, interrupts, steps that are broken off."""
-    rng, has_kinds = Random(seed), seed % 2 == 1
-    lab = lab_of_kinds(seed // 2) if has_kinds else _lab(seed // 2)
+    rng, has_kinds = Random(seed), seed % 2 == 1 and not has_tree
+    lab = _lab_of_tree(seed) if has_tree else lab_of_kinds(seed // 2) if has_kinds else _lab(seed // 2)
     adds, steps = [random_act_of_kinds if has_kinds else add_request] * 3, [take_step] * 3
     acts = (*adds, *steps, abort_request, break_step_off, interrupt_step, drain_and_reset)
     for _ in range(NUM_ACTS):
@@ -88,6 +90,16 @@ def _lab(seed: int) -> Any:
         max_num_batched_tokens=24,
         retention_interval=0 if is_hybrid and seed % 3 == 0 else None,
     )
+
+
+def _lab_of_tree(seed: int) -> Any:
+    """A lab whose small pool keeps a prefix tree."""
+    from check.random_operations import SPARING
+    from labengine import Lab
+
+    num_tokens = 24 if seed % 3 else 7
+    parts = SPARING["mini-sglang+142"]
+    return Lab("simulated", num_blocks=9 + seed % 3, block_size=4, parts=parts, max_num_batched_tokens=num_tokens)
 
 
 def add_request(lab: Any, rng: Random) -> None:

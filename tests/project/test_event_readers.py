@@ -37,16 +37,22 @@ READERS = {
     "widgets/labengine_widgets/words/scene.py": "which allocations took a block from elsewhere than the queue's head",
     "widgets/labengine_widgets/words/event_runs.py": "which neighbours share a sentence",
     "widgets/labengine_widgets/words/sentences.py": "a sentence for each",
+    "widgets/labengine_widgets/words/prefix_tree.py": "a sentence for each",
     "widgets/labengine_widgets/words/filling.py": "the table entry that a block's content came from outlives the entry",
     "widgets/browser/model/alarms.ts": "what ends a block's wrong name",
     "widgets/browser/model/forgetting.ts": "which hashes kept rows still name",
     "widgets/browser/model/plain_words.ts": "a sentence for a first visitor",
     "widgets/browser/views/why/code.ts": "the seam of an event's variant",
     "widgets/browser/views/map/map.ts": "when a key came",
-    "widgets/browser/views/queue/seats.ts": "how a block takes or leaves its seat",
+    "widgets/browser/views/queue/": "how a block takes or leaves its seat, and why it is there",
 }
 """Files and packages, each with its reason."""
-TABLES = {"labengine/events/blocks.py", "widgets/browser/model/event_rows.ts", "vllm_tap/labengine_vllm/kinds.py"}
+TABLES = {
+    "labengine/events/blocks.py",
+    "labengine/events/prefix_tree.py",
+    "widgets/browser/model/event_rows.ts",
+    "vllm_tap/labengine_vllm/kinds.py",
+}
 """Names of events, and files generated from them."""
 PACKAGES = ("labengine", "widgets/labengine_widgets", "widgets/browser", "widgets/live_page", "vllm_tap", "tools")
 QUOTED = re.compile(rf'"({"|".join(KINDS)})"|^  ({"|".join(KINDS)})[(:]', re.MULTILINE)

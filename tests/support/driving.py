@@ -9,11 +9,14 @@ from typing import Any
 
 from labengine.check.invariants import check_invariants
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
+from labengine.core.collaborator import Absent
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.editions import edition as edition_named
+from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
@@ -27,7 +30,7 @@ from workloads import Workload
 _BY_OWN_TOKENS = (
     "a stale map entry leads to a block of equal own tokens after any prefix (StaleMapPool, OwnTokensGroup)"
 )
-_UNMAPPED = "a request's table goes on naming a duplicate that was freed (mini-sglang pull request 142)"
+_UNMAPPED = "a late merge frees the copy and leaves the table as it was (UnmappedMergeGroup, mini-sglang PR 142)"
 EDITION_FAULTS: dict[str, dict[str, str]] = {
     "nano-vllm-2025-07": {
         "read": _BY_OWN_TOKENS,
@@ -36,7 +39,14 @@ EDITION_FAULTS: dict[str, dict[str, str]] = {
         "one_entry": "such hits may name one block twice in a table",
         "progress": "a hit may cover the whole prompt, and nothing is left to compute (nano-vLLM issue 114)",
     },
-    "mini-sglang": dict.fromkeys(("held", "ref_count", "one_entry", "read"), _UNMAPPED),
+    "mini-sglang": {
+        "ref_count": _UNMAPPED,
+        "held": _UNMAPPED,
+        "one_entry": _UNMAPPED,
+        "read": _UNMAPPED,
+        "write": _UNMAPPED,
+        "granted": "prompts are counted in tokens and taken in whole blocks (WorstCaseScheduler.fits)",
+    },
 }
 """Rules that an edition breaks because it equals an engine that did, and why. All others keep every rule."""
 
@@ -47,6 +57,14 @@ ALL_EDITIONS = tuple(name for name in EDITIONS if name not in UNSOUND_EDITIONS)
 
 TOKEN_BUDGET_EDITIONS = ("labengine", "vllm")
 """Those with hybrid groups and an external tier, too."""
+
+TREE_EDITIONS = tuple(name for name, parts in EDITIONS.items() if parts.prefix_tree is not Absent)
+"""Those that keep their prefixes in a tree; it holds a reference to each cached block, which is never free."""
+
+
+def has_budget(edition: str | Parts) -> bool:
+    """True if one budget of tokens serves prompts and decodes in the same step."""
+    return issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
 
 
 MAX_STEPS = 3000
@@ -61,6 +79,11 @@ def as_parts(edition: str | Parts) -> Parts:
 def num_null_blocks(parts: Parts) -> int:
     """Blocks of the pool that are set aside."""
     return int(parts.block_pool.null_block >= 0)
+
+
+def num_last_slots(parts: Parts) -> int:
+    """Slots for the last sampled token: 1 where an edition reserves one, although its KV is never written."""
+    return int(issubclass(parts.scheduler, WorstCaseScheduler))
 
 
 class Drive:
@@ -253,5 +276,5 @@ def assert_drained(engine: Engine) -> None:
     assert queues(engine) == ([], [], [])
     snapshot = engine.snapshot()
     assert_sound(snapshot, engine.parts.name)
-    assert len(snapshot.free_queue) + num_null_blocks(engine.parts) == len(snapshot.blocks)
-    assert engine.num_used_blocks == snapshot.num_used_blocks == 0
+    assert len(snapshot.free_queue) + num_null_blocks(engine.parts) == len(snapshot.blocks) - len(snapshot.pins)
+    assert engine.num_used_blocks == snapshot.num_used_blocks == len(snapshot.pins)

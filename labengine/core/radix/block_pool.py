@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from labengine.core.block_pool import BlockPool
+from labengine.core.block_pool import BlockPool, FreedTwiceError
+from labengine.core.part_methods import class_name, definers
 from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.events import EvictReason, QueueEnd
+
+_EVICTING = ("evict", "next_leaf", "remove")
 
 
 class RadixBlockPool(BlockPool):
@@ -22,8 +25,15 @@ class RadixBlockPool(BlockPool):
         return len(self.free_queue) + self._tree.num_evictable
 
     def take(self, num_blocks: int) -> list[int]:
-        """Take blocks from the head of the free queue, evicting from the tree exactly as long as some are missing."""
+        """Take blocks from the head of the free queue, evicting from the tree exactly as long as some are missing.
+
+        Raises RuntimeError if the tree gives back too few of the blocks that it counts as evictable.
+        """
+        missing = num_blocks - len(self.free_queue)
         self.make_room(num_blocks)
+        if num_blocks > len(self.free_queue):
+            methods = " or ".join(f"{class_name(definers(type(self._tree), name)[0])}.{name}" for name in _EVICTING)
+            raise RuntimeError(f"{missing} blocks of the tree were to be evicted, but {methods} gave back fewer")
         return super().take(num_blocks)
 
     def make_room(self, num_blocks: int) -> None:
@@ -35,22 +45,23 @@ class RadixBlockPool(BlockPool):
         """Return all freed blocks or none, because a free block has no content that would be worth keeping."""
         return block_ids if self.freed_go_to == "head" else []
 
-    def reclaim(self, block_ids: Sequence[int], *, is_read: bool) -> QueueEnd | None:
-        """Take an evicted node's blocks back; return the end of the queue at which they are now.
+    def reclaim(self, block_ids: Sequence[int], reason: EvictReason) -> QueueEnd | None:
+        """Take back the blocks of a node that left the tree; return the end of the queue at which they are now.
 
-        Only a node's locks protect its blocks: without any, they become free even if a table still names them. is_read:
-        True for a locked node, whose blocks only lose the tree's reference.
+        Only locks protect a node's blocks from reuse: without any, they become free even if a table still names them.
+        For other reasons they just lose the tree's reference. Raises FreedTwiceError, before anything changes, for a
+        block that is free already.
         """
-        if is_read:
-            _, freed = self.release(block_ids)
-            return "tail" if freed else None
-        blocks, end = self.blocks, self.freed_go_to
-        self._journal.record((self._unreclaim, block_ids, [blocks[block_id].ref_count for block_id in block_ids]))
-        for block_id in block_ids:
-            blocks[block_id].ref_count = 0
+        before = [self.blocks[block_id].ref_count for block_id in block_ids]
+        if 0 in before:
+            raise FreedTwiceError(block_ids[before.index(0)])
+        self._journal.record((self._unreclaim, block_ids, before))
         self.num_losses += 1
-        (self.free_queue.append if end == "tail" else self.free_queue.prepend)(block_ids)
-        return end
+        for block_id, ref_count in zip(block_ids, before, strict=True):
+            self.blocks[block_id].ref_count = 0 if reason == "reused" else ref_count - 1
+        freed = [block_id for block_id in block_ids if not self.blocks[block_id].ref_count]
+        (self.free_queue.append if self.freed_go_to == "tail" else self.free_queue.prepend)(freed)
+        return self.freed_go_to if freed else None
 
     def evict_cached(self, block_ids: Iterable[int], reason: EvictReason) -> None:
         """Forget the content of the cached ones among these blocks, and all that depends on it."""

@@ -35,8 +35,17 @@ class RadixGroup(FullAttentionGroup):
     def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
         """Start the request's table with cached blocks, and lock their nodes."""
         if hit:
-            self.tree.lock(self.tree.node_of[hit[-1]], request)
+            self.tree.lock(self.node_of_hit(request, hit), request)
         super().add_hit(request, hit, num_computed_tokens)
+
+    def node_of_hit(self, request: Request, hit: Sequence[int]) -> Node:
+        """Return the node that ends an admitted request's hit. Only now is one split and the prefix touched."""
+        return self.tree.match(request, len(hit))
+
+    def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
+        """Start a fork's table with the parent's blocks, and lock the nodes that the parent has locked."""
+        self.tree.lock(self.tree.held_by(parent), request)
+        super().add_shared(request, parent, num_tokens)
 
     def register(self, request: Request, num_tokens: int) -> None:
         """Insert the full blocks of the first num_tokens tokens; the request's lock moves to the node at their end."""
@@ -63,7 +72,8 @@ class RadixGroup(FullAttentionGroup):
         """Replace the request's own blocks at these places with the node's."""
         table = request.block_tables[self.index]
         for index in indices:
-            self.merge(request, index, table[index], node.block_ids[index - node.first_index])
+            if (block_id := node.block_ids[index - node.first_index]) != table[index]:
+                self.merge(request, index, table[index], block_id)
 
     def freeing_order(self, num_entries: int) -> Sequence[int]:
         """Return the table's order, in which the last blocks of a request are freed."""

@@ -10,7 +10,7 @@ ChildKey = tuple[ExtraKeys, tuple[object, ...]]
 """(extra keys of the request, tokens of a node's first block): leads from a node to a child."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """Consecutive blocks whose KV depends on the blocks of all nodes above. It has at least one, except the root."""
 
@@ -27,6 +27,9 @@ class Node:
     touched: int = 0
     """Place in the order of recency. A node that was split shares it with its upper half, which counts as older."""
     children: dict[ChildKey, Node] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"node {self.node_id}"
 
     @property
     def end(self) -> int:

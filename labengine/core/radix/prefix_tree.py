@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from labengine.core.journal import Journal
 from labengine.core.radix.node import Node
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys, Request
 from labengine.events import (
     EvictReason,
     NodeEvicted,
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from labengine.core.radix.block_pool import RadixBlockPool
 
 
-class Walk(NamedTuple):
-    """How far a request's blocks are cached: in whole nodes, and in the first num_equal blocks of the node `left`."""
+class Found(NamedTuple):
+    """The longest cached prefix: the nodes on the way to its end, and its length. It may end inside the last node."""
 
-    nodes: list[Node]
-    left: Node | None
-    num_equal: int
+    path: list[Node]
+    num_blocks: int
 
 
 class Inserted(NamedTuple):
@@ -68,33 +67,30 @@ class PrefixTree:
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
+    def find(self, request: Request, num_blocks: int) -> Found:
+        """Return the longest cached prefix of at most num_blocks blocks. Changes nothing.
+
+        A request that waits is looked up at every step. If that changed the tree, its prefix would stay young and fall
+        apart into small nodes although nobody reads it.
+        """
+        path, end, node = [], 0, self.root
+        while end < num_blocks and end == node.end and (child := self.child_of(node, request)) is not None:
+            path.append(child)
+            node, end = child, child.first_index + self.num_equal(child, request, num_blocks)
+        return Found(path, end)
+
     def match(self, request: Request, num_blocks: int) -> Node:
         """Return the node that ends the longest cached prefix of at most num_blocks blocks; the root if there is none.
 
-        A node that continues differently is split where they part. Nodes that match as a whole become the youngest.
+        A node that continues differently is split where they part. All nodes of the prefix become the youngest.
         """
-        walk = self.walk(request, num_blocks)
-        node = self.end_of(walk)
-        self.touch(walk.nodes)
-        return node
-
-    def walk(self, request: Request, num_blocks: int) -> Walk:
-        """Follow the request's first num_blocks blocks down the tree as far as they are cached. Changes nothing."""
-        node = self.root
-        nodes: list[Node] = []
-        while node.end < num_blocks and (child := self.child_of(node, request)) is not None:
-            length = self.num_equal(child, request, num_blocks)
-            if length < len(child.block_ids):
-                return Walk(nodes, child, length)
-            node = child
-            nodes.append(child)
-        return Walk(nodes, None, 0)
-
-    def end_of(self, walk: Walk) -> Node:
-        """Return the node that ends a walk, which a split makes if it ends inside one."""
-        if walk.left is not None:
-            return self.split(walk.left, walk.num_equal)
-        return walk.nodes[-1] if walk.nodes else self.root
+        path, end = self.find(request, num_blocks)
+        if not path:
+            return self.root
+        if end < path[-1].end:
+            path[-1] = self.split(path[-1], end - path[-1].first_index)
+        self.touch(path)
+        return path[-1]
 
     def child_of(self, node: Node, request: Request) -> Node | None:
         """Return the child that begins with the request's next block; None if there is none."""
@@ -104,16 +100,20 @@ class PrefixTree:
 
     def num_equal(self, node: Node, request: Request, num_blocks: int) -> int:
         """Return how many of a node's blocks continue the request's first num_blocks blocks."""
-        own = request.links[node.first_index : num_blocks]
-        if own[: len(node.links)] == node.links:
-            return len(node.links)
-        return next(i for i, link in enumerate(node.links) if i >= len(own) or own[i] != link)
+        own = request.links[node.first_index : min(node.end, num_blocks)]
+        if own == node.links:
+            return len(own)
+        return next((i for i, (one, link) in enumerate(zip(own, node.links, strict=False)) if one != link), len(own))
 
     def touch(self, nodes: Sequence[Node]) -> None:
-        """Make these nodes the youngest, in this order: those above before those below."""
+        """Make these nodes the youngest, in this order.
+
+        They are the whole path from the root, so a node is at least as young as all below it were when last used. The
+        order within the path decides nothing, because only leaves are evicted: a prefix outlives what continues it.
+        """
         if not nodes:
             return
-        self._journal.record((self._untouch, [(node, node.touched) for node in nodes]))
+        self._journal.record((self._untouch, self._num_touches, [(node, node.touched) for node in nodes]))
         for node in nodes:
             self._num_touches += 1
             node.touched = self._num_touches
@@ -124,15 +124,20 @@ class PrefixTree:
     def split(self, node: Node, num_blocks: int) -> Node:
         """Move a node's first num_blocks blocks to a new node above it, and return that one.
 
-        Whoever holds the lower node keeps it. Both have the same locks and recency.
+        Whoever holds the lower node keeps it. Both have the same locks and recency. Raises ValueError, before anything
+        changes, unless each half gets a block.
         """
-        upper = self._new_node(node.parent, node, node.first_index, node.block_ids[:num_blocks])
+        if not 0 < num_blocks < len(node.block_ids):
+            raise ValueError(f"{node} has {len(node.block_ids)} blocks: it cannot be split after {num_blocks} of them")
+        assert node.parent is not None
+        upper = self._new_node(node.parent, node.extra_keys, node.block_ids[:num_blocks], node.links[:num_blocks])
+        upper.num_locks, upper.touched = node.num_locks, node.touched
+        end, key = upper.end, (node.extra_keys, node.links[num_blocks])
         self._journal.record((self._join, upper, node))
-        upper.links, upper.num_locks, upper.touched = node.links[:num_blocks], node.num_locks, node.touched
         self._enter(upper)
         del node.block_ids[:num_blocks], node.links[:num_blocks]
-        node.parent, node.first_index = upper, upper.end
-        upper.children[node.key] = node
+        node.parent, node.first_index = upper, end
+        upper.children[key] = node
         if NodeSplit in self._hooks:
             self._hooks.emit(NodeSplit(node.node_id, upper.node_id, num_blocks))
         return upper
@@ -141,21 +146,23 @@ class PrefixTree:
 
     def insert(self, request: Request, block_ids: Sequence[int]) -> Inserted:
         """Add a request's first full blocks, in table order, as far as the tree lacks them."""
-        node = self.match_to_insert(request, len(block_ids))
+        node = self.match(request, len(block_ids))
         num_found = node.end
         if num_found < len(block_ids):
             node = self.add_leaf(node, request, block_ids[num_found:])
         return Inserted(node, num_found)
 
-    def match_to_insert(self, request: Request, num_blocks: int) -> Node:
-        """Return the node below which an insertion adds what the tree lacks: here as a look-up would."""
-        return self.match(request, num_blocks)
-
     def add_leaf(self, parent: Node, request: Request, block_ids: Sequence[int]) -> Node:
-        """Add a node with these blocks, each of which gets a reference from the tree."""
-        node = self._new_node(parent, None, parent.end, [*block_ids])
-        node.extra_keys, node.links = request.extra_keys, request.links[parent.end : parent.end + len(block_ids)]
-        self._journal.record((self._take_out, node))
+        """Add a node with these blocks, each of which gets a reference from the tree.
+
+        Raises ValueError, before anything changes, if the parent has a child that begins like them.
+        """
+        links = request.links[parent.end : parent.end + len(block_ids)]
+        if (sibling := parent.children.get((request.extra_keys, links[0]))) is not None:
+            raise ValueError(f"{sibling} begins with the same block, but the walk to {parent} has passed it over")
+        node = self._new_node(parent, request.extra_keys, [*block_ids], links)
+        replaced = {block_id: self.node_of[block_id] for block_id in block_ids if block_id in self.node_of}
+        self._journal.record((self._take_out, node, replaced, self.num_evictable, self._num_touches))
         self._num_touches += 1
         node.touched = self._num_touches
         self._enter(node)
@@ -184,37 +191,40 @@ class PrefixTree:
 
     def unlock(self, request: Request) -> None:
         """Give up a request's lock, if it has one."""
-        node = self.holds.get(request.request_id)
-        if node is None:
-            return
-        self._journal.put(self.holds, request.request_id, None)
-        self._count_locks(node.path(), -1)
-        if NodeUnlocked in self._hooks:
-            self._hooks.emit(NodeUnlocked(node.node_id, request.request_id))
+        if request.request_id in self.holds:
+            self._give_up(request.request_id)
 
     def held_by(self, request: Request) -> Node:
         """Return the node at which a request's lock begins; the root if it has none."""
         return self.holds.get(request.request_id, self.root)
 
-    def _count_locks(self, path: Sequence[Node], change: int) -> None:
-        self._journal.record((self._recount, path, -change))
-        self._recount(path, change)
+    def _give_up(self, request_id: int) -> None:
+        node = self.holds[request_id]
+        self._journal.put(self.holds, request_id, None)
+        self._count_locks(node.path(), -1)
+        if NodeUnlocked in self._hooks:
+            self._hooks.emit(NodeUnlocked(node.node_id, request_id))
 
-    def _recount(self, path: Sequence[Node], change: int) -> None:
+    def _count_locks(self, path: Sequence[Node], change: int) -> None:
+        self._journal.record((self._recount, [(node, node.num_locks) for node in path], self.num_evictable))
         for node in path:
             was_free = not node.num_locks
             node.num_locks += change
-            if was_free != (not node.num_locks) and self.nodes.get(node.node_id) is node:
+            if was_free != (not node.num_locks):
                 self.num_evictable += len(node.block_ids) if not node.num_locks else -len(node.block_ids)
                 self._offer(node)
 
     # -- evicting ------------------------------------------------------------------------------------------------------
 
     def evict(self, num_blocks: int) -> None:
-        """Evict whole leaves until num_blocks blocks are given back, or no leaf is left."""
-        num_evicted = 0
-        while num_evicted < num_blocks and (leaf := self.next_leaf()) is not None:
-            num_evicted += len(leaf.block_ids)
+        """Evict exactly num_blocks blocks, or all that no request has locked: the oldest leaves, the last in part.
+
+        Of a leaf that is longer than what is missing, the head stays, because the tail is useless without it.
+        """
+        while num_blocks > 0 and (leaf := self.next_leaf()) is not None:
+            if (num_kept := len(leaf.block_ids) - num_blocks) > 0:
+                self.split(leaf, num_kept)
+            num_blocks -= len(leaf.block_ids)
             self.remove(leaf, "reused")
 
     def next_leaf(self) -> Node | None:
@@ -227,13 +237,14 @@ class PrefixTree:
         return None
 
     def remove(self, leaf: Node, reason: EvictReason) -> None:
-        """Take a leaf out of the tree, and give its blocks back."""
+        """Take a leaf without locks out of the tree, and give its blocks back. Raises ValueError for any other node."""
+        if not self._can_go(leaf):
+            raise ValueError(f"{leaf} cannot be evicted: only a leaf of the tree without locks can")
         assert leaf.parent is not None
-        self._journal.record((self._put_back, leaf))
+        self._journal.record((self._put_back, leaf, self.num_evictable))
         self._leave(leaf)
-        if not leaf.num_locks:
-            self.num_evictable -= len(leaf.block_ids)
-        end = self._pool.reclaim(leaf.block_ids, is_read=leaf.num_locks > 0)
+        self.num_evictable -= len(leaf.block_ids)
+        end = self._pool.reclaim(leaf.block_ids, reason)
         if NodeEvicted in self._hooks:
             self._hooks.emit(NodeEvicted(leaf.node_id, tuple(leaf.block_ids), end, reason))
         for block_id in leaf.block_ids:
@@ -241,18 +252,19 @@ class PrefixTree:
         self._offer(leaf.parent)
 
     def forget(self, block_id: int, reason: EvictReason) -> None:
-        """Take the node that has a block out of the tree, with all below it, locked or not."""
-        below = [self.node_of[block_id]]
+        """Take a block out of the tree, with all that continues it; the locks that begin there end."""
+        node = self.node_of[block_id]
+        if num_kept := node.block_ids.index(block_id):
+            self.split(node, num_kept)
+        below = [node]
         for node in below:
-            below.extend(node.children.values())
+            below.extend(sorted(node.children.values(), key=lambda child: child.age))
         for node in reversed(below):
+            for request_id in [request_id for request_id, held in self.holds.items() if held is node]:
+                self._give_up(request_id)
             self.remove(node, reason)
 
-    # -- the order of recency ------------------------------------------------------------------------------------------
-
-    def by_age(self) -> list[Node]:
-        """Return all nodes, the oldest first."""
-        return sorted(self.nodes.values(), key=lambda node: node.age)
+    # -- the heap of leaves --------------------------------------------------------------------------------------------
 
     def _can_go(self, node: Node) -> bool:
         return not node.num_locks and not node.children and self.nodes.get(node.node_id) is node
@@ -267,58 +279,60 @@ class PrefixTree:
         heappush(self._leaves, (node.touched, next(self._serial), node))
 
     # -- bookkeeping, and inverses -------------------------------------------------------------------------------------
+    # An override may raise in the middle of a change, so each inverse restores former values, however far it got.
 
-    def _new_node(self, parent: Node | None, like: Node | None, first_index: int, block_ids: list[int]) -> Node:
+    def _new_node(
+        self, parent: Node, extra_keys: ExtraKeys, block_ids: list[int], links: list[tuple[object, ...]]
+    ) -> Node:
+        self._journal.record((setattr, self, "_num_created", self._num_created))
         self._num_created += 1
-        return Node(self._num_created, parent, () if like is None else like.extra_keys, first_index, block_ids, [])
+        return Node(self._num_created, parent, extra_keys, parent.end, block_ids, links)
 
     def _enter(self, node: Node) -> None:
         assert node.parent is not None
         node.parent.children[node.key] = node
         self.nodes[node.node_id] = node
-        self._own(node, node.block_ids)
+        self.node_of.update(dict.fromkeys(node.block_ids, node))
 
     def _leave(self, node: Node) -> None:
         assert node.parent is not None
-        node.parent.children.pop(node.key, None)
+        if node.parent.children.get(node.key) is node:
+            del node.parent.children[node.key]
         self.nodes.pop(node.node_id, None)
         for block_id in node.block_ids:
-            self.node_of.pop(block_id, None)
+            if self.node_of.get(block_id) is node:
+                del self.node_of[block_id]
 
-    def _own(self, node: Node, block_ids: Iterable[int]) -> None:
-        for block_id in block_ids:
-            self.node_of[block_id] = node
-
-    def _untouch(self, before: Sequence[tuple[Node, int]]) -> None:
-        self._num_touches -= len(before)
+    def _untouch(self, num_touches: int, before: Sequence[tuple[Node, int]]) -> None:
+        self._num_touches = num_touches
         for node, touched in before:
             node.touched = touched
             self._offer(node)
 
+    def _recount(self, before: Sequence[tuple[Node, int]], num_evictable: int) -> None:
+        self.num_evictable = num_evictable
+        for node, num_locks in before:
+            node.num_locks = num_locks
+            self._offer(node)
+
     def _join(self, upper: Node, node: Node) -> None:
-        """Undo a split, even one that was interrupted."""
+        """Undo a split."""
         if node.parent is upper:
             node.block_ids[:0], node.links[:0] = upper.block_ids, upper.links
             node.parent, node.first_index = upper.parent, upper.first_index
-        assert node.parent is not None
-        node.parent.children[node.key] = node
         self.nodes.pop(upper.node_id, None)
-        self._own(node, upper.block_ids)
-        self._num_created -= 1
-        self._offer(node)
+        self._enter(node)
 
-    def _take_out(self, node: Node) -> None:
-        """Undo the insertion of a leaf."""
+    def _take_out(self, node: Node, replaced: dict[int, Node], num_evictable: int, num_touches: int) -> None:
+        """Undo the insertion of a leaf. replaced: former nodes of blocks that a wrong part has inserted twice."""
         assert node.parent is not None
         self._leave(node)
-        self.num_evictable -= len(node.block_ids)
-        self._num_created -= 1
-        self._num_touches -= 1
+        self.node_of.update(replaced)
+        self.num_evictable, self._num_touches = num_evictable, num_touches
         self._offer(node.parent)
 
-    def _put_back(self, leaf: Node) -> None:
+    def _put_back(self, leaf: Node, num_evictable: int) -> None:
         """Undo a removal."""
         self._enter(leaf)
-        if not leaf.num_locks:
-            self.num_evictable += len(leaf.block_ids)
+        self.num_evictable = num_evictable
         self._offer(leaf)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+from labengine.core.mini_sglang.full_attention import MatchedGroup
 from labengine.core.radix.block_pool import RadixBlockPool
-from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.radix.node import Node
 from labengine.core.request import Request
 from labengine.events import FreeReason
 
 
-class SglangGroup(RadixGroup):
+class SglangGroup(MatchedGroup):
     """Inserts the prompt a second time, and frees blocks in groups. Source: UnifiedRadixCache.checkpoint_into_tree."""
 
     def __init__(self, *arguments: Any) -> None:

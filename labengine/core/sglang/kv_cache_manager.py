@@ -26,10 +26,15 @@ class SglangKVCacheManager(RadixKVCacheManager):
             cast(RadixBlockPool, self.pool).freed_go_to = "head"
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return as RadixKVCacheManager does, but 0 for a request that ends in the middle of its prefill."""
-        if moment == "finished" and num_tokens < self.prefill_ends[request.request_id]:
+        """Return 0 also for a request that ends in the middle of its prefill, or that `keep` has inserted."""
+        if moment == "finished" and num_tokens < self.prefill_ends.get(request.request_id, num_tokens + 1):
             return 0
         return super().num_registrable_tokens(request, num_tokens, moment)
+
+    def keep(self, request: Request) -> None:
+        """Insert the blocks of a request that ends, at its turn in the batch; `free` then inserts nothing."""
+        self.insert(request)
+        self._journal.put(self.prefill_ends, request.request_id, None)
 
     def refresh_prefix(self, request: Request) -> None:
         """Make the cached prefix of a waiting request the youngest, so that it is still there at its admission."""

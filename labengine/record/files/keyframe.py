@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Literal, NamedTuple, get_type_hints
 
-from labengine.events import BlockId, BlockIds, BlockOrNull, GroupKey, GroupNumber, GroupRow, Image, Signed, TokenIds
+from labengine.events import (
+    BlockId,
+    BlockIds,
+    BlockOrNull,
+    GroupKey,
+    GroupNumber,
+    GroupRow,
+    Image,
+    NodeId,
+    Signed,
+    TokenIds,
+)
 from labengine.record.files.sequence import SLACK
 from labengine.record.files.shapes import PoolSize, shape_of
 from labengine.record.fold import Fold
 from labengine.record.fold_state import RequestFold
-from labengine.record.snapshot import GroupState
+from labengine.record.snapshot import GroupState, NodeState
+from labengine.record.tree_fold import TreeFold
 
 Status = Literal["waiting", "running", "preempted", "finished"]
 
@@ -40,6 +52,8 @@ class Keyframe(NamedTuple):
     """(block, number of tokens, is spoiled) each."""
     beams: tuple[tuple[int, int], ...] = ()
     """(request, first request of its beam search)."""
+    tree: tuple[tuple[NodeId, NodeId, tuple[BlockId, ...], Signed, tuple[int, ...]], ...] = ()
+    """The nodes of the prefix tree, the oldest first, with the fields of a NodeState."""
 
 
 _SHAPES = {name: shape_of(hint) for name, hint in get_type_hints(Keyframe, include_extras=True).items()}
@@ -68,6 +82,7 @@ def keyframe(state: Fold) -> dict[str, Any]:
         "rejected": [(i, *r.rejected) for i, r in state.requests.items() if r.rejected is not None],
         "states": [(block_id, num, block_id in state.spoiled) for block_id, num in state.states.items()],
         "beams": [(i, r.first_beam) for i, r in state.requests.items() if r.first_beam is not None],
+        "tree": [(n.node_id, n.parent_id, n.block_ids, n.num_locks, n.locked_by) for n in state.tree.states()],
     }
 
 
@@ -132,6 +147,7 @@ def _fold_of(saved: Keyframe) -> Fold:
     for request_id, start, end in saved.rejected:
         state.requests[request_id].rejected = start, end
     state.pins, state.holding = dict(saved.pins), set(saved.holding)
+    state.tree = TreeFold.of([NodeState(*row) for row in saved.tree])
     if saved.states is None:
         state.assume_states()
     else:

@@ -22,11 +22,18 @@ INT, TEXT, FACTS, SECONDS = map(shape_of, (Exact, str, dict, float))
 
 
 def parsed(text: bytes) -> Any:
-    """Return the JSON document. Raises TraceError for invalid JSON."""
+    """Return the JSON document. Raises TraceError for invalid JSON, NaN and Infinity included."""
     try:
-        return json.loads(text)
+        return _DECODER.decode(text.decode(json.detect_encoding(text), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise TraceError(f"the trace is damaged ({error}): download it again") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def parsed_as(shape: Shape, text: bytes) -> Any:

@@ -19,6 +19,7 @@ from mutants.table import (
     scheduling,
     states,
     tier,
+    tree,
     urgency,
 )
 from mutants.table.mutant import Kind as Kind
@@ -37,5 +38,6 @@ _MODULES = (
     states,
     urgency,
     pictures,
+    tree,
 )
 MUTANTS = tuple(mutant for module in _MODULES for mutant in module.MUTANTS)

@@ -89,6 +89,14 @@ EVENTS: list[ev.Event] = [
     *(ev.BlockUnpinned(4, 0 if end else 1, end) for end in ("head", "tail", None)),
     *(ev.BlockCopied(4, 6, 1, *more) for more in product((0, 1), (2,), (True, False))),
     ev.HashesMoved(4, 6),
+    *(ev.NodeInserted(3, parent, 1, 0, 2, ids) for parent, ids in product((0, 2), ((4,), (1, 2, 3, 9)))),
+    *(ev.NodeSplit(3, 4, n) for n in (1, 2)),
+    *(ev.NodesTouched(ids) for ids in ((3,), (3, 1), tuple(range(1, 9)))),
+    *(kind(3, 27) for kind in (ev.NodeLocked, ev.NodeUnlocked)),
+    *(
+        ev.NodeEvicted(3, (4, 6), end, reason)  # type: ignore[arg-type]
+        for end, reason in product(("head", "tail", None), (*get_args(ev.EvictReason), "an own reason"))
+    ),
     *(ev.SlotsWritten(0, 1, 3, runs) for runs in ((), ((1, 2, 1),), ((1, 2, 2), (7, 0, 4), (1, 0, 1)))),
     *(ev.ForwardRan(requests, tokens) for requests, tokens in product((1, 2), (1, 8192))),
     *(ev.TokensComputed(0, n) for n in (1, 15)),
@@ -101,7 +109,12 @@ EVENTS: list[ev.Event] = [
 ]
 
 STATES: list[tuple[str, dict[str, Any]]] = [
-    (name, {"num_blocks": n, "used": n, "step": 4, "lost": m, "findable": m, "num_waiting": m, "num_running": n})
+    (
+        name,
+        dict.fromkeys(("num_blocks", "used", "num_running"), n)
+        | dict.fromkeys(("lost", "findable", "num_waiting"), m)
+        | {"used_blocks": f"{n} blocks used", "step": 4},
+    )
     for name, n, m in product(set(TABLE["states"]) - {"waiting"}, (0, 1, 2), (0, 1, 2))
 ] + [("waiting", {"requests": names, "num_waiting": n}) for names, n in (("A", 1), ("A and B", 2))]
 

@@ -57,6 +57,12 @@ export const FIELDS = {
   DraftsJudged: ["request_id", "num_accepted", "num_rejected"],
   ViolationFound: ["rule", "message", "request_ids", "block_ids", "step", "first_event", "misnamed", "fact"],
   DecisionDiffered: ["method", "replaces", "decided", "instead_of", "request_id"],
+  NodeInserted: ["node_id", "parent_id", "request_id", "group", "first_index", "block_ids"],
+  NodeSplit: ["node_id", "upper_id", "num_blocks"],
+  NodesTouched: ["node_ids"],
+  NodeLocked: ["node_id", "request_id"],
+  NodeUnlocked: ["node_id", "request_id"],
+  NodeEvicted: ["node_id", "block_ids", "queue_end", "reason"],
 } as const;
 
 // Values of fields that an older recording lacks.
@@ -130,6 +136,12 @@ export const TOPICS: Readonly<Record<keyof typeof FIELDS, number>> = {
   DraftsJudged: 3,
   ViolationFound: 5,
   DecisionDiffered: 5,
+  NodeInserted: 2,
+  NodeSplit: 2,
+  NodesTouched: 2,
+  NodeLocked: 2,
+  NodeUnlocked: 2,
+  NodeEvicted: 2,
 };
 
 // Kinds by which an entry of a table names another block.
@@ -174,7 +186,7 @@ interface FieldTypes {
   num_beams: number;
   images: [number, number, string][];
   num_tokens: number;
-  block_ids: number[][];
+  block_ids: number[];
   is_skipped: boolean;
   start: number;
   is_prefill: boolean;
@@ -216,16 +228,21 @@ interface FieldTypes {
   replaces: string;
   decided: string;
   instead_of: string;
+  node_id: number;
+  parent_id: number;
+  first_index: number;
+  upper_id: number;
+  node_ids: number[];
 }
 
 interface OwnTypes {
-  RequestForked: { from_request_id: number };
+  PrefixHit: { block_ids: number[][] };
+  RequestForked: { from_request_id: number; block_ids: number[][] };
   BlockEvicted: { reason: "reused" | "replaced" | "reset" | "distrusted" };
   BlockFreed: {
     reason: "finished" | "aborted" | "preempted" | "merged" | "copied" | "pruned" | "window" | "state" | "load_failed";
   };
-  FreeDeferred: { block_ids: number[] };
-  ViolationFound: { block_ids: number[] };
+  NodeEvicted: { reason: "reused" | "replaced" | "reset" | "distrusted" };
 }
 
 // Fields of each kind; its rows: the number of the kind, then the fields.
@@ -263,4 +280,5 @@ export interface WireKeyframe {
   rejected?: [number, number, number][];
   states?: [number, number, boolean][] | null;
   beams?: [number, number][];
+  tree?: [number, number, number[], number, number[]][];
 }

@@ -55,6 +55,9 @@ export function phaseAfter(name: string, phase: Phase | null): Phase | null {
   return phase === "forward" || phase === "sample" ? "update" : phase;
 }
 
+// An event names something that is not there.
+export class UnknownThing extends Error {}
+
 // A row of any kind, as it is sent.
 export type AnyRow = [kind: number, ...fields: unknown[]];
 

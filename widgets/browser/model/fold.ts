@@ -4,10 +4,11 @@ import { keepPromise, noteOtherToken, notePromise, noteSlots, noteState, noteTok
 import type { EventRows } from "./event_rows.ts";
 import { ENTRY_REPLACED } from "./event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "./events.ts";
+import { UnknownThing } from "./events.ts";
 import type { RequestStatus } from "./payloads.ts";
 import { RequestRecord } from "./requests.ts";
 import type { SceneState, Traffic } from "./scene_state.ts";
-import { UnknownThing } from "./scene_state.ts";
+import { ROOT } from "./tree.ts";
 
 const MAX_TRAFFIC = 64,
   MAX_EVICTED = 64;
@@ -305,6 +306,45 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     touch(scene, into);
   },
 
+  NodeInserted(scene, [, id, parent, , , firstIndex, blocks]) {
+    scene.tree.insert(id, parent, firstIndex, blocks);
+    own(scene, id, blocks);
+    for (const block of blocks) {
+      known(scene, block);
+      count(scene, block, scene.refCounts[block] + 1);
+      pin(scene, block, 1);
+    }
+  },
+
+  NodeSplit(scene, [, id, upper, numBlocks]) {
+    scene.tree.split(id, upper, numBlocks);
+    own(scene, upper, scene.tree.node(upper).blocks);
+  },
+
+  NodesTouched(scene, [, ids]) {
+    scene.changes.tree = true;
+    scene.tree.touch(ids);
+  },
+
+  NodeLocked(scene, [, id, request]) {
+    markNodes(scene, scene.tree.lock(id, request), 1);
+  },
+
+  NodeUnlocked(scene, [, id, request]) {
+    markNodes(scene, scene.tree.unlock(id, request), 0);
+  },
+
+  NodeEvicted(scene, [, id, blocks, end]) {
+    scene.tree.evict(id);
+    own(scene, ROOT, blocks);
+    for (const block of end === "head" ? blocks.toReversed() : blocks) {
+      known(scene, block);
+      count(scene, block, end === null ? scene.refCounts[block] - 1 : 0);
+      if (end !== null) enterQueue(scene, block, end);
+      pin(scene, block, -1);
+    }
+  },
+
   SlotsWritten(scene, row) {
     scene.slotRows.push(row);
     noteSlots(scene, row);
@@ -509,6 +549,26 @@ function pin(scene: SceneState, block: number, change: number) {
   if (pins > 0) scene.pins.set(block, pins);
   else scene.pins.delete(block);
   touch(scene, block);
+}
+
+// From now on the blocks are those of this node.
+function own(scene: SceneState, node: number, blocks: readonly number[]) {
+  for (const block of blocks) scene.nodeOf[block] = node;
+  markAll(scene, blocks);
+}
+
+// The blocks of the nodes that have so many locks now look different.
+function markNodes(scene: SceneState, ids: number[], numLocks: number) {
+  scene.changes.tree = true;
+  for (const id of ids) {
+    const node = scene.tree.node(id);
+    markAll(scene, node.numLocks === numLocks ? node.blocks : []);
+  }
+}
+
+function markAll(scene: SceneState, blocks: readonly number[]) {
+  for (const block of blocks) if (block >= 0 && block < scene.numBlocks) scene.mark(block);
+  scene.changes.tree = true;
 }
 
 function append(scene: SceneState, block: number, id: number, group: number) {

@@ -7,6 +7,7 @@ import type { Image } from "./payloads.ts";
 import { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 import { KEPT_ARRAYS } from "./scene_state.ts";
+import { PrefixTree } from "./tree.ts";
 
 // The parts of a scene to keep besides the arrays by block; all else is derived from them.
 const KEPT = [
@@ -32,6 +33,7 @@ const KEPT = [
   "spoiled",
   "promised",
   "pins",
+  "tree",
   "evictedById",
   "traffic",
   "slotRows",
@@ -60,6 +62,7 @@ function copied(kept: KeptFields) {
 function copyOf(value: KeptFields[keyof KeptFields]) {
   if (value instanceof Map) return new Map(value as Map<unknown, unknown>);
   if (value instanceof Set) return new Set(value);
+  if (value instanceof PrefixTree) return value.copy();
   return Array.isArray(value) ? value.slice() : value;
 }
 
@@ -73,7 +76,7 @@ export function restore(scene: SceneState, kept: Keyframe) {
   scene.map.load(kept.map);
   scene.tier.length = scene.shared.tierLog.countAt(kept.moment);
   rebuild(scene);
-  scene.changes.all = scene.changes.queue = scene.changes.tier = true;
+  scene.changes.all = scene.changes.queue = scene.changes.tier = scene.changes.tree = true;
 }
 
 // The places of blocks and equal contents are derived from the rest.
@@ -103,6 +106,8 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   scene.refCounts.set(wire.ref_counts);
   scene.queue.load(wire.free_queue);
   scene.pins = new Map(wire.pins);
+  scene.tree = PrefixTree.of(wire.tree ?? []);
+  for (const [id, { blocks }] of scene.tree.nodes) for (const block of blocks) scene.nodeOf[block] = id;
   const images = new Map(wire.images);
   for (const request of wire.requests) takeUpRequest(scene, request, images.get(request[0]));
   for (const [id, priority] of wire.priorities ?? []) scene.own(id).priority = priority;

@@ -4,7 +4,7 @@
 import table from "../../labengine_widgets/words/phrases.json";
 import { DEFAULTS } from "./event_rows.ts";
 import type { FieldValue } from "./events.ts";
-import { counted, groupSuffix, hashName, readable, requestName, separated } from "./names.ts";
+import { counted, groupSuffix, hashName, listed, readable, requestName, separated } from "./names.ts";
 import type { Recording } from "./recording.ts";
 import type { Scene } from "./scene.ts";
 import type { Mention, Sentence } from "./sentence.ts";
@@ -50,15 +50,21 @@ export function runningWords(scene: Scene) {
     step: scene.step,
     num_running: running,
     num_waiting: statuses.length - running - finished,
-    used: scene.score.used,
+    used_blocks: usedBlocks(scene),
   });
 }
 
 export function openingWords(scene: Scene) {
   const { used, lost } = scene.score;
   return scene.step
-    ? statePhrase("stepped", { step: scene.step, used, lost })
+    ? statePhrase("stepped", { step: scene.step, used_blocks: usedBlocks(scene), lost })
     : statePhrase("new", { num_blocks: scene.numBlocks, used });
+}
+
+// "21 blocks used, 12 of them evictable".
+function usedBlocks({ score: { used, evictable } }: Scene) {
+  const apart = evictable ? `, ${evictable === used ? "all" : evictable} of them evictable` : "";
+  return `${counted(used, "block")} used${apart}`;
 }
 
 // A table's word for a value; the value itself if the table has none.
@@ -140,6 +146,10 @@ function mapping(mapped: number[], block: number) {
   return mapped.length > 1 ? "shared" : "alone";
 }
 
+function nodeNames(ids: number[]) {
+  return `Node${ids.length > 1 ? "s" : ""} ${listed(ids.map(String))}`;
+}
+
 function blocks(ids: number[]): Sentence {
   return separated([...new Set(ids)].map((id): Mention => ["block", id]));
 }
@@ -154,7 +164,7 @@ const MENTIONS: Record<string, (get: Field) => Sentence> = {
   entry: (get) => [["request", get("request_id")], `'s table[${get("index")}]${groupSuffix(get("group"))}`],
   mapped_blocks: (get) => blocks(get("mapped")),
   transferred_blocks: (get) => blocks(get("transfers").map((transfer) => transfer[2])),
-  deferred_blocks: (get) => blocks(get("block_ids") as number[]),
+  named_blocks: (get) => blocks(get("block_ids") as number[]),
   written_blocks: (get) => blocks(get("runs").map((run) => run[0])),
 };
 
@@ -163,6 +173,8 @@ const VALUES: Record<string, (get: Field, tokenText?: TokenText) => string> = {
   of_group: (get) => groupSuffix(get("group")),
   hash: (get) => hashName(get("block_hash")),
   mapping: (get) => mapping(get("mapped"), get("block_id")),
+  parent_node: (get) => (get("parent_id") ? `node ${get("parent_id")}` : "the root"),
+  touched_nodes: (get) => `${nodeNames(get("node_ids"))} ${get("node_ids").length === 1 ? "is" : "are"}`,
   with_images: (get) => withImages(get("images")),
   other_request: (get) => requestName(get("other_request_id")),
   tier_change: (get) => tierChange(get("added"), get("dropped"), get("pinned")),

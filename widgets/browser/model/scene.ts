@@ -18,6 +18,9 @@ export interface Block {
   isLost: boolean;
   isCachedFree: boolean;
   isDuplicate: boolean;
+  node: number; // of the prefix tree, that has it; 0 for none
+  isEvictable: boolean; // its node has no locks
+  isKept: boolean; // no request uses it: it is free, or evictable
   owners: number[];
   groups: number[];
   tokens: (number | null)[];
@@ -37,7 +40,8 @@ export interface Block {
 
 export class Scene extends SceneState {
   get score() {
-    return { used: this.numUsed, peak: this.peak, findable: this.map.size, lost: this.numLost };
+    const { numUsed, peak, map, numLost, tree } = this;
+    return { used: numUsed, peak, findable: map.size, lost: numLost, evictable: tree.numEvictable };
   }
 
   // {slots: [{request, group, start, runs}], sampled: Map(request -> token)} of this step so far.
@@ -75,6 +79,9 @@ export class Scene extends SceneState {
       isLost: this.isLostFlag[id] === 1,
       isCachedFree: isFree && isMapped,
       isDuplicate: refCount > 0 && this.twins.count(this.contentOfBlock[id]) > 1,
+      node: this.nodeOf[id],
+      isEvictable: this.isEvictable(id),
+      isKept: this.isKept(id),
       owners: isDrawn ? [...new Set(places.map(([request]) => request))] : [],
       groups: isDrawn ? [...new Set(places.map(([, group]) => group))].sort((a, b) => a - b) : [],
       tokens: isDrawn ? tokensOf(this, id) : [],
@@ -105,6 +112,15 @@ export class Scene extends SceneState {
 
   isMapped(id: number) {
     return this.keysOf(id).some((key) => this.map.holds(key, id));
+  }
+
+  isEvictable(id: number) {
+    return this.tree.nodes.get(this.nodeOf[id])?.numLocks === 0;
+  }
+
+  // No request uses the block.
+  isKept(id: number) {
+    return !this.refCounts[id] || (this.places.head[id] < 0 && this.isEvictable(id));
   }
 
   // The number of the content behind "group:hex"; -1 for one that was never seen.

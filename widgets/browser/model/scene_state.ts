@@ -2,12 +2,14 @@
 
 import type { EventFields, EventRows } from "./event_rows.ts";
 import type { Phase, Transfer } from "./events.ts";
+import { UnknownThing } from "./events.ts";
 import { PrefixMap, Tier } from "./key_maps.ts";
 import { ContentIndex } from "./keys.ts";
 import { Places, Twins } from "./places.ts";
 import { LinkedQueue } from "./queue.ts";
 import type { RequestRecord, TokenStore } from "./requests.ts";
 import type { Shared } from "./shared.ts";
+import { PrefixTree } from "./tree.ts";
 
 export class Changes {
   blocks = new Set<number>();
@@ -15,6 +17,7 @@ export class Changes {
   keys = new Set<string>();
   queue = this.all;
   tier = this.all;
+  tree = this.all;
 
   constructor(public all = false) {}
 }
@@ -29,6 +32,7 @@ const BLOCK_ARRAYS = [
   "tokenStart",
   "tokenCount",
   "freedAt",
+  "nodeOf",
 ] as const;
 
 export const KEPT_ARRAYS = [...BLOCK_ARRAYS, "contentOfBlock", "isLostFlag"] as const;
@@ -57,9 +61,6 @@ export interface Traffic {
   isFailed: boolean;
   transfers: Transfer[];
 }
-
-// An event names a request that is not there.
-export class UnknownThing extends Error {}
 
 export class SceneState {
   isHead = false; // the head numbers contents as they appear; other scenes find them numbered
@@ -91,6 +92,7 @@ export class SceneState {
   spoiled!: Set<number>; // of these blocks, the ones whose state has seen a rejected guess
   promised!: Map<number, number>; // blocks that have a key before all of their slots are written: how many are
   pins!: Map<number, number>; // per block: references that no table holds
+  tree!: PrefixTree;
   evictedById!: Map<number, Evicted>;
   traffic!: Traffic[];
   numLost!: number;
@@ -102,6 +104,7 @@ export class SceneState {
   tokenStart!: Int32Array;
   tokenCount!: Int32Array;
   freedAt!: Int32Array;
+  nodeOf!: Int32Array; // the node of the prefix tree that has a block; 0 for none
   contentOfBlock!: Int32Array;
   isLostFlag!: Uint8Array;
   isChanged!: Uint8Array; // 1: in changedBlocks
@@ -227,6 +230,7 @@ export class SceneState {
     this.spoiled = new Set();
     this.promised = new Map();
     this.pins = new Map();
+    this.tree = new PrefixTree();
     this.evictedById = new Map();
     this.traffic = [];
     this.twins.reset(numBlocks);

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from labengine import events as ev
-from labengine.record.wording import block_name, block_names, counted, hash_name, listed, readable, request_name
+from labengine.record.wording import (
+    block_name,
+    block_names,
+    counted,
+    hash_name,
+    listed,
+    node_name,
+    readable,
+    request_name,
+)
 from labengine_widgets.why.answer import NO_ENGINE_YET, Link, Why, WhyError
+from labengine_widgets.why.events import cause_of
 from labengine_widgets.why.map_entries import why_lost
 from labengine_widgets.why.past import Past
-from labengine_widgets.why.references import holders_of, why_ref_count
+from labengine_widgets.why.references import holders_of, node_of, why_ref_count
+from labengine_widgets.words.phrases import phrase
 
 
 def why_block(past: Past, block_id: int) -> Why:
@@ -29,8 +40,10 @@ def why_free(past: Past, block_id: int) -> Why:
     if block_id == state.null_block:
         return Why(question, f"{name} is set aside: it pads block tables and is never allocated.")
     if count := state.ref_counts[block_id]:
-        holders = listed(request_name(i) for i in dict.fromkeys(place[0] for place in holders_of(past, block_id)))
-        return Why(question, f"It is not free: its ref count is {count} (held by {holders}).")
+        holders = [request_name(i) for i in dict.fromkeys(place[0] for place in holders_of(past, block_id))]
+        node_id = node_of(past, block_id)
+        held = listed(holders if node_id is None else [*holders, f"{node_name(node_id)} of the prefix tree"])
+        return Why(question, f"It is not free: its ref count is {count} (held by {held}).")
     number = last_freed(past, block_id)
     if number is None:
         return Why(question, f"{_never_held(past)} {_keeps(past, block_id)}", start_of(past, block_id))
@@ -38,6 +51,9 @@ def why_free(past: Past, block_id: int) -> Why:
     if isinstance(event, ev.BlockUnpinned):
         text = f"Its last reference, which no block table held, was dropped. {_keeps(past, block_id)}"
         return Why(question, text, past.links(number))
+    if isinstance(event, ev.NodeEvicted):
+        text = f"{phrase(event)} {_keeps(past, block_id)}"
+        return Why(question, text, past.links(cause_of(past, number), number))
     assert isinstance(event, ev.BlockFreed)
     text = f"{request_name(event.request_id)} was the last to hold it, and {_let_go(event)}. {_keeps(past, block_id)}"
     return Why(question, text, tuple(_freed_links(past, number, event)))
@@ -46,7 +62,8 @@ def why_free(past: Past, block_id: int) -> Why:
 def last_freed(past: Past, block_id: int) -> int | None:
     """Return the number of the event that queued a block; None if the block was queued from the beginning."""
     for number, event in past.backwards():
-        if isinstance(event, (ev.BlockFreed, ev.BlockUnpinned)) and event.block_id == block_id and event.queue_end:
+        is_freed = isinstance(event, ev.BlockFreed | ev.BlockUnpinned | ev.NodeEvicted) and event.queue_end
+        if is_freed and block_id in ev.counted_blocks(event):
             return number
     return None
 
@@ -120,6 +137,9 @@ def why_next(past: Past) -> Why:
     head = next(iter(past.state.free_queue), None)
     if head is None:
         question = "Which block is next to be evicted?"
+        leaf = _next_leaf(past)
+        if leaf:
+            return Why(question, f"No block is free: the next allocation evicts {leaf}")
         return Why(question, "None: no block is free. A request that needs one must preempt a running request.")
     return why_in_queue(past, head)
 
@@ -166,8 +186,10 @@ def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
                 ahead.discard(event.into_block_id)
                 numbers.append(number)
                 continue
-            case ev.BlockFreed(queue_end="head") | ev.BlockUnpinned(queue_end="head"):
-                ahead.add(event.block_id)
+            case (
+                ev.BlockFreed(queue_end="head") | ev.BlockUnpinned(queue_end="head") | ev.NodeEvicted(queue_end="head")
+            ):
+                ahead.update(ev.counted_blocks(event))
                 continue
             case _:
                 continue
@@ -204,11 +226,23 @@ def _how_it_came(past: Past, put: int | None) -> str:
         begin = f"when the recording began (event {past.first})"
         return f"It was already in the free queue {begin}; earlier events are unknown."
     event = past.event(put)
-    assert isinstance(event, ev.BlockFreed)
+    if isinstance(event, ev.NodeEvicted):
+        return f"It was put at the {event.queue_end} of the queue when {node_name(event.node_id)} was evicted."
+    assert isinstance(event, ev.BlockFreed | ev.BlockUnpinned)
     if event.queue_end == "head":
         why = "" if past.at(put).block_keys[event.block_id] else ", because it had no cached content"
         return f"It was put at the head of the queue when it was freed{why}."
     return "It was put at the tail of the queue when it was freed."
+
+
+def _next_leaf(past: Past) -> str:
+    """Return the node that is evicted next, in words; "" for none."""
+    tree = past.state.tree
+    leaf = tree.next_leaf()
+    if leaf is None:
+        return ""
+    blocks = block_names(tree.nodes[leaf].block_ids)
+    return f"{node_name(leaf)} with {blocks}: of the leaves without locks, it was used longest ago."
 
 
 def _price(past: Past, block_id: int) -> str:
@@ -216,6 +250,8 @@ def _price(past: Past, block_id: int) -> str:
     found = [key for key in keys if block_id in past.state.prefix_map.get(key, ())]
     if found:
         return f"Its next allocation evicts {listed(f'hash {hash_name(key[1])}' for key in found)}."
+    if leaf := _next_leaf(past):
+        return f"It has no content to lose. Once no block is free, an allocation evicts {leaf}"
     victim = next((i for i in past.state.free_queue if past.state.block_keys[i]), None)
     if victim is None:
         return "It has no content to lose, and neither does any other free block."

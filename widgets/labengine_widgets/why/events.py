@@ -8,6 +8,7 @@ from typing import Any
 from labengine import events as ev
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past
+from labengine_widgets.why.prefix_tree import TreeEvent, values_of, walk_of
 from labengine_widgets.words.phrases import phrase
 
 MAX_LINKS = 12
@@ -21,7 +22,8 @@ def why_event(past: Past, number: int) -> Why:
     while len(chain) < MAX_LINKS and (cause := _next_cause(past, chain)) is not None:
         chain.append(cause)
     event = past.event(number)
-    text = f"{_because(past, event, chain)} {_decided(past, event, chain)}".strip()
+    values = values_of(past, number, event) if isinstance(event, TreeEvent) else ""
+    text = " ".join(filter(None, (_because(past, event, chain), values, _decided(past, event, chain))))
     return Why(f"Why did this happen: {phrase(event)[:-1]}?", text, past.links(*reversed(chain)))
 
 
@@ -99,7 +101,7 @@ def _allocated(past: Past, number: int, event: ev.BlockAllocated) -> int | None:
     for before, earlier in past.backwards(number):
         if isinstance(earlier, ev.RequestPreempted):
             return before if earlier.request_id != event.request_id else None
-        if not isinstance(earlier, (ev.BlockAllocated, ev.BlockEvicted, ev.BlockFreed)):
+        if not isinstance(earlier, (ev.BlockAllocated, ev.BlockEvicted, ev.BlockFreed, ev.NodeEvicted)):
             break
     kinds = (ev.PrefixHit, ev.ExternalHit, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded)
     return _last(past, number, *kinds, request_id=event.request_id)
@@ -115,7 +117,20 @@ def _evicted(past: Past, number: int, event: ev.BlockEvicted) -> int | None:
     if event.reason == "replaced":
         following = _next(past, number, ev.BlockCached, block_id=event.block_id)
         return None if following is None else _registered(past, number, past.event(following))
+    before = past.event(number - 1) if number > past.first else None
+    if isinstance(before, ev.NodeEvicted | ev.BlockEvicted):
+        left = _last(past, number, ev.NodeEvicted)
+        if left is not None and event.block_id in past.event(left).block_ids:  # type: ignore[attr-defined]  # its kind
+            return left
     taken = _next(past, number, ev.BlockAllocated, block_id=event.block_id)
+    return None if taken is None else _allocated(past, number, past.event(taken))  # type: ignore[arg-type]  # its kind
+
+
+def _node_evicted(past: Past, number: int, event: ev.NodeEvicted) -> int | None:
+    """Return the cause of the allocation that needed blocks; of a node that is not trusted, the rollback."""
+    if event.reason != "reused":
+        return _evicted(past, number, ev.BlockEvicted(-1, event.reason))
+    taken = _next(past, number, ev.BlockAllocated)
     return None if taken is None else _allocated(past, number, past.event(taken))  # type: ignore[arg-type]  # its kind
 
 
@@ -289,6 +304,12 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.StateCopied: _of_request(ev.BlockAllocated, ev.DraftsJudged),
     ev.BlockMoved: _of_request(ev.DraftsJudged, ev.RequestScheduled),
     ev.HashesMoved: lambda past, number, event: _last(past, number, ev.BlockCached, block_id=event.block_id),
+    ev.NodeInserted: _registered,
+    ev.NodeSplit: lambda past, number, event: walk_of(past, number)[0],
+    ev.NodesTouched: lambda past, number, event: walk_of(past, number)[0],
+    ev.NodeLocked: _of_request(ev.PrefixHit, ev.NodeInserted, ev.TokenSampled),
+    ev.NodeUnlocked: _of_request(ev.TokenSampled, ev.NodeInserted),
+    ev.NodeEvicted: _node_evicted,
     ev.SlotsWritten: _of_request(ev.RequestScheduled),
     ev.StateAdvanced: _of_request(ev.RequestScheduled),
     ev.ForwardRan: _step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.record.wording import block_name, counted, entry_name, listed, request_name
+from labengine.record.wording import block_name, counted, entry_name, listed, node_name, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Past
 from labengine_widgets.words.phrases import phrase
@@ -40,7 +40,7 @@ def life_of(past: Past, block_id: int) -> Life:
     """Return all changes of a block's ref count since it was last free, up to the moment."""
     found: list[Reference] = []
     for number, event in past.backwards():
-        count = _count_after(event, block_id)
+        count = _count_after(past, number, block_id, event)
         if count is None:
             continue
         if ev.is_loss(event) and count == 0:
@@ -54,10 +54,12 @@ def life_of(past: Past, block_id: int) -> Life:
     return Life(base, tuple(found[::-1]), base == 0)
 
 
-def _count_after(event: ev.Event, block_id: int) -> int | None:
+def _count_after(past: Past, number: int, block_id: int, event: ev.Event) -> int | None:
     """Return the block's ref count after an event that changes it; None for any other event."""
-    if ev.counted_block(event) != block_id:
+    if block_id not in ev.counted_blocks(event):
         return None
+    if isinstance(event, ev.NodeInserted | ev.NodeEvicted):
+        return past.at(number + 1).ref_counts[block_id]
     return getattr(event, "ref_count", 1 + getattr(event, "is_pinned", False))
 
 
@@ -141,7 +143,10 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
 
 
 def _pinned(past: Past, block_id: int, num_pins: int) -> str:
-    """Describe a block's references that no table holds, by the newest event that added one."""
+    """Describe a block's references that no table holds: the prefix tree's, or by the newest event that added one."""
+    node_id = node_of(past, block_id)
+    if node_id is not None:
+        return f"The prefix tree holds 1 reference, for {node_name(node_id)}, which {_protection(past, node_id)}."
     for _, event in past.backwards():
         match event:
             case ev.FreeDeferred() if block_id in event.block_ids:
@@ -160,6 +165,20 @@ def _pinned(past: Past, block_id: int, num_pins: int) -> str:
         what = f"already there when the recording began (event {past.first})"
     are = "reference is" if num_pins == 1 else "references are"
     return f"{num_pins} {are} not held by any block table: {what}."
+
+
+def node_of(past: Past, block_id: int) -> int | None:
+    """Return the node of the prefix tree that has a block; None for none."""
+    nodes = past.state.tree.nodes.items()
+    return next((node_id for node_id, node in nodes if block_id in node.block_ids), None)
+
+
+def _protection(past: Past, node_id: int) -> str:
+    tree = past.state.tree
+    lockers = [request_name(i) for i, held in sorted(tree.holds.items()) if node_id in tree.path(held)]
+    if lockers:
+        return f"is locked by {listed(lockers)}"
+    return "has no locks and is evicted next" if tree.next_leaf() == node_id else "has no locks"
 
 
 def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from labengine import events as ev
 
 MAX_SINGLES = 4
-"""Up to this many blocks cached or merged in a row get a caption each; a longer row gets one caption."""
+"""Up to this many blocks or nodes cached, merged or evicted in a row get a caption each; more of them get one."""
 
 MAX_FRAMES = 240
 """Maximum number of runs in a step; with more, neighbours are combined under the last one's caption."""
@@ -57,6 +57,12 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
             return type(event).__name__, event.request_id, event.group
         case ev.BlockFreed():
             return "free", event.request_id, event.reason
+        case ev.NodeInserted():
+            return "BlockCached", event.request_id, event.group
+        case ev.NodeEvicted():
+            return ("BlockEvicted",)
+        case ev.NodeLocked() | ev.NodeUnlocked():
+            return "NodeLocked", event.request_id
         case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockCached():
             return type(event).__name__, event.request_id, event.group
         case ev.BlockUnpinned():
@@ -74,8 +80,13 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
 
 
 def by_block(together: tuple[ev.Event, ...]) -> list[tuple[ev.Event, ...]]:
-    """Split a row of cached or merged blocks into one piece per block, each with the free after it."""
-    starts = [i for i, event in enumerate(together) if isinstance(event, ev.BlockCached | ev.EntryReplaced)]
+    """Split a row of cached or merged blocks into one piece per block, each with the free after it.
+
+    Nodes of the prefix tree are not split into their blocks.
+    """
+    is_tree = isinstance(together[0], ev.NodeInserted | ev.NodeEvicted)
+    kinds = ev.NodeInserted | ev.NodeEvicted if is_tree else ev.BlockCached | ev.EntryReplaced
+    starts = [i for i, event in enumerate(together) if isinstance(event, kinds)]
     if not starts or starts[0]:
         return [together]
     return [together[start:stop] for start, stop in zip(starts, [*starts[1:], len(together)], strict=True)]

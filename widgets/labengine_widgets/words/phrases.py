@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine import events as ev
-from labengine.record.wording import counted, group_suffix, hash_name, readable, request_name
+from labengine.record.wording import counted, group_suffix, hash_name, node_name, node_names, readable, request_name
 from labengine_widgets.words.mentions import Sentence, the_block, the_blocks, the_entry, the_request
 
 MAX_IMAGE = 40
@@ -126,6 +126,11 @@ def _with_images(field: Field) -> str:
     return f" ({images_named(images)})" if (images := field("images")) else ""
 
 
+def _touched_nodes(field: Field) -> str:
+    node_ids = field("node_ids")
+    return f"{node_names(node_ids).capitalize()} {'is' if len(node_ids) == 1 else 'are'}"
+
+
 def _token(field: Field) -> str:
     text, token_id = field("token_text"), field("token_id")
     return f"token {token_id}" if text is None else f"“{text(token_id)}”"
@@ -144,7 +149,9 @@ _VALUES: dict[str, Callable[[Field], str]] = {
     "mapping": lambda field: _mapping(field("mapped"), field("block_id")),
     "mapped_blocks": lambda field: the_blocks(field("mapped")),
     "transferred_blocks": lambda field: the_blocks(block_id for _, _, block_id, _ in field("transfers")),
-    "deferred_blocks": lambda field: the_blocks(field("block_ids")),
+    "named_blocks": lambda field: the_blocks(field("block_ids")),
+    "parent_node": lambda field: node_name(field("parent_id")),
+    "touched_nodes": _touched_nodes,
     "with_images": _with_images,
     "tier_change": _tier_change,
     "written_blocks": lambda field: the_blocks(block_id for block_id, _, _ in field("runs")),

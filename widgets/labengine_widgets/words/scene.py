@@ -9,6 +9,7 @@ from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.fold_state import Key
 from labengine.record.timeline import Timeline
+from labengine.record.wording import counted
 from labengine_widgets.words.filling import Filling, Owners
 from labengine_widgets.words.mentions import Mention, Sentence
 from labengine_widgets.words.names import ContentIndex, content_name
@@ -16,12 +17,22 @@ from labengine_widgets.words.tier import KnownTier, kept_contents
 
 
 class Score(NamedTuple):
-    """used: blocks not free; peak: the most in this step; findable: map entries; lost: alive, hashed, unmapped."""
+    """used: blocks not free; peak: the most in this step; findable: map entries; lost: alive, hashed, unmapped.
+
+    evictable: blocks of the prefix tree that no lock protects; they count as used.
+    """
 
     used: int
     peak: int
     findable: int
     lost: int
+    evictable: int
+
+    @property
+    def used_blocks(self) -> str:
+        """The used blocks in words: "21 blocks used, 12 of them evictable"."""
+        those = "all" if self.evictable == self.used else self.evictable
+        return f"{counted(self.used, 'block')} used{f', {those} of them evictable' if self.evictable else ''}"
 
 
 class Scene:
@@ -74,8 +85,9 @@ class Scene:
 
     @property
     def score(self) -> Score:
-        """The four numbers of the state."""
-        return Score(self.num_used, self.peak, len(self.fold.prefix_map), len(self.lost))
+        """The numbers of the state."""
+        num_evictable = len(self.fold.tree.evictable())
+        return Score(self.num_used, self.peak, len(self.fold.prefix_map), len(self.lost), num_evictable)
 
     def apply(self, event: ev.Event) -> None:
         """Apply one event. EngineStarted starts over; for a StepRolledBack the caller loads the state."""
@@ -105,6 +117,10 @@ class Scene:
     def is_block(self, block_id: int) -> bool:
         """Return False for an id that no block has: faulty parts put such ids into tables."""
         return 0 <= block_id < self.num_blocks
+
+    def is_in_tree(self, block_id: int) -> bool:
+        """Return True if the prefix tree has the block. In a recording with a tree, all pins are the tree's."""
+        return bool(self.fold.tree.nodes) and block_id in self.fold.pins
 
     def update(self) -> None:
         """Update owners and lost blocks by the changes since the last call."""

@@ -17,6 +17,7 @@ from labengine_widgets.words.admission import (
 )
 from labengine_widgets.words.mentions import Sentence, listing, the_block, the_blocks, the_request, the_requests
 from labengine_widgets.words.phrases import phrase, state_phrase, word
+from labengine_widgets.words.prefix_tree import locks_changed, node_evicted, node_inserted, node_split
 from labengine_widgets.words.scene import Scene
 
 E = TypeVar("E", bound=ev.Event)
@@ -28,6 +29,11 @@ _WORDINGS: dict[type[ev.Event], Wording] = {
     ev.TokenSampled: token_sampled,
     ev.TokensDrafted: tokens_drafted,
     ev.DraftsJudged: drafts_judged,
+    ev.NodeInserted: node_inserted,
+    ev.NodeSplit: node_split,
+    ev.NodeLocked: locks_changed,
+    ev.NodeUnlocked: locks_changed,
+    ev.NodeEvicted: node_evicted,
 }
 
 MAX_BLOCKS_WITH_TWINS = 2048
@@ -62,14 +68,20 @@ def opening_sentence(scene: Scene) -> Sentence:
 
 def finished_sentence(scene: Scene) -> Sentence:
     """Return the caption when all requests are finished."""
-    used, _, findable, _ = scene.score
-    return state_phrase("finished", {"step": scene.fold.step, "used": used, "findable": 0 if used else findable})
+    score = scene.score
+    numbers = {
+        "step": scene.fold.step,
+        "used_blocks": score.used_blocks,
+        "findable": 0 if score.used else score.findable,
+    }
+    return state_phrase("finished", numbers)
 
 
 def paused_sentence(scene: Scene) -> Sentence:
     """Return the caption of a paused lab for a view that opens now."""
-    used, _, _, lost = scene.score
-    return state_phrase("stepped", {"step": scene.fold.step, "used": used, "lost": lost})
+    score = scene.score
+    numbers = {"step": scene.fold.step, "used_blocks": score.used_blocks, "lost": score.lost}
+    return state_phrase("stepped", numbers)
 
 
 def _words(kind: type[E]) -> Callable[[Callable[[Sequence[E], Scene], Sentence]], Wording]:
@@ -94,9 +106,10 @@ def _plural(run: Sequence[Any], one: str, many: str) -> str:
 
 @_words(ev.StepEnded)
 def _step_ended(run: Sequence[ev.StepEnded], scene: Scene) -> Sentence:
-    used, peak, _, lost = scene.score
-    end = f", and {lost} of them lost." if lost else f". The peak within the step was {peak}." if peak > used else "."
-    return Sentence(phrase(run[0]).without_stop(), f": {counted(used, 'block')} used{end}")
+    score = scene.score
+    end = f". The peak within the step was {score.peak}." if score.peak > score.used else "."
+    end = f", and {score.lost} of them lost." if score.lost else end
+    return Sentence(phrase(run[0]).without_stop(), f": {score.used_blocks}{end}")
 
 
 @_words(ev.StepFailed)
@@ -161,6 +174,8 @@ def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> Sentence:
         tail = f" {_plural(run, 'is', 'are')} shared with the fork "
         return Sentence(_blocks(run), tail, name, f": {_counts(run)}.")
     found = f" {_plural(run, 'is', 'are')} found by {_plural(run, 'its hash', 'their hashes')} and "
+    if all(scene.is_in_tree(event.block_id) for event in run):
+        found = f" {_plural(run, 'is', 'are')} found in the prefix tree and "
     if all(event.ref_count == 1 for event in run):
         whose = f"'s {group}." if len(scene.fold.groups) > 1 else "."
         return Sentence(_blocks(run), found, "taken back out of the free queue, for ", name, whose)
@@ -314,14 +329,28 @@ def _block_freed(freed: Sequence[ev.BlockFreed | ev.BlockMerged], scene: Scene) 
     run = [event for event in freed if isinstance(event, ev.BlockFreed)]
     free = [event for event in run if event.queue_end is not None]
     words = Sentence(the_request(run[0].request_id), " frees ", _blocks(run), f" ({word('freed', run[0].reason)})")
+    kept = [i for i in (event.block_id for event in run) if scene.is_in_tree(i) and not scene.owners.of(i)]
     if not free:
-        return Sentence(words, f"{word('freed_to', None)}.")
+        return Sentence(words, *(_kept_by_tree(kept) or ["; other table entries still point to it"]), ".")
     which: str = the_block(free[0].block_id) if len(free) == 1 else f"{len(free)} of them"
     if len(free) == len(run):
         which = {1: "it", 2: "both"}.get(len(run), "all")
     full = [event for event in free if scene.fold.block_keys[event.block_id]]
-    kept = ", content kept" if len(full) == len(free) else ", and the full ones keep their content" if full else ""
-    return Sentence(words, "; ", which, " ", _queue_ends(free, full), f"{kept}.")
+    content = ", content kept" if len(full) == len(free) else ", and the full ones keep their content" if full else ""
+    rest = *_kept_by_tree(kept), *_still_named(free, scene)
+    return Sentence(words, "; ", which, " ", _queue_ends(free, full), content, *rest, ".")
+
+
+def _kept_by_tree(block_ids: Sequence[int]) -> Sequence[str]:
+    return ("; the prefix tree keeps ", the_blocks(block_ids)) if block_ids else ()
+
+
+def _still_named(free: Sequence[ev.BlockFreed], scene: Scene) -> Sequence[str]:
+    """Describe a table that still names blocks which were freed as duplicates."""
+    request_id = free[0].request_id
+    tables = scene.fold.requests[request_id].block_tables
+    named = [event.block_id for event in free if event.block_id in tables[event.group]]
+    return (", yet ", the_request(request_id), "'s table still points there") if named else ()
 
 
 def _queue_ends(free: Sequence[ev.BlockFreed], full: Sequence[ev.BlockFreed]) -> str:

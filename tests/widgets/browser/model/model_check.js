@@ -15,8 +15,8 @@ export function blockState(scene, id) {
   const block = scene.block(id),
     flags = (block.isHashed ? 1 : 0) | (block.isMapped ? 2 : 0) | (block.isLost ? 4 : 0);
   const tokens = block.tokens.slice(0, 16).map((token) => (token === null ? "\u2013" : String(token)));
-  const { refCount, content, fill, owners, groups, isDuplicate, pins } = block;
-  return [id, refCount, content, fill, flags, owners, tokens, groups, isDuplicate, pins];
+  const { refCount, content, fill, owners, groups, isDuplicate, pins, isEvictable } = block;
+  return [id, refCount, content, fill, flags, owners, tokens, groups, isDuplicate, pins, isEvictable];
 }
 
 export function stateOf(scene) {
@@ -24,17 +24,25 @@ export function stateOf(scene) {
   const requests = [...scene.requests.values()]
     .filter((r) => !r.isForgotten)
     .map((r) => [r.id, r.status, r.tokens, r.numPrompt, r.numComputed, r.tables]);
-  const { used, peak, findable, lost } = scene.score;
+  const { used, peak, findable, lost, evictable } = scene.score;
   return [
     scene.step,
     scene.phase,
-    [used, peak, findable, lost],
+    [used, peak, findable, lost, evictable],
     blocks,
     requests,
     scene.queue.first(),
     [...scene.map],
     [...scene.tier.keys()],
+    treeOf(scene.tree),
   ];
+}
+
+function treeOf(tree) {
+  const nodes = tree
+    .byAge()
+    .map(([id, { parent, firstIndex, blocks, numLocks }]) => [id, parent, firstIndex, blocks, numLocks]);
+  return [nodes, [...tree.holds].sort(([a], [b]) => a - b)];
 }
 
 // Contents numbered as they come in this state.
@@ -51,7 +59,7 @@ export function renumbered(state) {
 }
 
 // What events alone decide, as Python's fold has it.
-export function core([step, , , , requests, queue, map], scene) {
+export function core([step, , , , requests, queue, map, , tree], scene) {
   const rejected = [...scene.requests.values()].filter((r) => r.rejected).map((r) => [r.id, ...r.rejected]);
   const states = Array.from(scene.refCounts, (_, id) => [scene.states.get(id) ?? null, scene.spoiled.has(id)]);
   const blocks = Array.from(scene.refCounts, (refs, id) => {
@@ -59,7 +67,7 @@ export function core([step, , , , requests, queue, map], scene) {
       start = scene.tokenStart[id];
     return [refs, keys, scene.tokenStores[id]?.ids.slice(start, start + scene.tokenCount[id]) ?? [], pins];
   });
-  return [step, blocks, requests, queue, map, rejected, states];
+  return [step, blocks, requests, queue, map, rejected, states, tree];
 }
 
 // ASCII only, as Python writes it.
@@ -130,6 +138,7 @@ function untold(scene, changes, shown) {
   see("keys", [...scene.map.keys()], changes.keys.size > 0);
   see("queue", scene.queue.first(), changes.queue);
   see("tier", [...scene.tier.keys()], changes.tier);
+  see("tree", treeOf(scene.tree), changes.tree);
   return wrong;
 }
 

@@ -22,7 +22,7 @@ from labengine.record.phases import phase_after
 from labengine.record.snapshot import map_key
 from widgets.browser.model.drawn_scene import DrawnScene
 
-PARTS = ("step", "phase", "score", "blocks", "requests", "queue", "map", "tier")
+PARTS = ("step", "phase", "score", "blocks", "requests", "queue", "map", "tier", "tree")
 """Of a state."""
 
 
@@ -56,16 +56,18 @@ class Reference:
         step, _, requests, queue, mapped, *_ = core(fold)
         tier = [map_key(*key) for key in self.scene.tier]
         score = list(self.scene.score)
-        return [step, self.phase, score, self._blocks(), requests, queue, mapped, tier]
+        return [step, self.phase, score, self._blocks(), requests, queue, mapped, tier, tree(fold)]
 
     def _blocks(self) -> list[Any]:
         cells = [self.scene.cell(block_id) for block_id in range(self.scene.num_blocks)]
+        evictable = self.scene.fold.tree.evictable()
         live = Counter(cell.content for cell in cells if cell.ref_count)
         return [
             [
                 *(cell.block_id, cell.ref_count, cell.content, cell.fill, cell.flags, cell.owners),
                 *(cell.tokens, cell.groups, bool(cell.ref_count and cell.content >= 0 and live[cell.content] > 1)),
                 self.scene.fold.pins.get(cell.block_id, 0),
+                cell.block_id in evictable,
             ]
             for cell in cells
         ]
@@ -127,7 +129,14 @@ def core(fold: Fold) -> list[Any]:
     mapped = [[map_key(*key), ids] for key, ids in fold.prefix_map.items()]
     rejected = [[i, *r.rejected] for i, r in fold.requests.items() if r.rejected is not None]
     states = [[fold.states.get(i), i in fold.spoiled] for i in range(len(fold.ref_counts))]
-    return [fold.step, blocks, requests, list(fold.free_queue), mapped, rejected, states]
+    return [fold.step, blocks, requests, list(fold.free_queue), mapped, rejected, states, tree(fold)]
+
+
+def tree(fold: Fold) -> list[Any]:
+    """The prefix tree: its nodes by age, and the node that each request holds."""
+    nodes, ages = fold.tree.nodes, [node.node_id for node in fold.tree.states()]
+    rows = [[i, n.parent_id, n.first_index, n.block_ids, n.num_locks] for i, n in ((i, nodes[i]) for i in ages)]
+    return [rows, sorted(fold.tree.holds.items())]
 
 
 def checksum(state: list[Any]) -> int:

@@ -230,7 +230,7 @@ def test_forks_and_their_copies_are_folded_alike(page: ModelPage, is_hybrid: boo
     walk(page, events)
 
 
-@pytest.mark.parametrize("ground", [TIERED, Ground("vllm", True)], ids=str)
+@pytest.mark.parametrize("ground", [TIERED, Ground("vllm", True), Ground("mini-sglang+142")], ids=str)
 def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: Ground) -> None:
     events = events_of(ground, 1)
     timeline, start = timeline_of(events), step_start(events, 0.4)

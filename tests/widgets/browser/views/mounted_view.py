@@ -31,7 +31,8 @@ async ([name, payload]) => {
   const view = module.create(stage, side);
   root.append(view.element);
   window.mounted = { stage, side, view, title: module.title };
-  const all = { all: true, blocks: new Set(), requests: new Set(), keys: new Set(), queue: true, tier: true };
+  const sets = { blocks: new Set(), requests: new Set(), keys: new Set() };
+  const all = { all: true, ...sets, queue: true, tier: true, tree: true };
   window.goTo = (moment) => {
     const changes = window.isPainted ? side.move(moment) : (side.move(moment), all);
     window.isPainted = true;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import labengine
 from labengine import Lab
@@ -49,6 +50,24 @@ def hybrid() -> list[ev.Event]:
             lab.add(token_ids=[*range(30, 42), *range(70, 78)], max_tokens=6)
             lab.run()
             lab.reset_prefix_cache()
+        return _events(lab)
+
+
+def tree(block_size: int = 4, num_blocks: int = 18) -> list[ev.Event]:
+    """Requests that share beginnings, on a prefix tree: it splits, locks, merges, and evicts; one is aborted."""
+    common = range(100, 116)
+    options: dict[str, Any] = {"num_blocks": num_blocks, "block_size": block_size, "edition": "mini-sglang+142"}
+    with Lab("simulated", seed=1, **options) as lab:
+        for first in (200, 300):
+            lab.add(token_ids=[*common, *range(first, first + 8)], max_tokens=4)
+        lab.run()
+        lab.add(token_ids=[*common[:10], *range(400, 412)], max_tokens=4)
+        lab.run()
+        lab.add(token_ids=range(500, 530), max_tokens=3)
+        lab.add(token_ids=[*common, *range(200, 208), 7, 8, 9], max_tokens=4)
+        lab.step(2)
+        lab.abort(4)
+        lab.run()
         return _events(lab)
 
 

@@ -1,0 +1,141 @@
+"""Changes to the prefix tree; the live checks play them in labs of a tree edition."""
+
+from __future__ import annotations
+
+from mutants.table.mutant import Mutant
+
+TREE = "core/radix/prefix_tree.py"
+POOL = "core/radix/block_pool.py"
+GROUP = "core/radix/full_attention.py"
+MANAGER = "core/radix/kv_cache_manager.py"
+
+MUTANTS = (
+    Mutant(
+        "a split forgets the locks of the upper half",
+        "state",
+        TREE,
+        "upper.num_locks, upper.touched = node.num_locks, node.touched",
+        "upper.touched = node.touched",
+    ),
+    Mutant(
+        "a split makes the upper half the youngest",
+        "state",
+        TREE,
+        "upper.num_locks, upper.touched = node.num_locks, node.touched",
+        "upper.num_locks, upper.touched = node.num_locks, self._num_touches + 1",
+    ),
+    Mutant("a split leads past the lower half", "state", TREE, "        upper.children[node.key] = node\n", ""),
+    Mutant(
+        "a leaf takes no reference to its blocks",
+        "state",
+        TREE,
+        "        for block_id in block_ids:\n            self._pool.share(self._pool.blocks[block_id])\n",
+        "",
+    ),
+    Mutant(
+        "a leaf hangs from the root",
+        "state",
+        TREE,
+        "        node = self._new_node(parent, request.extra_keys, [*block_ids], links)",
+        "        node = self._new_node(parent, request.extra_keys, [*block_ids], links)\n        node.parent = self.root",
+    ),
+    Mutant(
+        "a lock stops at its node",
+        "state",
+        TREE,
+        "self._count_locks(node.path(), 1)",
+        "self._count_locks(node.path()[-1:], 1)",
+    ),
+    Mutant(
+        "an unlock leaves the topmost node locked",
+        "state",
+        TREE,
+        "self._count_locks(node.path(), -1)",
+        "self._count_locks(node.path()[1:], -1)",
+    ),
+    Mutant(
+        "a request's end leaves its lock",
+        "state",
+        GROUP,
+        '        """Unlock the request\'s nodes, and free its table."""\n        self.tree.unlock(request)\n',
+        "",
+    ),
+    Mutant(
+        "locked leaves are evicted",
+        "state",
+        TREE,
+        "        return not node.num_locks and not node.children and self",
+        "        return not node.children and self",
+    ),
+    Mutant(
+        "inner nodes are evicted",
+        "state",
+        TREE,
+        "        return not node.num_locks and not node.children and self",
+        "        return not node.num_locks and self",
+    ),
+    Mutant(
+        "the lock does not move to an inserted node",
+        "reads",
+        GROUP,
+        "            tree.unlock(request)\n            tree.lock(node, request)\n",
+        "            tree.unlock(request)\n",
+    ),
+    Mutant(
+        "the walk takes one block that differs",
+        "reads",
+        TREE,
+        "return next((i for i, (one, link)",
+        "return next((i + 1 for i, (one, link)",
+    ),
+    Mutant(
+        "the walk ignores extra keys",
+        "reads",
+        TREE,
+        "return node.children.get((request.extra_keys, request.links[node.end]))",
+        "return next((one for (_, link), one in node.children.items() if link == request.links[node.end]), None)",
+    ),
+    Mutant(
+        "what a request generated is not inserted at its end",
+        "state",
+        MANAGER,
+        '            self.register(request, request.num_computed_tokens, "finished")',
+        "            pass",
+    ),
+    Mutant("an undone split leaves its upper half", "journal", TREE, "        del self.nodes[upper.node_id]\n", ""),
+    Mutant(
+        "an undone insertion still counts as evictable",
+        "journal",
+        TREE,
+        "        self.num_evictable -= len(node.block_ids)\n        self._num_created -= 1\n",
+        "        self._num_created -= 1\n",
+    ),
+    Mutant(
+        "an undone touch stays",
+        "journal",
+        TREE,
+        "            node.touched = touched\n            self._offer(node)\n",
+        "            self._offer(node)\n",
+    ),
+    Mutant(
+        "a hit leaves its deepest node as old as it was",
+        "policy",
+        TREE,
+        "        self.touch(matched)\n        return node\n",
+        "        self.touch(matched[:-1])\n        return node\n",
+    ),
+    Mutant(
+        "an eviction takes a leaf too many",
+        "policy",
+        TREE,
+        "while num_evicted < num_blocks and",
+        "while num_evicted <= num_blocks and",
+    ),
+    Mutant(
+        "evicted blocks are reused first",
+        "policy",
+        POOL,
+        'evicted_go_to: QueueEnd = "tail"',
+        'evicted_go_to: QueueEnd = "head"',
+    ),
+)
