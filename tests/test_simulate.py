@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 import labengine
-from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, assert_sound, has_budget, num_last_slots, num_null_blocks
+from driving import (
+    ALL_EDITIONS,
+    PACKING_EDITIONS,
+    TOKEN_BUDGET_EDITIONS,
+    assert_sound,
+    has_budget,
+    num_last_slots,
+    num_null_blocks,
+)
 from hybrid_workloads import random_hybrid_workload
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
@@ -98,6 +106,7 @@ def test_there_is_no_eos(edition: str) -> None:
     assert len(last.requests[0].token_ids) == 14
 
 
+@pytest.mark.parametrize("edition", PACKING_EDITIONS)
 def test_a_request_that_never_fits_is_refused_before_step_0(edition: str) -> None:
     never, num_blocks = request(99, [1] * 20, max_tokens=14), 8 + num_null_blocks(EDITIONS[edition])
     with pytest.raises(ValueError, match="needs 9 blocks, but the pool has 8"):

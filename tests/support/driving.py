@@ -16,6 +16,7 @@ from labengine.core.editions import edition as edition_named
 from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
+from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions, salted
@@ -54,6 +55,9 @@ UNSOUND_EDITIONS = tuple(EDITION_FAULTS)
 
 ALL_EDITIONS = tuple(name for name in EDITIONS if name not in UNSOUND_EDITIONS)
 """The sound ones."""
+
+PACKING_EDITIONS = tuple(name for name in ALL_EDITIONS if not issubclass(EDITIONS[name].scheduler, SglangScheduler))
+"""Those in which one request may fill the pool, and an abort ends a request at once."""
 
 TOKEN_BUDGET_EDITIONS = ("labengine", "vllm")
 """Those with hybrid groups and an external tier, too."""
