@@ -64,7 +64,7 @@ help:
 	@echo "  make test     cheap tests and journeys, in a real browser too  (seven minutes on two cores)"
 	@echo "                make test TESTS=tests/session runs a part"
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
-	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
+	@echo "  make test-all the long sweeps too, and an installation on the oldest and the newest Python there is"
 	@echo "  make costs    update tests/costs.txt: what each test costs, and so which are too expensive for make test (TESTS=... a part)"
 	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made again (a minute)"
 	@echo "  make site     site/: a lab in a web page, course, bugs, reference, for any static host (two minutes; the first time 200 MB)"

@@ -17,18 +17,23 @@ from machine import facts, headline
 from labengine.config import TUNING
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import find
+from labengine.finder.report import SearchReport
 from labengine.scenarios import SCENARIOS, bug
 from labengine.scenarios.scenario import Scenario
 
 
+def found_in(scenario: Scenario, **settings: Any) -> Counterexample | SearchReport:
+    """Search the scenario's broken parts. settings: of find()."""
+    broken, fixed = scenario.columns[:2]
+    tuning = {name: value for name, value in scenario.settings.items() if name in TUNING}
+    external = None if broken.tier is fixed.tier else broken.tier
+    return find(broken.all_parts, fixed.all_parts, external=external, show_progress=False, **tuning, **settings)
+
+
 def searched(scenario: Scenario, seconds: float) -> str:
     """Return a row of the table."""
-    broken, fixed = scenario.columns[:2]
-    settings: dict[str, Any] = {name: value for name, value in scenario.settings.items() if name in TUNING}
-    external = None if broken.tier is fixed.tier else broken.tier
     started = monotonic()
-    settings |= {"external": external, "seconds": seconds, "show_progress": False}
-    found = find(broken.all_parts, against=fixed.all_parts, **settings)
+    found = found_in(scenario, seconds=seconds)
     took = f"{monotonic() - started:.1f} s"
     if not isinstance(found, Counterexample):
         return f"| {scenario.id} | not found | | {by_hand(scenario)} | {found.num_states:,} | {took} |"

@@ -7,7 +7,6 @@ import io
 import os
 import select
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from errno import EIO, EPIPE
 from typing import TextIO
@@ -21,15 +20,15 @@ from labengine.record.wording import visible
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for a ConfigError, or 141 if the reader of its output has gone."""
     options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int | None] = TERMINAL[options.command].run
+    command = TERMINAL[options.command]
     out = sys.stdout
     try:
         with redirect_stdout(_VisibleText(out)):
-            status = command(options) or 0
+            status = command.run(options) or 0
         out.flush()
         return status
     except ConfigError as error:
-        print(f"labengine: {visible(str(error))}", file=sys.stderr)
+        print(f"labengine: {visible(command.as_typed(str(error)))}", file=sys.stderr)
         return 2
     except OSError as error:  # as in `labengine doctor run.lab | head`, or after the terminal was closed
         if error.errno not in (EPIPE, EIO) or not _is_closed(out):  # the error concerns another file

@@ -5,6 +5,7 @@ Parsers, --help and completion follow from them. A function's docstring is the h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
@@ -51,6 +52,23 @@ class Command:
     def summary(self) -> str:
         """The first line of the help."""
         return self.help.partition("\n")[0]
+
+    def as_typed(self, message: str) -> str:
+        """Return an error message in the words of the command."""
+        return as_typed(message, self.arguments)
+
+
+def as_typed(message: str, arguments: Sequence[Argument]) -> str:
+    """Return an error message with the names of options instead of those of Python's parameters.
+
+    A name that is also an English word counts only as the message's subject.
+    """
+    for one in arguments:
+        name = one.settings.get("dest") or one.name.lstrip("-").replace("-", "_")
+        if one.name.startswith("--"):
+            pattern = rf"(?<![-\w]){name}\b" if "_" in name else rf"^{name}(?= (?:must|needs|cannot)\b)"
+            message = re.sub(pattern, one.name, message)
+    return message
 
 
 TERMINAL: dict[str, Command] = {}

@@ -11,6 +11,8 @@ from math import gcd, lcm
 from numbers import Real
 from operator import index
 from pathlib import Path
+from struct import error as StructError
+from struct import pack
 from typing import Any, Literal, TypedDict, get_args
 
 GroupKind = Literal["full", "sliding_window", "state"]
@@ -49,9 +51,19 @@ def checked_token_ids(token_ids: Iterable[object], vocab_size: int | None = None
     if isinstance(token_ids, (str, bytes)) or not hasattr(token_ids, "__iter__"):
         raise ConfigError(f"token_ids must be a list of integers, got {shown(token_ids)}")
     ids: list[Any] = list(token_ids)
-    if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < (2**63 if vocab_size is None else vocab_size):
+    if _are_token_ids(ids) and (vocab_size is None or max(ids) < vocab_size):
         return ids
     return [_checked_token_id(position, token_id, vocab_size) for position, token_id in enumerate(ids)]
+
+
+def _are_token_ids(ids: list[Any]) -> bool:
+    """Return True for a list of ints from 0 to 2**63 - 1, and at least one; a loop, or min and max, need far longer."""
+    if not ids or [*map(type, ids)].count(int) < len(ids):
+        return False
+    try:
+        return pack(f"<{len(ids)}q", *ids)[7::8].isascii()  # the bytes with the signs
+    except StructError:
+        return False
 
 
 def checked_text(name: str, text: object) -> str:

@@ -82,7 +82,7 @@ class LabMagics(Magics):
         if cell is not None and name not in OF_CELLS:
             raise UsageError(f"text below %%lab is only for {' and '.join(OF_CELLS)}: put %lab {name} on its own line")
         below = {} if cell is None else {"cell": cell}
-        with errors_in_plain_words(command.call):
+        with errors_in_plain_words(command.call, command.as_typed):
             return command.run(self.current, **reader_of(name).read(others), **below)
 
     lab.__doc__ = f"{_GUIDE}{listing()}\n\nThe words of the screen (%lab help TERM prints one):\n\n{glossary()}"

@@ -250,7 +250,7 @@ def conform(options: Namespace) -> int:
     argument("--currency", default="", metavar="WORD", help="of the price"),
     argument("--html", metavar="OUT", help="write the report as one page that opens from disk"),
     JSON,
-    argument("--show", type=int, metavar="N", help="print a lab with the few prompts that show finding N"),
+    argument("--show", type=int, metavar="N", help="print a script that shows finding N with a few prompts"),
     argument("--fail-under", type=float, metavar="RATE", help="exit with 1 if the hit rate is below, for CI"),
     argument("--perfetto", metavar="OUT", help="write a recording's steps as a trace for ui.perfetto.dev"),
     argument("--prometheus", type=int, metavar="PORT", help="serve metrics of a running vLLM; 0 takes a free port"),

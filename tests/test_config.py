@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from driving import TOKEN_BUDGET_EDITIONS, UNSOUND_EDITIONS
+from driving import TOKEN_BUDGET_EDITIONS, TREE_EDITIONS, UNSOUND_EDITIONS, has_budget
 from fake_tier import FakeTier
 from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingKeywords, SamplingParams
 from labengine.core.connector import Connector
@@ -99,22 +99,23 @@ def assemble(name: str, *groups: GroupSpec, connector: Connector | None = None, 
 
 
 @pytest.mark.parametrize("name", sorted(set(EDITIONS) - set(TOKEN_BUDGET_EDITIONS)))
-def test_what_nano_vllm_lacks_is_refused_and_the_editions_with_it_are_named(name: str) -> None:
+def test_what_an_edition_lacks_is_refused_and_the_editions_with_it_are_named(name: str) -> None:
     with pytest.raises(ConfigError, match="no sliding-window groups: use edition 'labengine' or 'vllm'"):
         assemble(name, GroupSpec(4), WINDOW)
     with pytest.raises(ConfigError, match="no external tier: use edition 'labengine' or 'vllm'"):
         assemble(name, GroupSpec(4), connector=FakeTier())
-    with pytest.raises(ConfigError, match="no watermark: omit it"):
-        assemble(name, GroupSpec(4), watermark=0.1)
-    with pytest.raises(ConfigError, match="no long_prefill_token_threshold: omit it"):
-        assemble(name, GroupSpec(4), long_prefill_token_threshold=4)
     assemble(name, GroupSpec(4))
+    if not has_budget(name):
+        with pytest.raises(ConfigError, match="no watermark: omit it"):
+            assemble(name, GroupSpec(4), watermark=0.1)
+        with pytest.raises(ConfigError, match="no long_prefill_token_threshold: omit it"):
+            assemble(name, GroupSpec(4), long_prefill_token_threshold=4)
 
 
 @pytest.mark.parametrize("name", EDITIONS)
 def test_several_groups_of_full_attention_work_where_chunks_do(name: str) -> None:
-    if name in UNSOUND_EDITIONS:
-        with pytest.raises(ConfigError, match="this edition has a single KV-cache group"):
+    if name in (*UNSOUND_EDITIONS, *TREE_EDITIONS):
+        with pytest.raises(ConfigError, match="has a single KV-cache group"):
             assemble(name, GroupSpec(4), GroupSpec(8))
     else:
         assemble(name, GroupSpec(4), GroupSpec(8))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import labengine
-from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, assert_sound, num_last_slots, num_null_blocks
+from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, assert_sound, has_budget, num_last_slots, num_null_blocks
 from hybrid_workloads import random_hybrid_workload
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
@@ -59,7 +59,7 @@ def test_one_snapshot_per_step_on_a_clock_from_zero(edition: str) -> None:
 
 def test_the_clock_jumps_to_the_next_arrival(edition: str) -> None:
     snapshots = labengine.simulate(workload(request(2), request(10), request(11, max_tokens=1)), edition)
-    assert [s.step for s in snapshots] == [2, 3, 10, 11, *([] if edition in TOKEN_BUDGET_EDITIONS else [12])]
+    assert [s.step for s in snapshots] == [2, 3, 10, 11, *([] if has_budget(edition) else [12])]
 
 
 def test_a_request_joins_before_the_step_of_its_step(edition: str) -> None:
@@ -220,7 +220,7 @@ def assert_contract(plain: dict[str, Any], null_block: int) -> None:
 def test_settings_that_an_edition_lacks_may_be_off_and_not_on(key: str, value: float) -> None:
     for edition in EDITIONS:
         assert labengine.simulate(workload(request(max_tokens=1), **{key: 0}), edition)
-        if edition not in TOKEN_BUDGET_EDITIONS:
+        if not has_budget(edition):
             with pytest.raises(ConfigError, match=f"has no {key}"):
                 labengine.simulate(workload(request(max_tokens=1), **{key: value}), edition)
 

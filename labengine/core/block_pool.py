@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from labengine.core.block import Block, Key, Prefix, PrefixMap
 from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
+from labengine.core.part_methods import is_own
 from labengine.events import BlockEvicted, EvictReason
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import NULL_BLOCK
@@ -61,12 +62,10 @@ class BlockPool:
         """Take blocks from the head of the free queue, with ref_count 1; their cached content is forgotten."""
         block_ids = self.free_queue.take(num_blocks)
         self._journal.record((self._put_back, block_ids))
-        blocks = self.blocks
-        for block_id in block_ids:
-            block = blocks[block_id]
+        blocks = [self.blocks[block_id] for block_id in block_ids]
+        for block in blocks:
             block.ref_count = 1
-            if block.keys:
-                self.evict(block)
+        self._evict_all([block for block in blocks if block.keys])
         return block_ids
 
     def touch(self, block_ids: Sequence[int]) -> None:
@@ -149,6 +148,27 @@ class BlockPool:
         if mapped:
             self.prefix_map[key] = mapped
 
+    def register_new(
+        self,
+        blocks: Sequence[Block],
+        keys: Sequence[Key],
+        token_ids: Iterable[tuple[int, ...]],
+        prefixes: Iterable[Prefix],
+        mapped: Iterable[tuple[int, ...]],
+    ) -> bool:
+        """Register several blocks at once, as `register` does one by one.
+
+        Return False, with nothing changed, if one of them has content, or a key is known or occurs twice.
+        """
+        is_known = len({*keys}) < len(keys) or not self.prefix_map.keys().isdisjoint(keys)
+        if is_known or any(block.keys for block in blocks):
+            return False
+        self._journal.record((self._unregister_new, blocks))
+        for block, key, tokens, prefix in zip(blocks, keys, token_ids, prefixes, strict=True):
+            block.keys, block.token_ids, block.prefix = (key,), tokens, prefix
+        self.prefix_map.update((key, block_ids) for key, block_ids in zip(keys, mapped, strict=True) if block_ids)
+        return True
+
     def move_keys(self, block: Block, into: Block) -> None:
         """Move a block's content, keys and places in the map to another block, which has no content."""
         record, prefix_map = self._journal.record, self.prefix_map
@@ -164,29 +184,47 @@ class BlockPool:
 
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
         """Forget a block's content: its keys, and the map entries that lead to it."""
-        prefix_map, block_id, record = self.prefix_map, block.block_id, self._journal.record
-        self.num_losses += 1
-        record((_restore_content, block, block.keys, block.token_ids, block.prefix))
-        for key in block.keys:
-            mapped = prefix_map.get(key, ())
-            if block_id not in mapped:
-                continue
-            record((prefix_map.__setitem__, key, mapped))
-            if len(mapped) == 1:
-                del prefix_map[key]
-            else:
-                prefix_map[key] = tuple(i for i in mapped if i != block_id)
-        block.keys, block.token_ids, block.prefix = (), (), None
-        if BlockEvicted in self._hooks:
-            self._hooks.emit(BlockEvicted(block_id, reason))
+        self.forget((block,), reason)
+
+    def _evict_all(self, blocks: Sequence[Block], reason: EvictReason = "reused") -> None:
+        """Evict cached blocks, one by one if `evict` is overridden."""
+        if not is_own(self.evict, BlockPool.evict):
+            for block in blocks:
+                self.evict(block, reason)
+        elif blocks:
+            self.forget(blocks, reason)
+
+    def forget(self, blocks: Sequence[Block], reason: EvictReason) -> None:
+        """Forget the content of blocks, in this order, whether one or many are evicted."""
+        prefix_map, entries = self.prefix_map, list[tuple[Key, tuple[int, ...]]]()
+        contents = [(block, block.keys, block.token_ids, block.prefix) for block in blocks]
+        self.num_losses += len(blocks)
+        self._journal.record((self._restore_contents, contents, entries))
+        for block in blocks:
+            block_id = block.block_id
+            for key in block.keys:
+                mapped = prefix_map.get(key, ())
+                if block_id not in mapped:
+                    continue
+                entries.append((key, mapped))
+                if len(mapped) == 1:
+                    del prefix_map[key]
+                else:
+                    prefix_map[key] = tuple(i for i in mapped if i != block_id)
+            block.keys, block.token_ids, block.prefix = (), (), None
+            if BlockEvicted in self._hooks:
+                self._hooks.emit(BlockEvicted(block_id, reason))
 
     def evict_cached(self, block_ids: Iterable[int], reason: EvictReason) -> None:
-        """Forget the content of the cached ones among these blocks. Raises IndexError for an id outside the pool."""
+        """Forget the content of the cached ones among these blocks.
+
+        Raises IndexError for an id outside the pool, before anything changes.
+        """
+        block_ids = dict.fromkeys(block_ids)
         for block_id in block_ids:
             if not 0 <= block_id < len(self.blocks):
                 raise self._outside(block_id, "evicted")
-            if self.blocks[block_id].keys:
-                self.evict(self.blocks[block_id], reason)
+        self._evict_all([block for block_id in block_ids if (block := self.blocks[block_id]).keys], reason)
 
     def blocks_to_give_back(self) -> set[int]:
         """Return the blocks to which a rollback of the journal returns a reference or content."""
@@ -196,6 +234,8 @@ class BlockPool:
                 found.update(arguments[0])
             elif inverse is _restore_content:
                 found.add(arguments[0].block_id)
+            elif inverse == self._restore_contents:
+                found.update(block.block_id for block, *_ in arguments[0])
         return found
 
     def num_pins(self, block_id: int) -> int:
@@ -231,6 +271,21 @@ class BlockPool:
         if not block.keys:
             block.prefix = None
         self._map_again(key, mapped or ())
+
+    def _unregister_new(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            for key in block.keys:
+                self.prefix_map.pop(key, None)
+            block.keys, block.token_ids, block.prefix = (), (), None
+
+    def _restore_contents(
+        self,
+        contents: Iterable[tuple[Block, tuple[Key, ...], tuple[int, ...], Prefix | None]],
+        entries: Sequence[tuple[Key, tuple[int, ...]]],
+    ) -> None:
+        self.prefix_map.update(reversed(entries))
+        for content in contents:
+            _restore_content(*content)
 
     def _map_again(self, key: Key, mapped: tuple[int, ...]) -> None:
         if mapped:

@@ -18,7 +18,10 @@ from labengine.core.hand_over import HandOver
 from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
-from labengine.core.mini_sglang.full_attention import UnmappedMergeGroup
+from labengine.core.mini_sglang.full_attention import MatchedGroup, UnmappedMergeGroup
+from labengine.core.mini_sglang.kv_cache_manager import PrefillEndManager
+from labengine.core.mini_sglang.prefix_lookup import MatchingLookup
+from labengine.core.mini_sglang.prefix_tree import WholeLeafTree
 from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.nano_vllm.block_pool import NanoBlockPool, StaleMapPool
 from labengine.core.nano_vllm.full_attention import OwnTokensGroup
@@ -31,6 +34,7 @@ from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
 from labengine.core.radix.prefix_lookup import TreeLookup
 from labengine.core.radix.prefix_tree import PrefixTree
+from labengine.core.radix.token_budget import RadixTokenBudgetScheduler
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -128,14 +132,27 @@ VLLM_ASYNC = Parts(
 ).overriding(VLLM)
 """vLLM 0.32, v1, with the asynchronous scheduler, its default on GPUs."""
 
-MINI_SGLANG_142 = Parts(
-    name="mini-sglang+142",
-    scheduler=WorstCaseScheduler,
+LABENGINE_RADIX = Parts(
+    name="labengine-radix",
+    scheduler=RadixTokenBudgetScheduler,
     kv_cache_manager=RadixKVCacheManager,
     full_attention_group=RadixGroup,
     block_pool=RadixBlockPool,
     prefix_lookup=TreeLookup,
+    beams=Absent,
+    hand_over=Absent,
     prefix_tree=PrefixTree,
+).overriding(LABENGINE)
+"""vLLM's scheduling on a prefix tree, with late merge."""
+
+MINI_SGLANG_142 = Parts(
+    name="mini-sglang+142",
+    scheduler=WorstCaseScheduler,
+    kv_cache_manager=PrefillEndManager,
+    full_attention_group=MatchedGroup,
+    block_pool=RadixBlockPool,
+    prefix_lookup=MatchingLookup,
+    prefix_tree=WholeLeafTree,
 ).overriding(NANO_VLLM)
 """mini-sglang with the late merge of pull request 142."""
 
@@ -144,7 +161,10 @@ MINI_SGLANG = Parts(name="mini-sglang", full_attention_group=UnmappedMergeGroup)
 
 EDITIONS: dict[str, Parts] = {
     str(parts.name): parts
-    for parts in (LABENGINE, VLLM, NANO_VLLM, NANO_VLLM_243, NANO_VLLM_2025_07, MINI_SGLANG, MINI_SGLANG_142)
+    for parts in (
+        *(LABENGINE, LABENGINE_RADIX, VLLM, NANO_VLLM, NANO_VLLM_243, NANO_VLLM_2025_07),
+        *(MINI_SGLANG, MINI_SGLANG_142),
+    )
 }
 """Every edition by its name."""
 

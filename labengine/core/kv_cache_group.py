@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from itertools import islice
+from itertools import islice, repeat
 
 from labengine.config import EngineConfig
 from labengine.core.block import BlockCopy
 from labengine.core.block_pool import BlockPool, FreedTwiceError
 from labengine.core.journal import Journal
 from labengine.core.merge_policy import MergePolicy
+from labengine.core.part_methods import is_own
 from labengine.core.request import Request
 from labengine.events import (
     BlockAllocated,
@@ -376,12 +377,41 @@ class KVCacheGroup:
         first, last = request.num_registered_blocks[self.index], num_tokens // self.block_size
         if last <= first:
             return
-        table, null_block = request.block_tables[self.index], self._pool.null_block
-        caches_every_block = self.caches_every_block
-        for index in range(first, last):
-            if table[index] != null_block and (caches_every_block or self.is_worth_caching(request, index)):
-                self.register_block(request, index)
+        if last == first + 1 or not self._register_new(request, first, last):
+            table, null_block = request.block_tables[self.index], self._pool.null_block
+            caches_every_block = self.caches_every_block
+            for index in range(first, last):
+                if table[index] != null_block and (caches_every_block or self.is_worth_caching(request, index)):
+                    self.register_block(request, index)
         self._set_registered(request, last)
+
+    def _register_new(self, request: Request, first: int, last: int) -> bool:
+        """Register several full blocks [first, last) at once if nothing has to be decided or told one by one.
+
+        Return False, with nothing changed, if a hash is known, a block has content or is null, a method is overridden,
+        or events are heard.
+        """
+        pool, block_ids = self._pool, request.block_tables[self.index][first:last]
+        if BlockCached in self._hooks or not self.caches_every_block or pool.null_block in block_ids:
+            return False
+        if not (is_own(self.register_block, KVCacheGroup.register_block) and is_own(pool.register, BlockPool.register)):
+            return False
+        ratio = self._hash_ratio
+        request.prefix_at(last * ratio - 1)
+        return pool.register_new(
+            [pool.blocks[block_id] for block_id in block_ids],
+            [(self.index, block_hash) for block_hash in self.block_hashes(request, first, last)],
+            self._token_ids(request, first, last),
+            request.prefixes[(first + 1) * ratio - 1 : last * ratio : ratio],
+            map(self._merge_policy.mapped_after, repeat(()), block_ids),
+        )
+
+    def _token_ids(self, request: Request, first: int, last: int) -> Sequence[tuple[int, ...]]:
+        """Return the tokens of each of the full blocks [first, last)."""
+        if self._hash_ratio == 1 and not request.images:
+            return request.links[first:last]  # type: ignore[return-value]  # links without keys are tokens
+        size = self.block_size
+        return [tuple(request.token_ids[index * size : (index + 1) * size]) for index in range(first, last)]
 
     def register_block(self, request: Request, index: int) -> None:
         """Merge a full block into an equal one if the policy names one; otherwise register its hash."""
@@ -398,7 +428,7 @@ class KVCacheGroup:
         if block.keys:  # of a shorter prefix: the tail of a prompt that ended inside this block
             self._pool.evict(block, "replaced")
         mapped = self._merge_policy.mapped_after(mapped, block.block_id)
-        token_ids = tuple(request.token_ids[index * self.block_size : (index + 1) * self.block_size])
+        (token_ids,) = self._token_ids(request, index, index + 1)
         self._pool.register(block, key, token_ids, request.prefix_at(link), mapped)
         if BlockCached in self._hooks:
             self._hooks.emit(BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped))

@@ -28,6 +28,11 @@ def is_custom(owner: type) -> bool:
     return not owner.__module__.startswith(_OWN)
 
 
+def is_own(bound: Callable[..., Any], method: Callable[..., Any]) -> bool:
+    """Return True if a part's bound method is labengine's, neither overridden nor wrapped."""
+    return getattr(bound, "__func__", None) is method
+
+
 def marks_guard(method: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a method that only checks the result of the next class's method, which counts as the definition."""
     vars(method)[_GUARD] = True

@@ -151,8 +151,11 @@ class Request:
     def prefix_at(self, link: int) -> Prefix:
         """Return the request's prefix up to this link of the hash chain."""
         prefixes = self.prefixes
-        while len(prefixes) <= link:
-            prefixes.append(Prefix(prefixes[-1] if prefixes else self.root, self.links[len(prefixes)]))
+        if link >= len(prefixes):
+            above = prefixes[-1] if prefixes else self.root
+            for token_ids in self.links[len(prefixes) : link + 1]:
+                above = Prefix(above, token_ids)
+                prefixes.append(above)
         return prefixes[link]
 
     def has_prefix(self, prefix: Prefix, link: int) -> bool:

@@ -205,7 +205,7 @@ class Scheduler(RequestQueues):
         written -= self._written_in_place(plan)
         for holder in reversed([*self.running, *self.external.loading, *self.waiting]):
             if self._attends_to(holder, written):
-                self._preempt_distrusted(holder)
+                self._preempt_distrusted(holder, written)
 
     def _written_in_place(self, plan: StepPlan) -> set[int]:
         """Return the blocks that a step wrote for their present holders, whose computed tokens are intact."""
@@ -225,8 +225,11 @@ class Scheduler(RequestQueues):
             for group in self.manager.groups
         )
 
-    def _preempt_distrusted(self, victim: Request) -> None:
-        """Preempt a request after a rollback, whether it runs, waits or loads."""
+    def _preempt_distrusted(self, victim: Request, overwritten: Collection[int]) -> None:
+        """Preempt a request after a rollback, whether it runs, waits or loads.
+
+        overwritten: the blocks that may hold another's KV.
+        """
         if victim in self.external.loading:  # its load arrived in that very step, but its blocks were overwritten
             self.external.drop(victim)
             self.external.cancel(victim)

@@ -65,7 +65,7 @@ def answered_alone(call: Callable[[], T]) -> T:
         except ConfigError as error:
             return None, exact(str(error)), ""
         except EndlessOperationError as error:
-            return None, "", f"it is in {error}"
+            return None, "", f"{error}"
 
     deadline = monotonic() + CLOCK_S
     found: Any = None

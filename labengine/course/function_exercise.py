@@ -193,7 +193,7 @@ def _outcome(function: Callable[..., Any], case: Case) -> CallOutcome:
         with ends_soon():
             value = function(*arguments)
     except EndlessOperationError as error:
-        return CallOutcome(problem=f"does not end: it is in {error}", is_endless=True)
+        return CallOutcome(problem=f"does not end: {error}", is_endless=True)
     except OF_THE_USER:
         raise
     except MemoryError as error:

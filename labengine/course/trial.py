@@ -127,7 +127,7 @@ def trial_of(lab: Lab, workload: Workload) -> Trial:
         with ends_soon():
             workload(lab)
     except EndlessOperationError as error:
-        return Trial(lab, "endless", f"It does not end: it is in {error}, {after_event(lab)}.")
+        return Trial(lab, "endless", f"It does not end: {error}, {after_event(lab)}.")
     except OF_THE_USER:
         raise
     except BaseException as error:

@@ -96,12 +96,12 @@ def is_in_step(frame: FrameType | None) -> bool:
 
 def is_ours(frame: FrameType) -> bool:
     """Return True in code of this package or of the widgets."""
-    return role_of(frame) is not Role.USERS and _owner(frame.f_code.co_filename)[0] == "ours"
+    return role_of(frame) is not Role.USERS and _owner_of(frame) == "ours"
 
 
 def is_users(frame: FrameType) -> bool:
     """Return True in a scenario, and in code that is neither ours, nor in the standard library, nor installed."""
-    return role_of(frame) is Role.USERS or _owner(frame.f_code.co_filename)[0] == "users"
+    return role_of(frame) is Role.USERS or _owner_of(frame) == "users"
 
 
 def is_decision(frame: FrameType) -> bool:
@@ -118,7 +118,14 @@ def short_path(filename: str) -> str:
 
 
 def _is_stdlib(frame: FrameType) -> bool:
-    return _owner(frame.f_code.co_filename)[0] == "stdlib"
+    return _owner_of(frame) == "stdlib"
+
+
+def _owner_of(frame: FrameType) -> str:
+    filename, names = frame.f_code.co_filename, frame.f_globals
+    if filename == "<string>" and ("__file__" in names or names.get("__name__") != "__main__"):
+        return "stdlib"  # a method that dataclasses or collections wrote; the code of `python -c` has this name, too
+    return _owner(filename)[0]
 
 
 @cache

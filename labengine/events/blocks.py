@@ -47,12 +47,13 @@ class BlockEvicted(Event):
 
     topic = "block"
     decided_by = {
-        "": ("BlockPool.take", "FreeQueue.take", "BlockPool.evict"),
-        "replaced": ("KVCacheGroup.register_block", "BlockPool.evict"),
+        "": methods("BlockPool.take FreeQueue.take BlockPool.evict BlockPool.forget"),
+        "replaced": methods("KVCacheGroup.register_block BlockPool.evict BlockPool.forget"),
         "reset": methods(
             "KVCacheManager.reset_prefix_cache BlockPool.num_used BlockPool.evict_cached BlockPool.evict",
+            "BlockPool.forget",
         ),
-        "distrusted": ("Scheduler.forget_written", "BlockPool.evict_cached", "BlockPool.evict"),
+        "distrusted": methods("Scheduler.forget_written BlockPool.evict_cached BlockPool.evict BlockPool.forget"),
     }
     in_vllm = {"": InVllm("pool", "_maybe_evict_cached_block", "A block that is given away loses its content.")}
 

@@ -55,7 +55,7 @@ class RandomSearch:
             sandbox = self._judgement.sandbox(case.scope)
             pairs = EventPairs()
             sandbox.hooks.subscribe(pairs.note)
-            found = self._judgement.of(case, sandbox)
+            found = self._judgement.confirmed(self._judgement.of(case, sandbox))
             self.num_operations += pairs.num_operations
             self.operations.update(operation.what for operation in case.workload)
             workloads.note(case, pairs.seen)

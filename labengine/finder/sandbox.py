@@ -150,7 +150,7 @@ class Sandbox:
         except OF_THE_USER:
             raise
         except EndlessOperationError as error:
-            return Finding("liveness", f"{operation} does not return: it is in {error}", "endless")
+            return Finding("liveness", f"{operation} does not return: {error}", "endless")
         except BaseException as error:  # a part's KeyboardInterrupt and SystemExit too
             if isinstance(error, ConfigError) and isinstance(operation, (Add, Branch)):
                 raise  # refusing a request that never fits this pool, or an unsupported fork, is no fault

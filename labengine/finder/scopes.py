@@ -136,7 +136,9 @@ class Scope:
     @cached_property
     def adds(self) -> tuple[Add, ...]:
         """Every request that can be added."""
-        every = self.only or tuple(
+        if self.only:
+            return self.only
+        every = tuple(
             Add(prompt, max_tokens, salt, keys, priority)
             for prompt in self.prompts
             for max_tokens in self.max_tokens

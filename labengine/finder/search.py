@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from labengine.config import ConfigError
 from labengine.finder.exhaustive import ExhaustiveSearch
 from labengine.finder.judgement import KINDS, Case, Judgement
-from labengine.finder.limits import SHRINKING_S
 from labengine.finder.operations import Add, num_requests
 from labengine.finder.random_search import RandomSearch
 from labengine.finder.sandbox import Finding, raised
 from labengine.finder.scopes import Scope
-from labengine.finder.shrinking import shrunk, size
+from labengine.finder.shrinking import Tries, shrunk, size
 from labengine.isolation.endings import is_of_a_part
 from labengine.session.overrides_in_use import merged
 
@@ -112,7 +111,7 @@ def search(task: Task, deadline: float) -> Iterator[Found | SearchCounts]:
             yield found
         elif found is not None and found[0].kind in judgement.kinds:
             yield Found(*found, False, False)
-            yield _shrunk_if_possible(found, judgement, min(deadline, monotonic() + SHRINKING_S))
+            yield _shrunk_if_possible(found, judgement, Tries(deadline))
             judgement = replace(judgement, kinds=tuple(k for k in judgement.kinds if k != found[0].kind))
         yield counts
         if monotonic() >= deadline:
@@ -190,28 +189,27 @@ def possible(scopes: Sequence[Scope], judgement: Judgement) -> list[Scope]:
     return found
 
 
-def _shrunk_if_possible(found: tuple[Finding, Case], judgement: Judgement, deadline: float) -> Found:
+def _shrunk_if_possible(found: tuple[Finding, Case], judgement: Judgement, tries: Tries) -> Found:
     """Return the finding shrunk, or unchanged if a smaller workload ends the search itself."""
     try:
-        return _shrunk(found, judgement, deadline)
+        smaller = _shrunk(found, judgement, tries)
+        is_confirmed = judgement.confirmed((smaller.finding, smaller.case)) is not None
+        return smaller if is_confirmed else Found(*found, False)
     except BaseException as error:
         if not is_of_a_part(error):
             raise
         return Found(*found, False)
 
 
-def _shrunk(found: tuple[Finding, Case], judgement: Judgement, deadline: float) -> Found:
-    def may_go_on() -> bool:
-        return monotonic() < deadline
-
+def _shrunk(found: tuple[Finding, Case], judgement: Judgement, tries: Tries) -> Found:
     same_kind = replace(judgement, kinds=(found[0].kind,))
-    case, finding = shrunk(found[1], found[0], same_kind.of, may_go_on)
+    case, finding = shrunk(found[1], found[0], same_kind.of, tries)
     if finding.kind in ("worse", "differs"):
         return Found(finding, case, False)
     is_complete = False
     is_endless = finding.rule == "endless"  # each workload tried would cost its full time
     for scope in (_same_requests(case),) if is_endless else (_same_requests(case), case.scope):
-        finding, case, is_complete = _shortest(scope, finding, case, judgement, may_go_on)
+        finding, case, is_complete = _shortest(scope, finding, case, judgement, tries)
         if not is_complete:
             break
     return Found(finding, case, is_complete and not is_endless)
@@ -226,15 +224,17 @@ def _same_requests(case: Case) -> Scope:
 
 
 def _shortest(
-    scope: Scope, finding: Finding, case: Case, judgement: Judgement, may_go_on: Callable[[], bool]
+    scope: Scope, finding: Finding, case: Case, judgement: Judgement, tries: Tries
 ) -> tuple[Finding, Case, bool]:
     """Return a scope's shortest workload with the same error, and True if all shorter ones were tried."""
     same_kind = replace(judgement, kinds=(finding.kind,))
     bounded = replace(scope, max_operations=len(case.workload) - 1)
     search = ExhaustiveSearch(bounded, same_kind, drains=finding.kind == "liveness")
+    num_made = tries.num_made
     for found in search.findings():
         if found is not None and size(found[1]) < size(case):
             return *found, True
-        if not may_go_on():
+        tries.num_made = num_made + search.progress.generated
+        if not tries.are_left:
             return finding, case, False
     return finding, case, search.progress.exhausted

@@ -5,34 +5,49 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
+from time import monotonic
 
 from labengine.finder.judgement import Case
+from labengine.finder.limits import ENDLESS_TRIES, SHRINKING_TRIES
 from labengine.finder.operations import Abort, Add, Branch, BreakOffAt, Operation, TakeStep, Workload, num_requests
 from labengine.finder.sandbox import Finding
 
 Judged = Callable[[Case], tuple[Finding, Case] | None]
 
 
-def shrunk(
-    case: Case, finding: Finding, judged: Judged, may_go_on: Callable[[], bool] = lambda: True
-) -> tuple[Case, Finding]:
+class Tries:
+    """The tries to shrink one finding, which end at a number and at a deadline (monotonic)."""
+
+    def __init__(self, deadline: float) -> None:
+        self.num_made, self._deadline = 0, deadline
+
+    @property
+    def are_left(self) -> bool:
+        """True if another try may be made."""
+        return self.num_made < SHRINKING_TRIES and monotonic() < self._deadline
+
+    def note(self, found: tuple[Finding, Case] | None) -> None:
+        """Count a workload, by what it found."""
+        self.num_made += ENDLESS_TRIES if found is not None and found[0].rule == "endless" else 1
+
+
+def shrunk(case: Case, finding: Finding, judged: Judged, tries: Tries) -> tuple[Case, Finding]:
     """Return the smallest case found with the same error, and its finding.
 
     judged: returns the finding with this error and the case up to it; None without one. Smaller means fewer operations,
     then fewer tokens, then fewer blocks. Every single change is tried until none helps.
     """
-    has_changed = True
-    while has_changed and may_go_on():
-        has_changed = False
+    while True:
         for smaller in _smaller(case):
-            if not may_go_on():
-                break
+            if not tries.are_left:
+                return case, finding
             found = judged(smaller)
+            tries.note(found)
             if found is not None and size(found[1]) < size(case):
                 finding, case = found
-                has_changed = True
                 break
-    return case, finding
+        else:
+            return case, finding
 
 
 def size(case: Case) -> tuple[int, int, int]:

@@ -37,6 +37,8 @@ MAX_LIVES = 4
 NOT_ENDED = "One worker had not finished when the search ended."
 FROM_OUTSIDE = (1, 2, 9, 15)
 """Signals that may also come from the system or the user: SIGHUP, SIGINT, SIGKILL, SIGTERM."""
+_OF_A_PROCESS = {"MemoryError": "its memory was full", "endless": "an operation took too long"}
+"""Rules that a searcher may report because of all its workloads or a crowded machine, each with why it is then lost."""
 _NEXT_SEED = 1_000_003
 _MESSAGE_S = 0.2
 
@@ -70,7 +72,7 @@ def in_this_process(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
                         del searches[number]
     except SearchEndedError as error:
         for number in searches:
-            counts[number].cut(f"{NOT_ENDED} One of its operations had not returned: it was in {error}.")
+            counts[number].cut(f"{NOT_ENDED} One of its operations was running: {error}.")
             yield number, counts[number]
 
 
@@ -157,8 +159,8 @@ def in_processes(tasks: Sequence[Task], seconds: float) -> Iterator[Message]:
 class _Searcher:
     """One process, seen from outside.
 
-    A process that dies, fills its memory or is silent is not a finding yet, because the machine may be the cause. Its
-    last workload is played again, alone in a fresh process.
+    A process that dies, fills its memory, is slow or is silent is not a finding yet, because the machine may be the
+    cause. Its last workload is played again, alone in a fresh process.
     """
 
     def __init__(self, number: int, task: Task, deadline: float, patience: float) -> None:
@@ -206,10 +208,10 @@ class _Searcher:
             if isinstance(message, SearchCounts):
                 self._counts = message
                 yield self.newest
-            elif message.finding.rule != "MemoryError" or self._is_confirmed(message.case):
+            elif (why := _OF_A_PROCESS.get(message.finding.rule)) is None or self._is_confirmed(message):
                 yield self._number, message
             else:
-                yield from self._restart("its memory was full")
+                yield from self._restart(why)
                 return
         if self.messages.is_at_end:
             yield from self._lost()
@@ -250,9 +252,9 @@ class _Searcher:
         self._counts.cut(NOT_ENDED)
         return self.newest
 
-    def _is_confirmed(self, case: Case) -> bool:
-        found = judged_alone(case, self._task.judgement, self._deadline + AFTER_S)
-        return found is not None and found[0].rule == "MemoryError"
+    def _is_confirmed(self, message: Found) -> bool:
+        found = judged_alone(message.case, self._task.judgement, self._deadline + AFTER_S)
+        return found is not None and found[0].rule == message.finding.rule
 
     def _judged_alone(self) -> tuple[Finding, Case] | None:
         """Play the last workload noted by the process."""

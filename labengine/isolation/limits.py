@@ -175,7 +175,7 @@ def _look_at_clock(*_: object) -> None:
 
 
 def _end(_: int, frame: FrameType | None) -> None:
-    raise EndlessOperationError(users_place(frame))
+    raise EndlessOperationError(where_it_is(frame))
 
 
 def _look(_: int, frame: FrameType | None) -> None:
@@ -187,15 +187,17 @@ def _look(_: int, frame: FrameType | None) -> None:
     is_asleep = limited.is_asleep_for_good()
     if time.monotonic() > limited.last:
         limited.last = float("inf")
-        raise SearchEndedError(users_place(frame))
+        raise SearchEndedError(where_it_is(frame))
     if is_asleep:
-        raise EndlessOperationError(f"{users_place(frame)}, and is waiting for something that never comes")
+        raise EndlessOperationError(where_it_is(frame, "is waiting for something that never comes"))
 
 
-def users_place(frame: FrameType | None) -> str:
-    """Return the place of the innermost frame of code that is not ours, or of the given frame if there is none."""
-    inner = frame
+def where_it_is(frame: FrameType | None, doing: str = "") -> str:
+    """Return a clause with the place of the user's innermost frame. Without one it blames nobody's code.
+
+    doing: a verb phrase that says why the code does not return.
+    """
     while frame is not None and not is_users(frame):
         frame = frame.f_back
-    frame = frame or inner
-    return "" if frame is None else place_of(frame, frame.f_lineno)
+    place = "" if frame is None else f"is in {place_of(frame, frame.f_lineno)}"
+    return f"it {', and '.join(filter(None, (place, doing))) or 'had not returned in time'}"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NoReturn
 
-from labengine.isolation.limits import EndlessOperationError, users_place
+from labengine.isolation.limits import EndlessOperationError, where_it_is
 
 MAX_CHARACTERS = 1 << 16
 """Most characters that a call may print."""
@@ -47,8 +47,8 @@ class _Printed:
             self._send(name, text[: int(min(self._num_left, len(text)))])
         self._num_left -= len(text)
         if self._num_left < 0:
-            place = users_place(sys._getframe(1))
-            raise EndlessOperationError(f"{place}, and has printed more than {MAX_CHARACTERS:,} characters")
+            too_much = f"has printed more than {MAX_CHARACTERS:,} characters"
+            raise EndlessOperationError(where_it_is(sys._getframe(1), too_much))
 
 
 class _Stream(io.TextIOBase):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from labengine.commands import SETTING, as_typed
 from labengine.config import ConfigError, shown
 from labengine.prefix_doctor.asked import Asked
 from labengine.prefix_doctor.doctor import Pricing, diagnosis_of
@@ -87,7 +88,7 @@ def _whole(option: str, given: dict[str, str]) -> int | None:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, ConfigError):
-        return str(error)
+        return as_typed(str(error), SETTING)
     if isinstance(error, MemoryError):
         return "the file needs more memory than a page has: run the command on your machine"
     return f"the doctor failed on this file ({type(error).__name__}: {error})"

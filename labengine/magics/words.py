@@ -102,15 +102,18 @@ def interrupt_in_one_line(sentence: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
-def errors_in_plain_words(call: str) -> Iterator[None]:
-    """Turn errors and interrupts in the block into one sentence without a traceback."""
+def errors_in_plain_words(call: str, as_typed: Callable[[str], str] = str) -> Iterator[None]:
+    """Turn errors and interrupts in the block into one sentence without a traceback.
+
+    as_typed: puts the words of the command into the message.
+    """
     try:
         with interrupt_in_one_line(lambda: f"{call}: interrupted"):
             yield
     except UsageError:
         raise
     except (ConfigError, KeyError, LabClosedError) as error:
-        raise UsageError(str(error.args[0])) from error
+        raise UsageError(as_typed(str(error.args[0]))) from error
     except Exception as error:
         text = f"{error or type(error).__name__} ({type(error).__name__} {place_of(error)})"
         raise UsageError(f"{call}: {text}") from error

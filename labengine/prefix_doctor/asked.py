@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from os import PathLike
 from typing import TypeVar, get_args
@@ -18,9 +19,11 @@ T = TypeVar("T")
 EDITION, BLOCK_SIZE, NUM_BLOCKS = "vllm", 16, 65_536
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 256, 8192
 """The defaults of vLLM 0.32's LLM() on GPUs below 70 GiB; the server's and those of larger GPUs differ."""
+RETENTION_INTERVAL = 0
+"""vLLM 0.32's default; it matters only to windows and states."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Asked:
     """The asked settings; None for a default. model: a config.json, from which groups and capacity follow.
 
@@ -43,8 +46,9 @@ class Asked:
         """True if nothing is asked, so that a recording is examined as it is."""
         return self == Asked()
 
+    @cached_property
     def facts(self) -> ModelFacts | None:
-        """Return what the model's config.json tells; None without one."""
+        """What the model's config.json tells; None without one."""
         return None if self.model is None else model_of(self.model, block_size=self.block_size)
 
     @property
@@ -55,7 +59,7 @@ class Asked:
         if self.gib is None:
             return NUM_BLOCKS if self.num_blocks is None else checked_int("num_blocks", self.num_blocks, 2)
         if self.num_blocks is not None:
-            raise ConfigError("give the pool as num_blocks (--blocks) or as gib, not both")
+            raise ConfigError("gib cannot be combined with num_blocks: both are the size of the pool")
         for name, value in (("gib", self.gib), ("kv_bytes_per_token", self.kv_bytes_per_token)):
             if value is not None and not (isinstance(value, int | float) and 0 < value < inf):
                 raise ConfigError(f"{name} must be a number above 0, got {shown(value)}")
@@ -67,15 +71,18 @@ class Asked:
 
     def bytes_per_token(self) -> float | None:
         """Return the bytes of one token's KV; None if they are unknown."""
-        facts = self.facts()
+        facts = self.facts
         return self.kv_bytes_per_token if facts is None else facts.bytes_per_token
 
     def setting(self, clock: Clock | None, num_recorded: int) -> Setting:
         """Return the setting. num_recorded: replicas that the traffic names."""
-        facts = self.facts()
+        facts = self.facts
+        groups = (self._group,) if facts is None else facts.groups
+        is_full = all(group.kind == "full" for group in groups)
         config = EngineConfig(
             num_blocks=self._num_blocks(facts),
-            groups=(self._group,) if facts is None else facts.groups,
+            groups=groups,
+            retention_interval=None if is_full else RETENTION_INTERVAL,
             max_num_seqs=_given(self.max_num_seqs, MAX_NUM_SEQS),
             max_num_batched_tokens=_given(self.max_num_batched_tokens, MAX_NUM_BATCHED_TOKENS),
         )

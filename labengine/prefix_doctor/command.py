@@ -36,6 +36,7 @@ FAILED = 1
 
 def doctor_command(options: Namespace, say: Say) -> int:
     """Run the command; return its exit status. options: as labengine.terminal declares them."""
+    _refuse_with_show(options)
     asked = _asked(options)
     if is_live(options.place):
         if options.perfetto or not asked.is_empty:
@@ -51,6 +52,12 @@ def doctor_command(options: Namespace, say: Say) -> int:
     return max(_report(one, asked, number, options, say) for number, one in enumerate(found))
 
 
+def _refuse_with_show(options: Namespace) -> None:
+    for option, value in (("--html", options.html), ("--json", options.json), ("--fail-under", options.fail_under)):
+        if options.show is not None and value not in (None, False):
+            raise ConfigError(f"--show prints a lab instead of the report: leave out {option}")
+
+
 def _asked(options: Namespace) -> Asked:
     return Asked(**{field.name: getattr(options, field.name) for field in fields(Asked)})
 
@@ -61,15 +68,15 @@ def _opened(place: str, options: Namespace) -> Traffic | Recordings:
 
 
 def _with_progress(traffic: FileTraffic) -> Traffic:
-    """Return traffic whose first reading shows how much of the file has been read."""
+    """Return traffic whose readings show how much of the file has been read, in a line that the report replaces."""
 
     def read() -> Iterator[Prompt]:
-        with tqdm(
-            total=100, unit="%", desc=traffic.title, bar_format="{desc}: {percentage:3.0f} %|{bar}| {rate_fmt}"
-        ) as bar:
+        form = "{desc}: {percentage:3.0f} %|{bar}| {elapsed}"
+        with tqdm(total=100, desc=f"Reading {traffic.title}", bar_format=form, leave=False) as bar:
             for prompt in traffic:
                 yield prompt
                 bar.update(int(100 * traffic.share_read()) - bar.n)
+        print("Running the prompts with cures and other settings …", end="\r", file=sys.stderr, flush=True)
 
     return replace(traffic, read=read)
 
@@ -100,7 +107,10 @@ def _follow(options: Namespace, say: Say) -> int:
 def _report(found: Traffic | Recordings, asked: Asked, number: int, options: Namespace, say: Say) -> int:
     """Examine one engine or file, print or write the report, and return the exit status."""
     pricing = Pricing(options.clock, options.price_per_hour, options.currency)
-    diagnosis = diagnosis_of(found, asked, pricing, _typed())
+    try:
+        diagnosis = diagnosis_of(found, asked, pricing, _typed())
+    finally:
+        _clear_progress()
     if options.show is not None:
         _show(diagnosis, options.show, say)
         return 0
@@ -115,11 +125,16 @@ def _report(found: Traffic | Recordings, asked: Asked, number: int, options: Nam
     return 0
 
 
+def _clear_progress() -> None:
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def _show(diagnosis: Diagnosis, number: int, say: Say) -> None:
-    """Run the few prompts of a finding in a lab, and print why each hit or missed."""
+    """Print a script that runs the few prompts of a finding in a lab, and tells why each hit or missed."""
     lab = diagnosis.lab(number)
     lab.run()
-    say(lab.to_code())
+    say(f"{lab.to_code().rstrip()}\nprint(labengine.doctor(lab))")
 
 
 def _typed() -> str:

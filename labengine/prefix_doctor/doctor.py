@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 
@@ -9,6 +10,7 @@ from labengine.config import ConfigError, shown
 from labengine.lab import Lab
 from labengine.prefix_doctor.asked import Asked
 from labengine.prefix_doctor.causes.ledger import Ledger
+from labengine.prefix_doctor.causes.ledger_beside import LedgerBeside
 from labengine.prefix_doctor.diagnosis import Diagnosis
 from labengine.prefix_doctor.examined import diagnosis_of_recordings
 from labengine.prefix_doctor.look_ups.look_up import LookUp
@@ -18,8 +20,10 @@ from labengine.prefix_doctor.look_ups.sums import RunningSums
 from labengine.prefix_doctor.mended import Costs, report_of
 from labengine.prefix_doctor.play.clock import Clock, clock_of
 from labengine.prefix_doctor.play.fit import fit, steps_of
+from labengine.prefix_doctor.play.model_config import ModelFacts
 from labengine.prefix_doctor.play.player import Played, play
 from labengine.prefix_doctor.play.price import Prices
+from labengine.prefix_doctor.play.read_ahead import read_ahead
 from labengine.prefix_doctor.play.setting import Routing, Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.prefix_doctor.traffic.recorded import traffic_of_recordings
@@ -90,24 +94,29 @@ def diagnosis_of(
     recordings = [] if isinstance(found, Traffic) else [one for pieces in found.values() for one in pieces]
     costs = replace(_costs(pricing, recordings, asked, command), has_curves=has_curves)
     if isinstance(found, Traffic):
-        return diagnosis_of_traffic(found, asked.setting(costs.clock, _num_replicas(found)), costs)
+        return diagnosis_of_traffic(found, asked.setting(costs.clock, _num_replicas(found)), costs, asked.facts)
     if not asked.is_empty:
-        return diagnosis_of_traffic(traffic_of_recordings(found), asked.setting(costs.clock, len(found)), costs)
+        traffic, setting = traffic_of_recordings(found), asked.setting(costs.clock, len(found))
+        return diagnosis_of_traffic(traffic, setting, costs, asked.facts)
     if len(found) > 1:
         raise ConfigError(f"there are {len(found)} engines here: name one of {', '.join(found)}, or give num_replicas")
     return diagnosis_of_recordings(recordings, costs)
 
 
-def diagnosis_of_traffic(traffic: Traffic, setting: Setting, costs: Costs) -> Diagnosis:
+def diagnosis_of_traffic(traffic: Traffic, setting: Setting, costs: Costs, model: ModelFacts | None) -> Diagnosis:
     """Run traffic in a setting, and return why its prompts missed. An interrupt ends the run with what is known."""
     ledger = Ledger(setting.config.groups, setting.config.num_blocks, traffic.token_text)
     sums, sums_again = RunningSums(), RunningSums()
+    ahead = read_ahead(traffic, setting)
+    with nullcontext() if ahead is traffic else LedgerBeside(ledger) as beside:
+        add = ledger.add if beside is None else beside.add
 
-    def judge(number: int, prompt: Prompt, one: LookUp) -> None:
-        ledger.add(number, prompt, one)
-        (sums if one.is_first else sums_again).add(one)
+        def judge(number: int, prompt: Prompt, one: LookUp) -> None:
+            add(number, prompt, one)
+            (sums if one.is_first else sums_again).add(one)
 
-    played = play(traffic, setting, judge, keeps_partial=True)
+        played = play(ahead, setting, judge, keeps_partial=True)
+        ledger = ledger if beside is None else beside.finish()
     if not played.figures.num_prompts:
         raise ConfigError(f"{traffic.title} has no prompts that can run{_because(played)}")
     report = report_of(
@@ -120,7 +129,8 @@ def diagnosis_of_traffic(traffic: Traffic, setting: Setting, costs: Costs) -> Di
         traffic=traffic,
         setting=setting,
         costs=costs,
-        notes=(*traffic.notes, *_notes(played, setting.num_replicas)),
+        capacity=None if model is None else model.capacity(setting.config),
+        notes=(*traffic.notes, *_notes(played, setting.num_replicas), *(() if model is None else model.notes)),
         is_partial=played.is_partial,
     )
     return Diagnosis(report, traffic, setting)

@@ -16,6 +16,7 @@ from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.prefix_doctor.play.clock import Clock
 from labengine.prefix_doctor.play.curves import curves_of, first_of
 from labengine.prefix_doctor.play.figures import Figures
+from labengine.prefix_doctor.play.model_config import Capacity
 from labengine.prefix_doctor.play.player import play
 from labengine.prefix_doctor.play.price import Prices
 from labengine.prefix_doctor.play.setting import Setting
@@ -60,6 +61,7 @@ def report_of(
     costs: Costs,
     look_ups: tuple[LookUp, ...] = (),
     notes: tuple[str, ...] = (),
+    capacity: Capacity | None = None,
     is_partial: bool = False,
 ) -> Report:
     """Return the report on a ledger. traffic, setting: to play cures and curves with; None leaves them out."""
@@ -98,6 +100,7 @@ def report_of(
         clock_note=costs.clock_note,
         bytes_per_token=None if costs.prices.bytes_per_token is None else round(costs.prices.bytes_per_token),
         currency=costs.currency,
+        capacity=capacity,
         command=costs.command,
     )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.feed.feed import Feed
     from labengine_widgets.pictures.xray import XRay
 
-VIEW_NAMES = ("pool", "tables", "map", "queue", "step", "timeline", "tier", "log", "why", "charts", "xray")
+VIEW_NAMES = ("pool", "tables", "map", "queue", "step", "timeline", "tier", "tree", "log", "why", "charts", "xray")
 
 
 class Closeable(Protocol):
@@ -34,7 +34,7 @@ class MakeXRay(Protocol):
         """position: of the token whose attention is shown; None: the newest."""
 
 
-_ALSO_CALLED = {"external tier": "tier", "external": "tier", "ext": "tier"}
+_ALSO_CALLED = {"prefix tree": "tree", "radix": "tree", "external tier": "tier", "external": "tier", "ext": "tier"}
 """Other names of views in the documentation and on the dashboard."""
 
 _PART_OF = {"bands": "timeline", "groups": "tables", "code": "why"}

@@ -27,15 +27,18 @@ class LabPages:
         self._context, self._server, self._artifacts = context, server, artifacts
         self._idle: LabPage | None = None
         self._num_tests = 0
+        self._num_lent = 0
 
     @contextmanager
     def lent(self, request: pytest.FixtureRequest, *, is_new: bool = False) -> Iterator[LabPage]:
         """Lend a page without notebooks to a fixture; AssertionError if it has complaints at the end, emptied.
 
+        The kernels end with the last page lent: a test may take one while its module holds another.
         is_new: the page has not served other tests.
         """
         num_failed = request.session.testsfailed
         lab = self._take(is_new)
+        self._num_lent += 1
         try:
             yield lab
             assert not lab.watch.complaints(), lab.watch.report()
@@ -51,8 +54,10 @@ class LabPages:
         finally:
             if self._idle is not lab:
                 lab.page.close()
-            self._server.end_kernels()
-            self._server.forget_user()
+            self._num_lent -= 1
+            if not self._num_lent:
+                self._server.end_kernels()
+                self._server.forget_user()
 
     def _take(self, is_new: bool) -> LabPage:
         lab, self._idle = self._idle, None

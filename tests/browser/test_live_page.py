@@ -424,5 +424,5 @@ def test_a_dropped_file_of_prompts_is_examined_in_the_page(browser: Browser, add
         unfit = [one for one in page.evaluate(UNFIT) if "checkbox" not in one]
         assert unfit == [], "a thumb can press all of a checkbox's label"
         page.evaluate(DROP, "no prompt")
-        expect(page.get_by_role("alert")).to_contain_text("is no file of prompts")
+        expect(page.get_by_role("alert")).to_contain_text("is not a file of prompts")
         expect(report).to_have_count(0)

@@ -20,6 +20,7 @@ from driving import MAX_STEPS, as_parts, queues
 from fake_tier import FakeTier, Luck, TierDown
 from labengine import events as ev
 from labengine.config import ConfigError, GroupSpec
+from labengine.core.collaborator import Absent
 from labengine.core.editions import edition as edition_named
 from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.parts import Parts
@@ -72,11 +73,12 @@ class Episode:
     ) -> None:
         self.rng, self.kinds = rng, frozenset(kinds)
         parts = SPARING.get(str(edition), as_parts(edition))
-        has_tier, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
+        has_budget, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
+        has_tier = has_budget and parts.prefix_tree is Absent
         if "priorities" in self.kinds and edition in BY_PRIORITY and rng.random() < 0.7:
             parts = BY_PRIORITY[str(edition)]
         self._with_branches = "forks" in self.kinds
-        self._with_answers = "forks" in self.kinds and has_tier  # the nano editions refuse both
+        self._with_answers = "forks" in self.kinds and has_budget  # the nano editions refuse both
         self._with_beams = "forks" in self.kinds and edition == "labengine"
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
         if "states" in self.kinds:
@@ -98,8 +100,8 @@ class Episode:
             next_token=self._next_token,
             max_events=5_000,
             keep_finished=3 if "interrupts" in self.kinds else None,
-            watermark=rng.choice((0.0, 0.0, 0.1)) if has_tier else 0.0,  # the nano editions have none of these
-            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier and not is_tight else 0,
+            watermark=rng.choice((0.0, 0.0, 0.1)) if has_budget else 0.0,  # the nano editions have none of these
+            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_budget and not is_tight else 0,
             retention_interval=rng.choice((None, None, 0)) if has_tier else None,
             proposer=self._proposer() if "drafts" in self.kinds else None,
         )

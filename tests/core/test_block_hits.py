@@ -54,7 +54,7 @@ def test_requests_with_different_salts_share_nothing(edition: str) -> None:
     assert hits(events) == [0, 0, 8, 0]
 
 
-@pytest.mark.parametrize("edition", [name for name in ALL_EDITIONS if name not in TREE_EDITIONS])
+@pytest.mark.parametrize("edition", [name for name in ALL_EDITIONS if name not in TREE_EDITIONS], indirect=True)
 def test_two_groups_agree_on_the_prefix_they_share(edition: str) -> None:
     """Blocks of 2 and of 4 on one pool: a hit is whole blocks of both, and nothing shared is written again."""
     groups = (GroupSpec(2), GroupSpec(4))

@@ -15,7 +15,7 @@ from labengine.events import BlockEvicted
 from labengine.record.hooks import Hooks
 from random_cases import for_random
 
-KEY, OTHER_KEY = (0, b"one"), (0, b"two")
+KEY, OTHER_KEY, KNOWN = (0, b"one"), (0, b"two"), (0, b"three")
 PREFIX, LONGER = Prefix(NO_KEYS, (7, 8)), Prefix(NO_KEYS, (7, 8, 9, 9))
 
 
@@ -128,6 +128,30 @@ def test_a_free_cached_block_stays_known_until_it_is_taken() -> None:
     assert KEY not in pool.prefix_map
     assert (pool.blocks[0].keys, pool.blocks[0].token_ids, pool.blocks[0].prefix) == ((), (), None)
     assert evicted == [BlockEvicted(0)]
+
+
+@pytest.mark.parametrize(
+    "cached, keys, is_registered",
+    [(3, (KEY, OTHER_KEY), True), (3, (KEY, KEY), False), (3, (KEY, KNOWN), False), (0, (KEY, OTHER_KEY), False)],
+)
+def test_blocks_are_registered_at_once_only_if_they_and_their_keys_are_new(
+    cached: int, keys: tuple[tuple[int, bytes], ...], is_registered: bool
+) -> None:
+    pool = make_pool()
+    pool.take(4)
+    cache(pool, cached, KNOWN)
+    before = state(pool)
+    pool._journal.commit()
+    contents = [(7, 8), (9, 9)], [PREFIX, LONGER], [(0,), ()]
+    assert pool.register_new(pool.blocks[:2], keys, *contents) is is_registered
+    if is_registered:
+        assert [(b.keys, b.token_ids, b.prefix) for b in pool.blocks[:2]] == [
+            ((KEY,), (7, 8), PREFIX),
+            ((OTHER_KEY,), (9, 9), LONGER),
+        ]
+        assert pool.prefix_map == {KNOWN: (3,), KEY: (0,)}
+    pool._journal.rollback()
+    assert state(pool) == before
 
 
 def test_evicting_one_of_two_blocks_leaves_the_other_in_the_map() -> None:

@@ -111,6 +111,7 @@ DECIDES_NO_EVENT = {
     "reserves_whole_prompts": "declares a policy to replay",
     "keeps_lookahead": "declares a policy to replay",
     "num_lookahead": "set by replay alone",
+    "register_new": "asked only where no event is heard",
     "has_checkpoints": "declares a policy to the doctor",
     "plans_ahead": "declares a policy to the checks and to conformance",
     "restore_unbooked": "asked by conformance alone",

@@ -48,10 +48,11 @@ def workload_of(prompts: Iterable[Prompt], config: EngineConfig) -> Row:
 def _request(prompt: Prompt, unknown: Iterator[int]) -> Row:
     answer = [*prompt.answer, *islice(unknown, prompt.num_answer - len(prompt.answer))]
     adapters = [value for domain, value in prompt.extra_keys if domain != "cache_salt"]
-    assert len(adapters) <= 1 and not prompt.images and not prompt.priority
+    assert len(adapters) <= 1 and not prompt.priority
     return {
         "step": ceil(prompt.arrival or 0),
         "prompt": list(prompt.token_ids),
+        "images": [list(image) for image in prompt.images],
         "answer": answer,
         "max_tokens": prompt.num_answer,
         "salt": salt_of(prompt.extra_keys),

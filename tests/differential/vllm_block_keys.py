@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -27,6 +28,19 @@ from vllm.v1.request import Request
 Row = dict[str, Any]
 
 
+def images_of(images: Iterable[Sequence[Any]]) -> list[MultiModalFeatureSpec]:
+    """Return images for vLLM's Request, each given as [start, length, identifier]."""
+    return [
+        MultiModalFeatureSpec(
+            data=None,
+            modality="image",
+            identifier=identifier,
+            mm_position=PlaceholderRange(offset=start, length=length),
+        )
+        for start, length, identifier in images
+    ]
+
+
 def answer(case: Row) -> list[list[list[Any]]]:
     """Return [[keys of images, number of the hash], ...] per request."""
     numbers: dict[bytes, int] = {}
@@ -34,21 +48,12 @@ def answer(case: Row) -> list[list[list[Any]]]:
 
 
 def _blocks(size: int, name: str, wanted: Row, numbers: dict[bytes, int]) -> list[list[Any]]:
-    images = [
-        MultiModalFeatureSpec(
-            data=None,
-            modality="image",
-            identifier=identifier,
-            mm_position=PlaceholderRange(offset=start, length=length),
-        )
-        for start, length, identifier in wanted["images"]
-    ]
     request = Request(
         request_id=name,
         prompt_token_ids=wanted["tokens"],
         sampling_params=SamplingParams(max_tokens=1),
         pooling_params=None,
-        mm_features=images,
+        mm_features=images_of(wanted["images"]),
         lora_request=LoRARequest(wanted["lora"][0], 1, wanted["lora"][1]) if wanted["lora"] else None,
         cache_salt=wanted["salt"],
         block_hasher=kv_cache_utils.get_request_block_hasher(size, sha256),

@@ -1,7 +1,7 @@
 """Complete workloads on vLLM's synchronous Scheduler, without a model. Runs where vLLM is installed.
 
 A workload has simulate's keys, and `streams` and `alphabet`, which say how requests go on; a row, see `Run.row`. A
-request may have an `adapter`.
+request may have an `adapter`, and `images` [[start, length, identifier], ...], which only its hashes tell.
 `tier`: an external tier, see vllm_upstream_tier.py; then `max_steps` ends the run, also when nothing moves.
 """
 
@@ -38,6 +38,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from differential import vllm_upstream_pool as pool_rows
 from differential.chance_drafts import ChanceDrafts
+from differential.vllm_block_keys import images_of
 from differential.vllm_upstream_tier import UpstreamTier
 
 MAX_MODEL_LEN = 8192
@@ -116,7 +117,7 @@ class Run:
         """Return a request of the workload."""
         wanted = self.workload["requests"][number]
         adapter = wanted.get("adapter")
-        return Request(
+        request = Request(
             request_id=str(number),
             prompt_token_ids=list(wanted["prompt"]),
             sampling_params=SamplingParams(
@@ -130,8 +131,11 @@ class Run:
             lora_request=LoRARequest(adapter, 1, "/" + adapter) if adapter else None,
             priority=wanted.get("priority", 0),
             arrival_time=float(wanted.get("arrival", number)),
+            mm_features=images_of(wanted.get("images", ())),
             block_hasher=self._labels.hasher,
         )
+        request.mm_features = []  # hashed by now; a scheduler without a model has no encoder to compute them with
+        return request
 
     def step(self, clock: int) -> dict[str, Any]:
         """Schedule, sample, update, and return the row."""

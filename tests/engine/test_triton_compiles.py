@@ -197,8 +197,9 @@ def test_each_kernel_of_the_cases() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("capability", capabilities())
+@pytest.mark.parametrize("capability", (capabilities()[0], capabilities()[-1]))
 def test_every_launch_of_the_cases(capability: int) -> None:
+    """For the oldest GPU and the newest: between them compilers differ least. Hopper's kernels are compiled above."""
     found = compile_cases("--every-launch", "--capability", str(capability), *CASES)
     assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
 

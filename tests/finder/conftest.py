@@ -14,5 +14,4 @@ def searches_end_with_a_finding() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SMALLER_S", "LONGER_S"):
             patch.setattr(import_module("labengine.finder.find"), name, 0.0)
-        patch.setattr(import_module("labengine.finder.search"), "SHRINKING_S", 600.0)  # also on a slow machine
         yield

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from importlib import import_module
 from math import inf
 from multiprocessing import get_context
@@ -24,9 +25,8 @@ from finder.test_find import ONE_SCOPE, TINY
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
-from labengine.finder import workers
+from labengine.finder import shrinking, workers
 from labengine.finder.counterexample import Counterexample
-from labengine.finder.engines import search as engine_search
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.engines.search import find_in_engine
 from labengine.finder.find import GRAVE, INTERRUPTED, find
@@ -37,6 +37,7 @@ from labengine.isolation import alone
 from labengine.isolation.alone import called_alone
 from labengine.isolation.board import NoAnswer
 from labengine.isolation.channel import Receiver
+from labengine.isolation.limits import where_it_is
 from waiting import wait_until
 
 ROOT = Path(labengine.__file__).parents[1]
@@ -197,6 +198,20 @@ def test_it_ends_with_its_parent() -> None:
     os.close(reading), os.close(writing)
 
 
+@dataclass
+class Generated:
+    """Notes where it is from inside its constructor, which `dataclasses` wrote."""
+
+    where: str = field(default_factory=lambda: where_it_is(sys._getframe(1)))
+
+
+def test_code_that_does_not_return_is_the_users_or_nobodys() -> None:
+    method = "test_code_that_does_not_return_is_the_users_or_nobodys"
+    assert Generated().where.startswith(f"it is in {method} (test_endings.py:")
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(Generated).result().where == "it had not returned in time"
+
+
 # -- what a counterexample gives -----------------------------------------------------------------------------------
 
 
@@ -327,7 +342,7 @@ driver.main("nano-vllm")
 @pytest.fixture
 def search_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], EngineSearch]:
     """Search on an engine whose steps run this code."""
-    monkeypatch.setattr(engine_search, "SHRINKING_S", 0.0)
+    monkeypatch.setattr(shrinking, "SHRINKING_TRIES", 0)
 
     def run(act: str) -> EngineSearch:
         script, python = tmp_path / "engine.py", tmp_path / "python"
@@ -446,7 +461,7 @@ BROAD = [(name, "processes") for name in ENDINGS] + [
 def test_every_ending_in_every_way_and_by_many_seeds(
     name: str, way: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("labengine.finder.search"), "SHRINKING_S", 0.3)  # how short it gets is not asked
+    monkeypatch.setattr(shrinking, "SHRINKING_TRIES", 30)  # how short it gets is not asked
     settings: dict[str, Any] = {"seed": seed, "max_workloads": 300}
     settings["scopes"] = small_scopes() if seed % 2 else large_scopes()
     settings |= {"workers": 0} if way == "here" else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -149,7 +150,8 @@ def test_kinds_in_which_an_override_decides_are_searched_first() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", [part for part, _, _ in FOUND], ids=lambda part: part.__name__)
-def test_a_wrong_part_is_found_in_the_usual_scopes(part: type) -> None:
+def test_a_wrong_part_is_found_in_the_usual_scopes(part: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("labengine.finder.search"), "SHRINKING_S", 0.0)  # how short it gets is not asked
     against = "vllm" if part.__name__.startswith(("Forgets", "Hashes", "Hits")) else "labengine"
     one = find(part, against, seconds=600, show_progress=False)
     assert isinstance(one, Counterexample)

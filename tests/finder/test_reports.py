@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from labengine.finder.find import GRAVE, find
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.operations import Add, TakeStep
 from labengine.finder.scopes import small_scopes
-from labengine.finder.shrinking import shrunk
+from labengine.finder.shrinking import Tries, shrunk
 from labengine.finder.suspects import suspects_of
 from reported import ForgetsAdapter
 
@@ -90,11 +91,17 @@ def test_what_the_reference_does_wrong_too_is_discounted() -> None:
     assert find(Parts(block_pool=RaisesMore), against=Parts(block_pool=BlockPool), **settings), "it is an edition's own"
 
 
+def test_the_requests_of_a_shrunk_case_are_not_left_out_of_its_scope() -> None:
+    """The edition vllm keeps a block back, and could not hold this one: any length would be called the fewest."""
+    tight = replace(ONE_SCOPE[0].config, num_blocks=3)
+    assert replace(ONE_SCOPE[0], config=tight, only=(Add((1,) * 6, 1),)).adds
+
+
 def test_requests_that_are_alike_lose_their_keys_together() -> None:
     """Without their keys, neither would hit the other's blocks."""
     judgement = Judgement(suspects_of(RaisesOnTouch, "labengine"), GRAVE)
     one = Add((0, 4687, 9374), 1, None, (("lora", "s"),))
     workload = (one, TakeStep(), replace(one, token_ids=(0, 4687, 5)), TakeStep())
     finding, case = judgement.of(Case(ONE_SCOPE[0], workload)) or pytest.fail("it raises at the hit")
-    smaller, _ = shrunk(case, finding, judgement.of)
+    smaller, _ = shrunk(case, finding, judgement.of, Tries(inf))
     assert [add.keys for add in smaller.workload if isinstance(add, Add)] == [(), ()]

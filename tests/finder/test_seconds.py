@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from functools import partial
+from itertools import islice
 from math import inf
 from threading import Event
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ import pytest
 
 from finder.endings import ending
 from finder.test_find import TINY
-from labengine.finder import workers
+from labengine.finder import shrinking, workers
 from labengine.finder.engines import player as engine_player
 from labengine.finder.engines import search as engine_search
 from labengine.finder.engines.process import SILENCE_S, DrivenEngine, EngineLostError
@@ -162,18 +164,30 @@ def test_a_pool_is_waited_for_no_longer(seconds: float, monkeypatch: pytest.Monk
 
 
 def test_shrinking_is_part_of_the_seconds(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = workers.search.__globals__
-    monkeypatch.setitem(module, "monotonic", clock)
-
-    def fails() -> None:
-        clock.wait(1.0)
-        raise RuntimeError("at a hit")
-
-    [task] = tasks(1)
-    task = Task(Judgement(suspects_of(ending(fails), "labengine"), GRAVE), task.small, task.large, 0)
-    found = [one for one in search(task, clock.now + 6.0) if isinstance(one, Found)]
+    for module in (search.__globals__, vars(shrinking)):
+        monkeypatch.setitem(module, "monotonic", clock)
+    found = found_by(lambda: clock.wait(1.0), clock.now + 6.0)
     assert [one.is_shrunk for one in found] == [False, True], "what is found is known before it is shrunk"
     assert clock.now <= 1000 + 6.0 + 2.0, "each workload takes a second here"
+
+
+def test_a_slow_machine_shrinks_as_far(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "monotonic", clock)
+    fast, slow = (found_by(partial(clock.wait, seconds), inf) for seconds in (0.0, 1000.0))
+    assert fast == slow and len(fast[0].case.workload) > len(fast[1].case.workload)
+    monkeypatch.setattr(shrinking, "SHRINKING_TRIES", 1)
+    assert len(found_by(partial(clock.wait, 0.0), inf)[1].case.workload) > len(fast[1].case.workload)
+
+
+def found_by(wait: Callable[[], None], deadline: float) -> list[Found]:
+    """Return the finding, unshrunk and shrunk, of a part that waits, and fails, at each hit of random workloads."""
+
+    def fails() -> None:
+        wait()
+        raise RuntimeError("at a hit")
+
+    task = Task(Judgement(suspects_of(ending(fails), "labengine"), GRAVE), (), TINY, 0, max_workloads=20)
+    return [*islice((one for one in search(task, deadline) if isinstance(one, Found)), 2)]
 
 
 def test_a_finding_that_is_not_shrunk_in_time_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +272,7 @@ def slow_engine(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[[floa
     return maker
 
 
-@pytest.mark.parametrize("seconds", SECONDS[:3])
+@pytest.mark.parametrize("seconds", SECONDS[:2])
 def test_shrinking_on_an_engine_has_its_own_share(
     seconds: float, clock: Clock, slow_engine: Callable[[float], Any]
 ) -> None:

@@ -7,12 +7,14 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import pytest
 
+from finder.endings import ending
 from finder.test_find import ONE_SCOPE, TINY
-from finder.wrong_parts import Dies, EatsMemory, Hoards, LoopsInC, Waits
+from finder.wrong_parts import Dies, EatsMemory, Hoards, LoopsInC, TiresOut, Waits
 from labengine.finder import limits as search_limits
 from labengine.finder import workers
 from labengine.finder.counterexample import Counterexample
@@ -21,8 +23,10 @@ from labengine.finder.judged_alone import judged_alone
 from labengine.finder.judgement import Case, Judgement
 from labengine.finder.operations import TakeStep
 from labengine.finder.report import SearchReport
+from labengine.finder.search import Found, Task, search
 from labengine.finder.suspects import suspects_of
 from labengine.isolation import alone, limits, looks
+from labengine.isolation.limits import EndlessOperationError
 
 
 def searched(parts: object, **settings: Any) -> Counterexample | SearchReport:
@@ -54,12 +58,29 @@ def test_a_part_that_eats_memory_is_a_finding(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("raises", "MemoryError")
 
 
-def test_memory_that_no_single_workload_fills_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cls", "why"), [(Hoards, "its memory was full"), (TiresOut, "an operation took too long")])
+def test_what_no_single_workload_brings_about_is_none(cls: type, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MEMORY_BYTES", 2**27)
-    report = searched(Hoards, max_workloads=0)
+    report = searched(cls, max_workloads=0)
     assert isinstance(report, SearchReport) and not report.exhausted
     [remark] = report.remarks
-    assert "its memory was full" in remark and remark in repr(report)
+    assert why in remark and remark in repr(report)
+
+
+@pytest.mark.parametrize("num_late", [1, 9])
+def test_an_operation_that_is_late_for_a_while_is_judged_again(num_late: int) -> None:
+    """Once: no finding. While a finding is shrunk: it stays as it was found."""
+    late: list[None] = []
+
+    def act() -> None:
+        late.append(None)
+        if len(late) <= num_late:
+            raise EndlessOperationError("it had not returned in time")
+
+    task = Task(Judgement(suspects_of(ending(act), "labengine"), GRAVE), (), TINY, 0, max_workloads=40)
+    found = [one for one in search(task, inf) if isinstance(one, Found)]
+    assert len(late) > num_late
+    assert len({one.case for one in found}) == (num_late > 1)
 
 
 @pytest.mark.usefixtures("impatient")

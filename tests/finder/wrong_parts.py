@@ -16,6 +16,7 @@ from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import LateMerge, MergePolicy
 from labengine.core.request import FinishReason, Request
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.isolation.limits import EndlessOperationError
 
 
 class NoAliveCheck(LateMerge):
@@ -135,6 +136,18 @@ class Hoards(BlockPool):
     def take(self, num_blocks: int) -> list[int]:
         self.kept.append(bytes(4_000_000))
         return super().take(num_blocks)
+
+
+class TiresOut(BlockPool):
+    """Takes too long at a process's later hits, so that no single workload does."""
+
+    num_hits: ClassVar[int] = 0
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        TiresOut.num_hits += bool(block_ids)
+        if self.num_hits > 20:
+            raise EndlessOperationError("it had not returned in time")
+        super().touch(block_ids)
 
 
 class ForgetsToken(TokenBudgetScheduler):

@@ -51,9 +51,9 @@ def test_curves_are_played_if_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, asked, words",
     [
-        ("no json", {}, "notes.txt is no file of prompts: 1 of its first"),
+        ("no json", {}, "notes.txt is not a file of prompts: its only line cannot be used"),
         ('{"prompt": [1, 2]}', {"--blocks": "1e3"}, "--blocks must be a whole number, got '1e3'"),
-        ('{"prompt": [1, 2]}', {"--block-size": "-1"}, "block_size must be"),
+        ('{"prompt": [1, 2]}', {"--block-size": "-1"}, "--block-size must be"),
         ('{"prompt": [1, 2]}', {"--clock": "0,1"}, "tokens per second of prefill must be above 0"),
         ('{"format": "labengine trace"}', {}, "notes.txt"),
     ],

@@ -126,7 +126,7 @@ def _seen(
         act()
         observed.note_state()
     except EndlessOperationError as error:
-        raised = Sight("no return", type(error).__name__, f"it is in {error}")
+        raised = Sight("no return", type(error).__name__, str(error))
     except Exception as error:
         raised = _raised(error, override)
     return _asked(lab, known) or raised

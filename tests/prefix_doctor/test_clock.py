@@ -36,7 +36,7 @@ def test_two_numbers_are_a_roofline() -> None:
     clock = clock_of("8000,0.025")
     assert clock.duration(8000, 0, 0) == pytest.approx(1.0)
     assert clock.duration(64, 10**6, 10**6) == clock.duration(1, 1, 1) == 0.025
-    assert clock.prefill_seconds(4000, attended=10**6) == pytest.approx(0.5)
+    assert clock.prefill_seconds(4000) == pytest.approx(0.5)
 
 
 def test_a_fit_finds_the_clock_behind_noise_and_interrupted_steps() -> None:

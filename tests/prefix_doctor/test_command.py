@@ -47,7 +47,8 @@ def test_a_finding_is_shown_by_a_few_prompts_in_a_lab(path: Path, capsys: pytest
     lab.run()
     assert labengine.doctor(lab).findings[0].num_lost > 50
     assert main(["doctor", str(path), "--blocks", "100", "--show", "1"]) == 0
-    assert "lab.add(" in capsys.readouterr().out
+    exec(capsys.readouterr().out, {})
+    assert "diverged from A" in capsys.readouterr().out
     with pytest.raises(labengine.ConfigError, match="no finding 9"):
         diagnosis.lab(9)
 
@@ -65,14 +66,18 @@ def test_replicas_share_the_prompts(path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     (
-        (["--blocks", "100", "--gib", "1"], "not both"),
-        (["--gib", "1"], "config.json"),
+        (["--blocks", "100", "--gib", "1"], "--gib cannot be combined with --blocks"),
+        (["--gib", "1"], "--gib needs a model's config.json, or --kv-bytes-per-token"),
         (["--gib", "1", "--kv-bytes-per-token", "0"], "above 0"),
         (["--clock", "1000,0.01", "--price-per-hour", "-2"], "price"),
-        (["--blocks", "1"], "num_blocks"),
-        (["--block-size", "0"], "block_size"),
-        (["--replicas", "0"], "num_replicas"),
+        (["--blocks", "1"], "--blocks must"),
+        (["--block-size", "0"], "--block-size must"),
+        (["--replicas", "0"], "--replicas must"),
+        (["--max-num-seqs", "0"], "--max-num-seqs must"),
         (["--edition", "vlm"], "edition"),
+        (["--show", "1", "--html", "report.html"], "instead of the report: leave out --html"),
+        (["--show", "1", "--json"], "leave out --json"),
+        (["--show", "1", "--fail-under", "0.5"], "leave out --fail-under"),
         (["--clock", "fast"], "clock"),
         (["--tokenizer", "/nothing/here"], "no model"),
         (["--price-per-hour", "3"], "clock"),

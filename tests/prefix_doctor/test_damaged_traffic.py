@@ -15,7 +15,7 @@ from differential import vllm_streams
 from differential.vllm_golden import FOLDER
 from labengine.config import ConfigError
 from labengine.prefix_doctor.traffic.prompt import Prompt
-from labengine.prefix_doctor.traffic.sources import traffic_of
+from recorded_engines import traffic_in
 
 MUTANTS = 34
 WORDS = (
@@ -89,7 +89,7 @@ def test_a_mutant_is_read_or_refused(number: int, tmp_path: Path, monkeypatch: p
     for _ in range(MUTANTS):
         path.write_bytes(mutant(sound, rng))
         try:
-            found = list(traffic_of(path))
+            found = list(traffic_in(path))
         except ConfigError as error:
             ends.add("refused")
             assert len(str(error)) < 2000

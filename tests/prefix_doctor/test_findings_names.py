@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from labengine.prefix_doctor.causes.cures import changes_for
 from labengine.prefix_doctor.causes.finding import Kind
 from labengine.prefix_doctor.causes.kept_history import with_history_kept
 from labengine.prefix_doctor.causes.ledger import Ledger
@@ -30,6 +31,7 @@ VALUES: dict[str, tuple[Kind, Callable[[int], str]]] = {
     "date": ("clock", lambda n: f"{('Mon', 'Tues', 'Wednes')[n % 3]}day, {n % 28 + 1} March 2026"),
     "uuid": ("id", lambda n: f"{n * 2654435761 % 2**32:08x}-1a2b-4c3d-8e9f-{n * 40503 % 2**48:012x}"),
     "counter": ("counter", lambda n: f"{4000 + n}"),
+    "picture": ("image", lambda n: f"<picture {n * 11400714819323198485 % 2**64:016x}>"),
     "words": ("varying_text", lambda n: "".join("abcdefgh"[n * k % 8] + "aeiou"[n * k % 5] for k in (1, 3, 7, 11))),
 }
 
@@ -125,3 +127,21 @@ def test_a_text_of_few_words_is_found_again() -> None:
         prompts = [Prompt(str(i), [5, i + 50_000, 6, *(ids[word] for word in words * 60)]) for i in range(40)]
         found = ledger_of(Traffic("", prompts.__iter__)).findings()
         assert found and found[0].num_lost > 0.8 * sum(len(one.token_ids) for one in prompts), words
+
+
+def test_short_questions_of_one_session_behind_a_clock_continue_no_conversation() -> None:
+    words = Words(27)
+    rules = words.random(100)
+    texts = ([*words.of("It is ", f"12:00:{n:02}", "."), *rules, *words.random(1 + n % 6)] for n in range(20))
+    ledger = ledger_of(traffic_of(words, "questions", numbered(texts, session="one")))
+    (evidence,) = ledger.evidence()
+    (change,) = changes_for(evidence, ledger, SETTING)
+    assert change.words == "move the clock behind the text that is the same"
+
+
+def test_equal_answers_are_no_part_of_the_text_before_which_a_clock_stands() -> None:
+    words = Words(28)
+    rules, answer = words.random(100), words.random(20)
+    texts = ([*words.of("It is ", f"12:00:{n:02}", "."), *rules] for n in range(20))
+    (found,) = ledger_of(traffic_of(words, "answers", numbered(texts, answer=answer, num_answer=20))).findings()
+    assert found.title == "a clock before 101 equal tokens"

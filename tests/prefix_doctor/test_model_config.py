@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+import labengine
 from labengine.config import ConfigError, EngineConfig
-from labengine.prefix_doctor.play.model_config import ModelFacts, model_of
+from labengine.prefix_doctor.asked import Asked
+from labengine.prefix_doctor.play.model_config import Capacity, ModelFacts, model_of
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "vllm-model-groups.json").read_text())["models"]
 KINDS = {"SlidingWindowSpec": "sliding_window", "MambaSpec": "state"}
@@ -31,8 +33,7 @@ def test_groups_and_bytes_are_those_of_vllm(name: str, tmp_path: Path) -> None:
             (group.kind, group.block_size, group.window, group.checkpoint_alignment) for group in facts.groups
         ]
         assert (facts.bytes_per_block, facts.blocks_in(8)) == (case["bytes_per_block"], case["num_blocks"])
-        if "ChunkedLocalAttentionSpec" not in {group[0] for group in case["groups"]}:
-            assert facts.blocks_per_request(8192, 2048) == case["blocks_per_request"]
+        assert facts.blocks_per_request(8192, 2048) == case["blocks_per_request"]
         EngineConfig(groups=facts.groups)  # the player can be given them
 
 
@@ -44,7 +45,23 @@ def _row(spec: str, block_size: int, window: int | None, num_layers: int, checkp
 def test_the_capacity_of_a_well_known_model(tmp_path: Path) -> None:
     facts = _model(tmp_path, GOLDEN["llama-3.1-8b"]["config"])
     assert facts.bytes_per_token == 128 * 1024
-    assert facts.blocks_in(1.0) == 512 and facts.tokens_in(1.0, 8192, 2048) == 8192
+    assert facts.blocks_in(1.0) == 512
+    assert facts.capacity(EngineConfig(512)) == Capacity(2 << 20, 8192, 131_072)
+
+
+def test_the_report_tells_the_capacity_and_what_depends_on_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GOLDEN["deepseek-v3"]["config"]))
+    (tmp_path / "prompts").write_text('{"prompt": [1, 2, 3]}')
+    diagnosis = labengine.doctor(tmp_path / "prompts", model=tmp_path, gib=40)
+    capacity = {"bytes_per_block": 1_124_352, "num_tokens": 611_184, "request_tokens": 163_840}
+    assert diagnosis.to_dict()["capacity"] == capacity
+    assert "holds 611,184 tokens" in str(diagnosis) and "Kernels for MLA" in str(diagnosis)
+
+
+def test_windows_and_states_are_kept_as_vllm_keeps_them_by_default(tmp_path: Path) -> None:
+    for name, interval in (("llama-3.1-8b", None), ("gpt-oss-20b", 0), ("lfm2-1.2b", 0)):
+        (tmp_path / "config.json").write_text(json.dumps(GOLDEN[name]["config"]))
+        assert Asked(num_blocks=5000, model=tmp_path).setting(None, 1).config.retention_interval == interval
 
 
 def test_the_text_model_of_a_multimodal_file_counts(tmp_path: Path) -> None:

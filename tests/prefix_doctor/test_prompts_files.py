@@ -15,7 +15,8 @@ from labengine.engine.tokenizer import HuggingFaceTokenizer
 from labengine.prefix_doctor.traffic import json_lines, line
 from labengine.prefix_doctor.traffic.encoding import WordPieces
 from labengine.prefix_doctor.traffic.prompt import Prompt
-from labengine.prefix_doctor.traffic.sources import FileTraffic, traffic_of
+from labengine.prefix_doctor.traffic.sources import FileTraffic
+from recorded_engines import traffic_in
 
 CHAT = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Where are the maps?"}]
 GOOD = b'{"prompt": [1, 2, 3]}'
@@ -33,7 +34,7 @@ def written(folder: Path, *lines: dict[str, Any] | bytes, end: bytes = b"\n") ->
 
 
 def read(path: Path, **options: Any) -> tuple[list[Prompt], list[str], FileTraffic]:
-    traffic = traffic_of(path, **options)
+    traffic = traffic_in(path, **options)
     assert isinstance(traffic, FileTraffic)
     prompts = list(traffic)
     assert traffic.share_read() == 1
@@ -140,9 +141,9 @@ def test_a_line_that_is_too_long_never_is_in_memory(tmp_path: Path, monkeypatch:
     [
         (b"", "has no prompts"),
         (b"\n \n", "has no prompts"),
-        (b"hello\n" * 3, "3 of its first 3 lines cannot be used .line 1: it is not JSON"),
+        (b"hello\n" * 3, "none of its first 3 lines can be used .line 1: it is not JSON"),
         (GOOD + b"\n" + b"[]\n" * 2, "2 of its first 3 lines"),
-        (b'{"x": 1}\n' * 3000, "51 of its first 101 lines|101 of its first 101|neither prompt nor messages"),
+        (b'{"x": 1}\n' * 3000, "none of its first 101 lines can be used .*neither prompt nor messages"),
         (b'{"prompt": "a"}'.decode().encode("utf-16"), "is in UTF-16"),
         (b'[{"prompt": [1]}', "array that cannot be read"),
     ],
@@ -156,11 +157,11 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, why: str) -> No
 
 def test_missing_files_folders_and_tokenizers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        traffic_of(tmp_path / "missing.jsonl")
+        traffic_in(tmp_path / "missing.jsonl")
     with pytest.raises(ConfigError, match="no stream in"):
-        traffic_of(tmp_path)
+        traffic_in(tmp_path)
     with pytest.raises(ConfigError, match="has no tokenizer"):
-        traffic_of(written(tmp_path, GOOD), tokenizer=tmp_path)
+        traffic_in(written(tmp_path, GOOD), tokenizer=tmp_path)
 
 
 def test_pieces_of_words_spell_the_text() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from differential import vllm_streams
 from labengine.__main__ import main
 from labengine.events import PrefixHit
+from labengine.vllm.stream.live import LiveStream
+from labengine.vllm.stream.reader import LiveReader
 from recorded_engines import diagnosis_without_runs, recorded_engine
 from recorded_files import written
 
@@ -71,3 +75,21 @@ def test_a_stream_with_a_gap_is_examined_piece_by_piece(tmp_path: Path) -> None:
     assert 0 < len(found.look_ups) < len(complete.look_ups)
     assert found.look_ups == complete.look_ups[: len(found.look_ups)]
     assert "are missing" in found.report.notes[0] and found.report.title == complete.report.title
+
+
+@pytest.mark.parametrize(("path", "cause"), [(vllm_streams.KINDS_PATH, "dropped"), (vllm_streams.PATH, "other_salt")])
+def test_a_running_engine_is_examined_like_its_file(path: Path, cause: str, tmp_path: Path) -> None:
+    _, items = next(iter(vllm_streams.read(path)))
+    found, of_live = (diagnosis_without_runs(one).look_ups for one in (written(items, tmp_path), live(items)))
+    assert [one.misses for one in of_live] == [one.misses for one in found]
+    assert cause in {miss.cause for one in found for miss in one.misses}
+
+
+def live(items: list[dict[str, Any]]) -> LiveStream:
+    """Return a recorded stream as a running engine sends it."""
+    reader, lines = LiveReader("unix:/tmp/tap", 100_000, 1 << 24), iter(vllm_streams.lines_of(items))
+    while not reader.pieces:
+        reader.take(next(lines))
+    stream = LiveStream(Mock(place="unix:/tmp/tap"), reader, lines, str)
+    assert stream.wait(30)
+    return stream

@@ -1,4 +1,4 @@
-"""Small made traffics: ten with one known fault and its cure, and three without a fault."""
+"""Small made traffics: fourteen with one known fault and its cure, and three without a fault."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from random import Random
 
 from labengine.config import EngineConfig, GroupSpec
 from labengine.core.editions import edition
+from labengine.core.request import Image
 from labengine.prefix_doctor.causes.finding import Kind
 from labengine.prefix_doctor.play.setting import Routing, Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
@@ -243,6 +244,58 @@ def pauses() -> Made:
     return Made("evicted", 60 * 304, traffic, traffic, config_of(211), config_of(844))
 
 
+def asked_twice(words: Words, num_prefix: int, num_question: int) -> list[Prompt]:
+    """Return prompts of 40 prefixes, each with one question and then with another."""
+    prefixes = [words.random(num_prefix) for _ in range(40)]
+    return numbered([*prefix, *words.random(num_question)] for prefix in [*prefixes, *prefixes])
+
+
+def states_at_ends() -> Made:
+    """A hybrid model keeps the state near each prompt's end; pairs of prompts part 128 tokens before theirs."""
+    words = Words(14)
+    traffic = traffic_of(words, "states", asked_twice(words, 320, 150))
+    groups = GroupSpec(64), GroupSpec(64, "state")
+    config = replace(config_of(), groups=groups, retention_interval=0, hash_block_size=0)
+    cured = replace(config, retention_interval=None, max_num_batched_tokens=64)
+    return Made("state_boundary", 40 * 320, traffic, traffic, config, cured)
+
+
+def windows_at_ends() -> Made:
+    """A sliding window's blocks are kept near each prompt's end; pairs of prompts part 96 tokens before theirs."""
+    words = Words(15)
+    traffic = traffic_of(words, "windows", asked_twice(words, 304, 100))
+    groups = GroupSpec(BLOCK), GroupSpec(BLOCK, "sliding_window", 64)
+    config = replace(config_of(), groups=groups, retention_interval=0)
+    return Made("window", 40 * 304, traffic, traffic, config, replace(config, retention_interval=None))
+
+
+def at_the_same_time() -> Made:
+    """Four prompts with the same rules come at once, and are computed side by side in small chunks."""
+    words, before, after = Words(16), list[Prompt](), list[Prompt]()
+    for burst in range(20):
+        rules = words.random(304)
+        for number, one in enumerate(numbered([*rules, *words.random(20)] for _ in range(4))):
+            before.append(replace(one, arrival=40.0 * burst))
+            after.append(replace(one, arrival=40.0 * burst + 20 * (number > 0)))
+    config = replace(config_of(), max_num_seqs=8, long_prefill_token_threshold=64)
+    traffic, cured = traffic_of(words, "bursts", before), traffic_of(words, "bursts, spread out", after)
+    return Made("same_time", 20 * (240 + 176 + 112), traffic, cured, config, config)
+
+
+def pictures_first() -> Made:
+    """A picture of 48 tokens before the same 300 tokens; mended, it stands behind them."""
+    words, before, after = Words(17), list[Prompt](), list[Prompt]()
+    begin, place, rules = words.of("Look", " at", ":"), words.of("<picture>") * 48, words.random(300)
+    for number in range(60):
+        question, name = words.random(20), f"picture-{number}"
+        for prompts, parts in ((before, (begin, place, rules)), (after, (begin, rules, place))):
+            start = sum(map(len, parts[: parts.index(place)]))
+            token_ids = [token for part in (*parts, question) for token in part]
+            prompts.append(Prompt(f"p{number}", token_ids, images=(Image(start, len(place), name),)))
+    traffic, cured = traffic_of(words, "pictures", before), traffic_of(words, "pictures, moved", after)
+    return Made("image", 59 * 303, traffic, cured, config_of(), config_of())
+
+
 def all_new() -> Made:
     """Nothing is said twice."""
     words = Words(11)
@@ -283,5 +336,9 @@ FAULTY: tuple[Callable[[], Made], ...] = (
     two_replicas,
     pauses,
     adapters,
+    states_at_ends,
+    windows_at_ends,
+    at_the_same_time,
+    pictures_first,
 )
 FAULTLESS: tuple[Callable[[], Made], ...] = (all_new, perfect_sharing, growing_chats)

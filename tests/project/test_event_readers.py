@@ -44,7 +44,7 @@ READERS = {
     "widgets/browser/model/plain_words.ts": "a sentence for a first visitor",
     "widgets/browser/views/why/code.ts": "the seam of an event's variant",
     "widgets/browser/views/map/map.ts": "when a key came",
-    "widgets/browser/views/queue/seats.ts": "how a block takes or leaves its seat",
+    "widgets/browser/views/queue/": "how a block takes or leaves its seat, and why it is there",
 }
 """Files and packages, each with its reason."""
 TABLES = {

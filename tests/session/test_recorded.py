@@ -111,7 +111,7 @@ def test_what_is_selected(recorded: Lab | Trace) -> None:
     assert recorded.selection == Selection("hash", f"{group}:{block_hash.hex()}"), "told in full"
     recorded.selection = None
     assert recorded.selection is None
-    with pytest.raises(ValueError, match="a selection must be a block, a request, a hash or an event"):
+    with pytest.raises(ValueError, match="a selection must be a block, a request, a hash, a node or an event"):
         recorded.selection = ("blok", 3)
     with pytest.raises(ConfigError, match="selection must be a Selection"):
         recorded.selection = 3  # type: ignore[assignment]

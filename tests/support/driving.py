@@ -16,6 +16,7 @@ from labengine.core.editions import edition as edition_named
 from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions, salted
 from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
@@ -53,11 +54,16 @@ UNSOUND_EDITIONS = tuple(EDITION_FAULTS)
 ALL_EDITIONS = tuple(name for name in EDITIONS if name not in UNSOUND_EDITIONS)
 """The sound ones."""
 
-TREE_EDITIONS = tuple(name for name in ALL_EDITIONS if EDITIONS[name].prefix_tree is not Absent)
-"""Those that keep their prefixes in a tree; it holds a reference to each cached block."""
-
 TOKEN_BUDGET_EDITIONS = ("labengine", "vllm")
 """Those with hybrid groups and an external tier, too."""
+
+TREE_EDITIONS = tuple(name for name, parts in EDITIONS.items() if parts.prefix_tree is not Absent)
+"""Those that keep their prefixes in a tree; it holds a reference to each cached block, which is never free."""
+
+
+def has_budget(edition: str | Parts) -> bool:
+    """True if one budget of tokens serves prompts and decodes in the same step."""
+    return issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
 
 
 MAX_STEPS = 3000
@@ -269,5 +275,5 @@ def assert_drained(engine: Engine) -> None:
     assert queues(engine) == ([], [], [])
     snapshot = engine.snapshot()
     assert_sound(snapshot, engine.parts.name)
-    assert len(snapshot.free_queue) + num_null_blocks(engine.parts) + len(snapshot.pins) == len(snapshot.blocks)
+    assert len(snapshot.free_queue) + num_null_blocks(engine.parts) == len(snapshot.blocks) - len(snapshot.pins)
     assert engine.num_used_blocks == snapshot.num_used_blocks == len(snapshot.pins)

@@ -1,4 +1,4 @@
-"""The selection of all views of a lab: one block, request, hash or event."""
+"""The selection of all views of a lab: one block, request, hash, node or event."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args
 
 from labengine.config import is_single_int
 
-SelectionKind = Literal["block", "request", "hash", "event"]
+SelectionKind = Literal["block", "request", "hash", "node", "event"]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A block, request, hash or event. id: a block's, a request's or an event's number; for a hash "group:hex".
+    """A block, request, hash, node of the prefix tree, or event. id: its number; for a hash "group:hex".
 
     Integers of numpy and torch become Python's. ValueError for another kind, TypeError for an id of the wrong type.
     """
@@ -24,7 +24,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(SelectionKind):
-            raise ValueError(f"a selection must be a block, a request, a hash or an event, got {self.kind!r}")
+            raise ValueError(f"a selection must be a block, a request, a hash, a node or an event, got {self.kind!r}")
         if self.kind != "hash" and is_single_int(self.id):
             with suppress(TypeError):  # numpy and torch give fractions an __index__ too, which raises
                 object.__setattr__(self, "id", index(self.id))  # type: ignore[arg-type]  # or a TypeError

@@ -1,14 +1,25 @@
-"""mini-sglang's late merge: it frees a duplicate and leaves the table as it was (pull request 142)."""
+"""mini-sglang's tables: hits come from a tree that the look-up has changed, and a late merge forgets the table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from labengine.core.radix.full_attention import RadixGroup
+from labengine.core.radix.node import Node
 from labengine.core.request import Request
 from labengine.events import FreeReason
 
 
-class UnmappedMergeGroup(RadixGroup):
-    """Frees a block that the tree already has, while the request's table goes on naming it."""
+class MatchedGroup(RadixGroup):
+    """Locks the node at which the look-up ended, which it has split and touched."""
+
+    def node_of_hit(self, request: Request, hit: Sequence[int]) -> Node:
+        """Return the node that ends a hit, without touching it again."""
+        return self.tree.node_of[hit[-1]]
+
+
+class UnmappedMergeGroup(MatchedGroup):
+    """Frees a block that the tree already has, while the request's table goes on naming it (pull request 142)."""
 
     def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
         """Free the copy only: the table still leads to it, and the next owner writes other KV into it."""

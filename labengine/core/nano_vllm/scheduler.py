@@ -22,6 +22,14 @@ _SETTINGS = (
 """The settings that it takes; any other one is refused."""
 
 
+def refuse_all_but_full_attention(config: EngineConfig, connector: Connector | None) -> None:
+    """Raise ConfigError for windows, states and an external tier."""
+    if kind := next((group.kind for group in config.groups if group.kind != "full"), None):
+        raise ConfigError(f"this edition has no {kind.replace('_', '-')} groups: use edition 'labengine' or 'vllm'")
+    if connector is not None:
+        raise ConfigError("this edition has no external tier: use edition 'labengine' or 'vllm', or external=None")
+
+
 class PrefillFirstScheduler(Scheduler):
     """Schedules prefill before decode, never both in one step; only a step's first prompt may be split into chunks.
 
@@ -36,10 +44,7 @@ class PrefillFirstScheduler(Scheduler):
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError for windows, states, an external tier and settings that nano-vLLM does not have."""
-        if kind := next((group.kind for group in config.groups if group.kind != "full"), None):
-            raise ConfigError(f"this edition has no {kind.replace('_', '-')} groups: use edition 'labengine' or 'vllm'")
-        if connector is not None:
-            raise ConfigError("this edition has no external tier: use edition 'labengine' or 'vllm', or external=None")
+        refuse_all_but_full_attention(config, connector)
         for setting in fields(config):
             if setting.name not in _SETTINGS and getattr(config, setting.name) != setting.default:
                 name = "speculation" if setting.name == "num_drafts" else setting.name

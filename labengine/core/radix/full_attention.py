@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.radix.node import Node
 from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.request import Request
 from labengine.events import FreeReason
@@ -34,8 +35,17 @@ class RadixGroup(FullAttentionGroup):
     def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
         """Start the request's table with cached blocks, and lock their nodes."""
         if hit:
-            self.tree.lock(self.tree.node_of[hit[-1]], request)
+            self.tree.lock(self.node_of_hit(request, hit), request)
         super().add_hit(request, hit, num_computed_tokens)
+
+    def node_of_hit(self, request: Request, hit: Sequence[int]) -> Node:
+        """Return the node that ends an admitted request's hit. Only now is one split and the prefix touched."""
+        return self.tree.match(request, len(hit))
+
+    def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
+        """Start a fork's table with the parent's blocks, and lock the nodes that the parent has locked."""
+        self.tree.lock(self.tree.held_by(parent), request)
+        super().add_shared(request, parent, num_tokens)
 
     def register(self, request: Request, num_tokens: int) -> None:
         """Insert the full blocks of the first num_tokens tokens, and merge those that the tree already has.

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, cast
 
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.prefix_lookup import Hit
+from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.request import Request
 from labengine.events import FreeReason
 
 
 class RadixKVCacheManager(KVCacheManager):
-    """Inserts a request's blocks into the tree when its prefill ends, and when it ends itself; not while it decodes."""
+    """Inserts a request's blocks into the tree as its prefill is computed, and the others once it gives its blocks up.
+
+    Blocks that a request decodes could be inserted one by one. Each would be a node of its own, or one node would have
+    to grow, at the price of an event per token; but nobody asks for an unfinished answer, except a fork, which inserts
+    it first.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -26,21 +33,41 @@ class RadixKVCacheManager(KVCacheManager):
         return True
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return all tokens of a prefill at its end, and all computed ones at the request's end; else 0."""
+        """Return the computed tokens of a prefill after each chunk, and all computed ones at the end; else 0."""
         if moment == "finished":
             return num_tokens
-        return num_tokens if moment == "computed" and num_tokens == self.prefill_ends[request.request_id] else 0
+        return num_tokens if moment == "computed" and num_tokens <= self.prefill_ends.get(request.request_id, 0) else 0
 
     def free(self, request: Request, reason: FreeReason) -> None:
         """Leave the blocks of a request that ends in the tree; then give back all its references."""
         if reason in ("finished", "aborted") and request.has_blocks:
-            self.register(request, request.num_computed_tokens, "finished")
+            self.insert(request)
         super().free(request, reason)
         if request.request_id in self.prefill_ends:
             self._journal.put(self.prefill_ends, request.request_id, None)
 
+    def insert(self, request: Request, overwritten: Collection[int] = ()) -> None:
+        """Insert all full blocks that a request has computed, up to the first that may hold another's KV.
+
+        Such a block does not matter if the tree has its content in another block.
+        """
+        num_tokens = request.num_computed_tokens
+        if overwritten:
+            (table,), (group,) = request.block_tables, cast("tuple[RadixGroup]", self.groups)
+            self.extend_hashes(request, num_tokens)
+            num_found = group.tree.find(request, len(table)).num_blocks
+            num_intact = next((i for i in range(num_found, len(table)) if table[i] in overwritten), len(table))
+            num_tokens = min(num_tokens, num_intact * group.block_size)
+        self.register(request, num_tokens, "finished")
+
+    def fork(self, request: Request, parent: Request) -> None:
+        """Insert the parent's blocks first: full blocks that requests share are protected by the locks of nodes."""
+        self.insert(parent)
+        super().fork(request, parent)
+
     def reset_prefix_cache(self) -> bool:
         """Empty the tree too; return False, and change nothing, while a request holds blocks."""
-        if self.pool.num_free == self.pool.num_usable:
-            self.pool.evict_cached(range(len(self.pool.blocks)), "reset")
+        tree = self.pool.tree
+        if tree is not None and self.pool.num_free == self.pool.num_usable:
+            self.pool.evict_cached([node.block_ids[0] for node in tree.root.children.values()], "reset")
         return super().reset_prefix_cache()

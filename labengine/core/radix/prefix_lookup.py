@@ -10,10 +10,11 @@ from labengine.core.request import Request
 
 
 class TreeLookup(PrefixLookup):
-    """Finds the longest cached prefix by walking down the tree, which the walk changes: see PrefixTree.match."""
+    """Finds the longest cached prefix by walking down the tree, which stays as it is until the request is admitted."""
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
-        """Return the longest hit on at most max_tokens leading tokens; whole blocks only."""
+        """Return the longest hit on at most max_tokens leading tokens; whole blocks only. Touches nothing."""
         group = cast(RadixGroup, self._groups[0])
-        node = group.tree.match(request, max_tokens // group.block_size)
-        return Hit(node.end * group.block_size, (tuple(node.blocks_to_here()),))
+        path, num_blocks = group.tree.find(request, max_tokens // group.block_size)
+        block_ids = [block_id for node in path for block_id in node.block_ids]
+        return Hit(num_blocks * group.block_size, (tuple(block_ids[:num_blocks]),))

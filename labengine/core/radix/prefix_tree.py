@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from labengine.core.radix.block_pool import RadixBlockPool
 
 
+class Found(NamedTuple):
+    """The longest cached prefix: the nodes on the way to its end, and its length. It may end inside the last node."""
+
+    path: list[Node]
+    num_blocks: int
+
+
 class Inserted(NamedTuple):
     """Result of an insertion: the node that ends the prefix, and how many of its blocks the tree already had."""
 
@@ -60,24 +67,30 @@ class PrefixTree:
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
+    def find(self, request: Request, num_blocks: int) -> Found:
+        """Return the longest cached prefix of at most num_blocks blocks. Changes nothing.
+
+        A request that waits is looked up at every step. If that changed the tree, its prefix would stay young and fall
+        apart into small nodes although nobody reads it.
+        """
+        path, end, node = [], 0, self.root
+        while end < num_blocks and end == node.end and (child := self.child_of(node, request)) is not None:
+            path.append(child)
+            node, end = child, child.first_index + self.num_equal(child, request, num_blocks)
+        return Found(path, end)
+
     def match(self, request: Request, num_blocks: int) -> Node:
         """Return the node that ends the longest cached prefix of at most num_blocks blocks; the root if there is none.
 
-        A node that continues differently is split where they part. Nodes that match as a whole become the youngest.
+        A node that continues differently is split where they part. All nodes of the prefix become the youngest.
         """
-        node, matched = self.root, []
-        while node.end < num_blocks:
-            child = self.child_of(node, request)
-            if child is None:
-                break
-            length = self.num_equal(child, request, num_blocks)
-            if length < len(child.block_ids):
-                node = self.split(child, length)
-                break
-            node = child
-            matched.append(child)
-        self.touch(matched)
-        return node
+        path, end = self.find(request, num_blocks)
+        if not path:
+            return self.root
+        if end < path[-1].end:
+            path[-1] = self.split(path[-1], end - path[-1].first_index)
+        self.touch(path)
+        return path[-1]
 
     def child_of(self, node: Node, request: Request) -> Node | None:
         """Return the child that begins with the request's next block; None if there is none."""
@@ -93,7 +106,11 @@ class PrefixTree:
         return next((i for i, (one, link) in enumerate(zip(own, node.links, strict=False)) if one != link), len(own))
 
     def touch(self, nodes: Sequence[Node]) -> None:
-        """Make these nodes the youngest, in this order: those above before those below."""
+        """Make these nodes the youngest, in this order.
+
+        They are the whole path from the root, so a node is at least as young as all below it were when last used. The
+        order within the path decides nothing, because only leaves are evicted: a prefix outlives what continues it.
+        """
         if not nodes:
             return
         self._journal.record((self._untouch, self._num_touches, [(node, node.touched) for node in nodes]))
@@ -115,11 +132,12 @@ class PrefixTree:
         assert node.parent is not None
         upper = self._new_node(node.parent, node.extra_keys, node.block_ids[:num_blocks], node.links[:num_blocks])
         upper.num_locks, upper.touched = node.num_locks, node.touched
+        end, key = upper.end, (node.extra_keys, node.links[num_blocks])
         self._journal.record((self._join, upper, node))
         self._enter(upper)
         del node.block_ids[:num_blocks], node.links[:num_blocks]
-        node.parent, node.first_index = upper, upper.end
-        upper.children[node.key] = node
+        node.parent, node.first_index = upper, end
+        upper.children[key] = node
         if NodeSplit in self._hooks:
             self._hooks.emit(NodeSplit(node.node_id, upper.node_id, num_blocks))
         return upper
@@ -144,7 +162,7 @@ class PrefixTree:
             raise ValueError(f"{sibling} begins with the same block, but the walk to {parent} has passed it over")
         node = self._new_node(parent, request.extra_keys, [*block_ids], links)
         replaced = {block_id: self.node_of[block_id] for block_id in block_ids if block_id in self.node_of}
-        self._journal.record((self._take_out, node, replaced))
+        self._journal.record((self._take_out, node, replaced, self.num_evictable, self._num_touches))
         self._num_touches += 1
         node.touched = self._num_touches
         self._enter(node)
@@ -188,10 +206,7 @@ class PrefixTree:
             self._hooks.emit(NodeUnlocked(node.node_id, request_id))
 
     def _count_locks(self, path: Sequence[Node], change: int) -> None:
-        self._journal.record((self._recount, path, -change))
-        self._recount(path, change)
-
-    def _recount(self, path: Sequence[Node], change: int) -> None:
+        self._journal.record((self._recount, [(node, node.num_locks) for node in path], self.num_evictable))
         for node in path:
             was_free = not node.num_locks
             node.num_locks += change
@@ -202,10 +217,14 @@ class PrefixTree:
     # -- evicting ------------------------------------------------------------------------------------------------------
 
     def evict(self, num_blocks: int) -> None:
-        """Evict whole leaves until num_blocks blocks are given back, or no leaf is left."""
-        num_evicted = 0
-        while num_evicted < num_blocks and (leaf := self.next_leaf()) is not None:
-            num_evicted += len(leaf.block_ids)
+        """Evict exactly num_blocks blocks, or all that no request has locked: the oldest leaves, the last in part.
+
+        Of a leaf that is longer than what is missing, the head stays, because the tail is useless without it.
+        """
+        while num_blocks > 0 and (leaf := self.next_leaf()) is not None:
+            if (num_kept := len(leaf.block_ids) - num_blocks) > 0:
+                self.split(leaf, num_kept)
+            num_blocks -= len(leaf.block_ids)
             self.remove(leaf, "reused")
 
     def next_leaf(self) -> Node | None:
@@ -222,7 +241,7 @@ class PrefixTree:
         if not self._can_go(leaf):
             raise ValueError(f"{leaf} cannot be evicted: only a leaf of the tree without locks can")
         assert leaf.parent is not None
-        self._journal.record((self._put_back, leaf))
+        self._journal.record((self._put_back, leaf, self.num_evictable))
         self._leave(leaf)
         self.num_evictable -= len(leaf.block_ids)
         end = self._pool.reclaim(leaf.block_ids, reason)
@@ -233,8 +252,11 @@ class PrefixTree:
         self._offer(leaf.parent)
 
     def forget(self, block_id: int, reason: EvictReason) -> None:
-        """Take the node that has a block out of the tree, with all below it; the locks that begin there end."""
-        below = [self.node_of[block_id]]
+        """Take a block out of the tree, with all that continues it; the locks that begin there end."""
+        node = self.node_of[block_id]
+        if num_kept := node.block_ids.index(block_id):
+            self.split(node, num_kept)
+        below = [node]
         for node in below:
             below.extend(sorted(node.children.values(), key=lambda child: child.age))
         for node in reversed(below):
@@ -257,10 +279,12 @@ class PrefixTree:
         heappush(self._leaves, (node.touched, next(self._serial), node))
 
     # -- bookkeeping, and inverses -------------------------------------------------------------------------------------
+    # An override may raise in the middle of a change, so each inverse restores former values, however far it got.
 
     def _new_node(
         self, parent: Node, extra_keys: ExtraKeys, block_ids: list[int], links: list[tuple[object, ...]]
     ) -> Node:
+        self._journal.record((setattr, self, "_num_created", self._num_created))
         self._num_created += 1
         return Node(self._num_created, parent, extra_keys, parent.end, block_ids, links)
 
@@ -274,7 +298,7 @@ class PrefixTree:
         assert node.parent is not None
         if node.parent.children.get(node.key) is node:
             del node.parent.children[node.key]
-        del self.nodes[node.node_id]
+        self.nodes.pop(node.node_id, None)
         for block_id in node.block_ids:
             if self.node_of.get(block_id) is node:
                 del self.node_of[block_id]
@@ -285,26 +309,30 @@ class PrefixTree:
             node.touched = touched
             self._offer(node)
 
+    def _recount(self, before: Sequence[tuple[Node, int]], num_evictable: int) -> None:
+        self.num_evictable = num_evictable
+        for node, num_locks in before:
+            node.num_locks = num_locks
+            self._offer(node)
+
     def _join(self, upper: Node, node: Node) -> None:
         """Undo a split."""
-        node.block_ids[:0], node.links[:0] = upper.block_ids, upper.links
-        node.parent, node.first_index = upper.parent, upper.first_index
-        del self.nodes[upper.node_id]
+        if node.parent is upper:
+            node.block_ids[:0], node.links[:0] = upper.block_ids, upper.links
+            node.parent, node.first_index = upper.parent, upper.first_index
+        self.nodes.pop(upper.node_id, None)
         self._enter(node)
-        self._num_created -= 1
 
-    def _take_out(self, node: Node, replaced: dict[int, Node]) -> None:
+    def _take_out(self, node: Node, replaced: dict[int, Node], num_evictable: int, num_touches: int) -> None:
         """Undo the insertion of a leaf. replaced: former nodes of blocks that a wrong part has inserted twice."""
         assert node.parent is not None
         self._leave(node)
         self.node_of.update(replaced)
-        self.num_evictable -= len(node.block_ids)
-        self._num_created -= 1
-        self._num_touches -= 1
+        self.num_evictable, self._num_touches = num_evictable, num_touches
         self._offer(node.parent)
 
-    def _put_back(self, leaf: Node) -> None:
+    def _put_back(self, leaf: Node, num_evictable: int) -> None:
         """Undo a removal."""
         self._enter(leaf)
-        self.num_evictable += len(leaf.block_ids)
+        self.num_evictable = num_evictable
         self._offer(leaf)

@@ -11,6 +11,12 @@ from labengine.core.step_plan import StepPlan
 from labengine.record.wording import counted
 
 
+def refuse_finer_links(config: EngineConfig) -> None:
+    """Raise ConfigError unless there is a single KV-cache group, with hash_block_size as its block size."""
+    if len(config.groups) > 1 or config.hash_block_size != config.groups[0].block_size:
+        raise ConfigError("a prefix tree has a single KV-cache group, so hash_block_size must be its block size")
+
+
 class RadixScheduler(PrefillFirstScheduler):
     """Chooses the prompts of a step first, locking their hits, and then takes blocks for all of them.
 
@@ -20,8 +26,7 @@ class RadixScheduler(PrefillFirstScheduler):
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError also for a hash chain that is finer than the blocks: nodes consist of whole blocks."""
         super().refuse_what_it_lacks(config, connector)
-        if len(config.groups) > 1 or config.hash_block_size != config.groups[0].block_size:
-            raise ConfigError("a prefix tree has a single KV-cache group, so hash_block_size must be its block size")
+        refuse_finer_links(config)
 
     def _schedule_prefill(self) -> StepPlan | None:
         chosen = self._choose_prompts()

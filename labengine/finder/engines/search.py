@@ -21,15 +21,15 @@ from labengine.finder.judgement import KINDS, Case
 from labengine.finder.limits import AFTER_S
 from labengine.finder.random_search import EventPairs, RandomWorkloads
 from labengine.finder.sandbox import Finding
-from labengine.finder.shrinking import shrunk
+from labengine.finder.shrinking import Tries, shrunk
 from labengine.isolation.limits import SearchEndedError
 from labengine.record.fold import Fold
 from labengine.record.fold_state import FINISHED
 from labengine.system.regular_file import read_regular
 
 SHRINKING_S = 30.0
-"""Seconds for shrinking a finding, each attempt of which goes through the engine's process. A search may exceed its
-seconds by this much for shrinking, and by AFTER_S for an engine that does not answer."""
+"""Seconds by which a search may exceed its own for shrinking, each try of which goes through the engine's process. It
+may exceed them by AFTER_S more for an engine that does not answer."""
 
 SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {"vllm": vllm_scopes, "nano-vllm": nano_scopes}
 """Per engine, the scopes of its workloads."""
@@ -109,10 +109,7 @@ def _patch_text(patch: str | None) -> str:
 
 
 def _shrunk(player: Player, found: EngineFinding, deadline: float) -> EngineFinding:
-    last = min(monotonic() + SHRINKING_S, deadline)
-    smaller, finding = shrunk(
-        found.case, found.finding, SameWay(player.play, found.finding), lambda: monotonic() < last
-    )
+    smaller, finding = shrunk(found.case, found.finding, SameWay(player.play, found.finding), Tries(deadline))
     return replace(found, finding=finding, case=smaller)
 
 

@@ -15,6 +15,8 @@ from itertools import compress
 from random import Random
 
 from labengine.core.request import Image
+from labengine.prefix_doctor.traffic.packing import as_array
+from labengine.prefix_doctor.traffic.prompt import TokenText
 
 TOKEN = 4
 """Bytes of a packed token."""
@@ -37,29 +39,43 @@ MAX_TOKENS = 48_000_000
 _NUMBER = 32
 """Bits of a place for the position; those above are the prompt's number."""
 
+PICTURE = "<picture>"
+
 _FIRST, _SECOND = (bytes(Random(seed).sample(range(256), 256)) for seed in (1, 2))
 _IS_ANCHOR = bytes(value < 32 for value in range(256))
 
 
+_PICTURE, _IN_PICTURE = 0x4000_0000, 0x6000_0000
+"""The first packed token of an image, and its others, are from these numbers on; no vocabulary is as large."""
+
+
 def packed(token_ids: Sequence[int], images: Sequence[Image] = ()) -> bytes:
     """Return tokens as bytes; the placeholders of an image become its own."""
-    tokens = _array(token_ids)
+    tokens = as_array(token_ids)
+    if tokens.itemsize > TOKEN:
+        tokens = array("i", [token & 0x3FFFFFFF for token in token_ids])
+    if images:
+        tokens = tokens[:]
     for image in images:
-        of_image = range(hash(image.identifier) & 0x3FFFFFFF, 0x7FFFFFFF)[: image.length]
+        begin = hash(image.identifier) & 0x0FFF_FFFF
+        of_image = [_PICTURE + begin, *range(_IN_PICTURE + begin, _IN_PICTURE + begin + image.length - 1)]
         tokens[image.start : image.start + image.length] = array("i", of_image)
     return tokens.tobytes()
+
+
+def is_picture(token: int) -> bool:
+    """Return True for a packed token that stands for a part of an image."""
+    return token >= _PICTURE
+
+
+def with_pictures(token_text: TokenText) -> TokenText:
+    """Return a function for the text of packed tokens, of which only an image's first one has any."""
+    return lambda token: ("" if token >= _IN_PICTURE else PICTURE) if is_picture(token) else token_text(token)
 
 
 def unpacked(data: bytes, start: int, end: int) -> list[int]:
     """Return tokens [start, end)."""
     return array("i", data[TOKEN * start : TOKEN * end]).tolist()
-
-
-def _array(token_ids: Sequence[int]) -> array[int]:
-    try:
-        return array("i", token_ids)
-    except OverflowError:
-        return array("i", [token & 0x7FFFFFFF for token in token_ids])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +113,24 @@ class Content:
 
     def search(self, data: bytes, start: int, key: int = 0, number: int | None = None) -> list[Stretch]:
         """Return the stretches that earlier prompts had. number: note the rest as first said by this prompt."""
+        positions = [*anchors(data, start)]
+        places = [TOKEN * position for position in positions]
+        shingles = [hash(data[at : at + TOKEN * WIDTH]) ^ key for at in places]
+        if not self._old.keys().isdisjoint(shingles) or not self._young.keys().isdisjoint(shingles):
+            return self._found(data, start, positions, shingles, number)
+        if number is not None:
+            said = [number << _NUMBER | position for position in positions]
+            self._young.update(zip(reversed(shingles), reversed(said), strict=True))  # of equal ones the first stays
+        return []
+
+    def _found(
+        self, data: bytes, start: int, positions: Sequence[int], shingles: Sequence[int], number: int | None
+    ) -> list[Stretch]:
         found, covered = list[Stretch](), start
         young, old, here = self._young, self._old, None if number is None else number << _NUMBER
-        for position in anchors(data, start):
+        for position, shingle in zip(positions, shingles, strict=True):
             if position < covered:
                 continue
-            at = TOKEN * position
-            shingle = hash(data[at : at + TOKEN * WIDTH]) ^ key
             place = young.get(shingle)
             if place is None:
                 place = old.get(shingle)

@@ -81,7 +81,7 @@ class Conversations:
         if other is None or end - start < WIDTH:
             return None
         my_end = _place_of(other, start, end, data)
-        if my_end is None or TOKEN * (my_end + NOT_END) >= len(data):
+        if my_end is None or not _goes_on(data, my_end, other[TOKEN * end : TOKEN * (end + NOT_END)]):
             return None
         position = same_after(data, 0, other, 0)
         for one in again:
@@ -90,6 +90,15 @@ class Conversations:
                 before = same_before(data, one.start, other, there, min(one.start, there) - position)
                 return Divergence(data, other, number, position, one.start - before, there - before, my_end, end)
         return None
+
+
+def _goes_on(data: bytes, start: int, last: bytes) -> bool:
+    """Return True if a prompt has more behind token `start`, where another one has only its `last` tokens.
+
+    A chat template moves them, or some of them, to the prompt's end. Other ends are those of different questions.
+    """
+    kept = same_after(data, start, last, 0)
+    return TOKEN * start + len(last) < len(data) and data.endswith(last[TOKEN * kept :])
 
 
 def _place_of(other: bytes, start: int, end: int, data: bytes) -> int | None:

@@ -16,7 +16,7 @@ from labengine.prefix_doctor.causes.ledger import Evidence, Ledger
 from labengine.prefix_doctor.causes.moved_text import Template, with_text_moved
 from labengine.prefix_doctor.causes.spread_out import one_first
 from labengine.prefix_doctor.causes.words import VARYING
-from labengine.prefix_doctor.play.curves import with_block_size, with_state_interval
+from labengine.prefix_doctor.play.curves import with_block_size
 from labengine.prefix_doctor.play.figures import Figures
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
@@ -76,7 +76,7 @@ def changes_for(evidence: Evidence, ledger: Ledger, setting: Setting) -> Iterato
     """Yield the changes that may mend a finding, the cheapest first."""
     kind, groups, config = evidence.finding.kind, evidence.groups, setting.config
     match kind:
-        case "clock" | "id" | "counter" | "tenant" | "varying_text":
+        case "clock" | "id" | "counter" | "tenant" | "image" | "varying_text":
             yield from _move(kind, groups)
         case "edited_history":
             yield CureChange("leave the earlier messages of a conversation as they were", with_history_kept)
@@ -102,7 +102,8 @@ def changes_for(evidence: Evidence, ledger: Ledger, setting: Setting) -> Iterato
         case "state_boundary":
             yield from _more_states(config)
         case "window" if config.retention_interval is not None:
-            yield CureChange("keep all blocks of the sliding window", setting=_all_of_windows)
+            words = "cache all blocks of the sliding windows (in vLLM: --prefix-cache-retention-interval None)"
+            yield CureChange(words, setting=_dense)
         case "same_time":
             yield CureChange("send one of them first, and the others once it has been computed", one_first(setting))
         case "not_used":
@@ -202,15 +203,23 @@ def _by_prefix(setting: Setting) -> Setting:
     return replace(setting, routing="prefix")
 
 
-def _all_of_windows(setting: Setting) -> Setting:
+def _dense(setting: Setting) -> Setting:
     return replace(setting, config=replace(setting.config, retention_interval=None))
 
 
 def _more_states(config: EngineConfig) -> Iterator[CureChange]:
-    """Yield intervals of half and a quarter of the present one between two cached states."""
-    sizes = {group.block_size for group in config.groups if group.kind == "state"}
-    for size in sizes:
-        for factor in (2, 4):
-            if size % factor == 0:
-                words = f"a state every {counted(size // factor, 'token')}, with at most as many tokens in a step"
-                yield CureChange(words, setting=partial(_with, with_state_interval, size // factor))
+    """Yield the change that caches the state after each chunk, then the same with smaller and smaller chunks."""
+    words = "cache the state after each chunk of a prompt"
+    if config.retention_interval is not None:
+        words += " (in vLLM: --prefix-cache-retention-interval None)"
+        yield CureChange(words, setting=_dense)
+    unit = config.scheduler_block_size
+    smallest = -(-max(unit, config.max_num_seqs) // unit) * unit
+    for budget in (4 * smallest, 2 * smallest, smallest):
+        if budget < config.max_num_batched_tokens:
+            smaller = f"{words}, and compute at most {counted(budget, 'token')} in a step"
+            yield CureChange(smaller, setting=partial(_with, _of_chunks, budget))
+
+
+def _of_chunks(config: EngineConfig, budget: int) -> EngineConfig:
+    return replace(config, max_num_batched_tokens=budget, retention_interval=None)

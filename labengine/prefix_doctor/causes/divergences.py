@@ -67,6 +67,10 @@ class Divergences:
         self._content = Content()
         self._conversations = Conversations(self._content)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the prompts' text, hundreds of megabytes that only `add` reads."""
+        return {name: value for name, value in vars(self).items() if name not in ("_content", "_conversations")}
+
     def add(
         self, number: int, prompt: Prompt, look_up: LookUp, start: int, ranges: Sequence[tuple[int, int]]
     ) -> tuple[int, int]:
@@ -156,7 +160,7 @@ class Divergences:
         ):
             return one, self.reordered
         group = self._group_of(main.number, other)
-        _cover(group, position, {main, *again})
+        _cover(group, position, {main, *again}, facts.num_tokens)
         facts.group, facts.end = group, main.start if main.start > position else 0
         group.end = max(group.end, main.there)
         return one, group
@@ -249,9 +253,11 @@ def _overlap(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> int:
     return sum(max(0, min(end, last) - max(start, first)) for first, last in ranges)
 
 
-def _cover(group: TextGroup, position: int, again: set[Stretch]) -> None:
+def _cover(group: TextGroup, position: int, again: set[Stretch], num_tokens: int) -> None:
+    """Note which parts of the template a prompt of num_tokens has; an answer behind it is not part of it."""
     group.positions[position] += 1
     for one in again:
-        if one.number == group.number:
+        end = min(one.end, num_tokens)
+        if one.number == group.number and one.start < end:
             group.covered[one.there] += 1
-            group.covered[one.there + one.end - one.start] -= 1
+            group.covered[one.there + end - one.start] -= 1

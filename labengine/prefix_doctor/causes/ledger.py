@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import Protocol, TypeVar
 
-from labengine.prefix_doctor.causes.content import TOKEN
+from labengine.prefix_doctor.causes.content import TOKEN, with_pictures
 from labengine.prefix_doctor.causes.divergences import Divergences
 from labengine.prefix_doctor.causes.evictions import Evictions, Lengths, by_few
 from labengine.prefix_doctor.causes.finding import Finding, Kind
@@ -46,6 +46,9 @@ _PLAIN: dict[Cause, Kind] = {
     "unknown": "unknown",
 }
 
+_NOT_IN_A_LAB: frozenset[Cause] = frozenset({"reset", "dropped", "other_replica", "unknown"})
+"""Causes that the same prompts alone do not have again."""
+
 _TEXT: frozenset[Cause] = frozenset({"new", "short_of_a_block"})
 
 _INDEXED: frozenset[Cause] = frozenset({"new", "short_of_a_block", "tail", "other_salt", "unknown"})
@@ -81,7 +84,7 @@ class Ledger:
     ) -> None:
         self._kinds = [group.kind for group in groups]
         self.unit = lcm(*(group.block_size for group in groups))
-        self.num_blocks, self.token_text = num_blocks, token_text
+        self.num_blocks, self.token_text = num_blocks, token_text and with_pictures(token_text)
         self._parts, self._uses, self.lengths = Parts(), Uses(self.unit), Lengths()
         self._divergences = Divergences()
         self._plain: dict[Kind, Group] = {}
@@ -97,6 +100,7 @@ class Ledger:
                 self._group(self._plain, "preempted").count(missed - 1, number)
             return
         self.lengths.add(number, len(prompt.token_ids))
+        look_up = self._with_pictures_as_text(prompt, look_up)
         age = self._uses.since(look_up.shared_with, prompt, look_up.step)
         lost = sum(self._count(number, prompt, look_up, miss, age) for miss in look_up.misses)
         lost += self._count_text(number, prompt, look_up)
@@ -131,7 +135,7 @@ class Ledger:
         else:
             group = self._group(self._plain, _PLAIN[miss.cause])
             other = None if miss.cause == "other_replica" else other
-        if group.count(miss.num_tokens, other, number):
+        if group.count(miss.num_tokens, *(() if miss.cause in _NOT_IN_A_LAB else (other, number))):
             group.examples.append(self._example(prompt, miss, other, mine, its))
         return miss.num_tokens
 
@@ -155,17 +159,26 @@ class Ledger:
 
     def _key(self, prompt: Prompt, other: int | None) -> tuple[Kind, str, str]:
         """Return which key of a prompt differs from another one's, and both values."""
-        facts = None if other is None else self._divergences.facts.get(other)
-        its = {} if facts is None else dict(facts.prompt.extra_keys)
-        mine = dict(prompt.extra_keys)
+        mine, its = dict(prompt.extra_keys), self._keys_of(other)
         for domain in {**its, **mine}:
             if mine.get(domain) != its.get(domain):
                 kind: Kind = "salt" if "salt" in domain else "adapter"
                 return kind, mine.get(domain, ""), its.get(domain, "")
-        if facts is not None and prompt.images != facts.prompt.images:
-            first, other_first = (one[0].identifier if one else "" for one in (prompt.images, facts.prompt.images))
-            return "image", first, other_first
-        return ("image" if prompt.images else "salt"), "", ""
+        return "salt", "", ""
+
+    def _keys_of(self, other: int | None) -> dict[str, str]:
+        facts = None if other is None else self._divergences.facts.get(other)
+        return {} if facts is None else dict(facts.prompt.extra_keys)
+
+    def _with_pictures_as_text(self, prompt: Prompt, look_up: LookUp) -> LookUp:
+        """Return a look-up in which tokens behind another picture are new, as those behind another text are."""
+        if not prompt.images:
+            return look_up
+        keys, misses = dict(prompt.extra_keys), list(look_up.misses)
+        for place, miss in enumerate(misses):
+            if miss.cause == "other_salt" and self._keys_of(miss.request_id) == keys:
+                misses[place] = replace(miss, cause="new")
+        return replace(look_up, misses=tuple(misses))
 
     # -- what their text says ------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from labengine.core.request import Image
 from labengine.prefix_doctor.causes.content import TOKEN, WIDTH, packed, same_after, same_before
 from labengine.prefix_doctor.causes.conversations import find
 from labengine.prefix_doctor.causes.groups import TextGroup
@@ -37,13 +38,24 @@ def with_text_moved(traffic: Traffic, templates: Sequence[Template]) -> Traffic:
 
 def _read(traffic: Traffic, templates: Sequence[Template]) -> Iterator[Prompt]:
     for prompt in traffic:
-        data = packed(prompt.token_ids)
-        moved = None if prompt.images else next(filter(None, (_order(data, one) for one in templates)), None)
-        if moved is None:
+        data = packed(prompt.token_ids, prompt.images)
+        moved = next(filter(None, (_order(data, one) for one in templates)), None)
+        images = () if moved is None else _moved_images(prompt.images, moved)
+        if moved is None or len(images) < len(prompt.images):
             yield prompt
         else:
             tokens = [token for start, end in moved for token in prompt.token_ids[start:end]]
-            yield replace(prompt, token_ids=tokens, message_starts=())
+            yield replace(prompt, token_ids=tokens, images=images, message_starts=())
+
+
+def _moved_images(images: Sequence[Image], parts: Sequence[tuple[int, int]]) -> tuple[Image, ...]:
+    """Return the images in the new order of a prompt's parts, without those that no part has in full."""
+    found, behind = list[Image](), 0
+    for start, end in parts:
+        inside = (one for one in images if start <= one.start and one.start + one.length <= end)
+        found += [one._replace(start=behind + one.start - start) for one in inside]
+        behind += end - start
+    return tuple(found)
 
 
 def _order(data: bytes, template: Template) -> list[tuple[int, int]] | None:

@@ -1,4 +1,4 @@
-"""The name of a varying text: a clock, an id, a counter, a tenant."""
+"""The name of a varying text: a clock, an id, a counter, a tenant, a picture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from labengine.prefix_doctor.causes.content import is_picture
 from labengine.prefix_doctor.causes.finding import Kind
 from labengine.prefix_doctor.causes.groups import HALF, MOST, TextGroup, Value, VaryingGroup
 from labengine.prefix_doctor.traffic.prompt import TokenText
@@ -32,12 +33,19 @@ _ID = re.compile(
 )
 """A UUID, a hexadecimal number, or a long word of letters and digits."""
 
+_PICTURE = re.compile("<picture [0-9a-f]{16}>")
+"""What stands for a picture in a file's chat."""
+
 _NUMBER = re.compile(r"\d{1,18}")
 
 
 def kind_of(group: VaryingGroup, token_text: TokenText | None) -> Kind:
-    """Return the name of what varies in a group's prompts; without text, only a tenant can be told."""
+    """Return the name of what varies in a group's prompts; without text, only a picture or a tenant can be told."""
+    if sum(any(map(is_picture, one.value)) for one in group.values) > HALF * len(group.values):
+        return "image"
     shown = [_Shown(value, token_text) for value in group.values] if token_text else []
+    if shown and _share(shown, _PICTURE) > HALF:
+        return "image"
     if shown and _share(shown, _TIME) > HALF:
         return "clock"
     if isinstance(group, TextGroup) and _is_tenant(group):

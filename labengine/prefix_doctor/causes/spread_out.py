@@ -50,8 +50,9 @@ def _wait(prompt: Prompt, setting: Setting) -> float:
     """Return the seconds, or steps without a clock, of a prompt's prefill; without an arrival, a number of prompts."""
     if prompt.arrival is None:
         return float(setting.config.max_num_seqs)
-    num_tokens, budget = len(prompt.token_ids), setting.config.max_num_batched_tokens
-    num_steps = -(-num_tokens // budget) + 1
+    num_tokens, config = len(prompt.token_ids), setting.config
+    chunk = min(config.long_prefill_token_threshold or num_tokens, config.max_num_batched_tokens, num_tokens)
+    num_steps = -(-num_tokens // chunk) + 1
     if setting.clock is None:
         return float(num_steps)
-    return num_steps * setting.clock.duration(min(num_tokens, budget), num_tokens * num_tokens // 2, num_tokens)
+    return num_steps * setting.clock.duration(chunk, num_tokens * num_tokens // 2, num_tokens)

@@ -29,10 +29,9 @@ VARYING: dict[Kind, str] = {
     "id": "an id",
     "counter": "a counter",
     "tenant": "a name",
+    "image": "a picture",
     "varying_text": "varying text",
 }
-
-KEYS: dict[Kind, str] = {"salt": "salt", "adapter": "adapter", "image": "image"}
 
 PLAIN: dict[Kind, tuple[str, str]] = {
     "reset": ("the cache was reset", "had tokens cached before the cache was reset"),
@@ -136,10 +135,9 @@ class Words:
 
     def keys(self, kind: Kind, group: Group) -> Finding:
         """Return the finding on equal tokens under different keys."""
-        word = KEYS[kind]
         number = f"at least {MAX_DISTINCT:,}" if len(group.details) > MAX_DISTINCT else f"{len(group.details):,}"
         names = [f"“{readable(str(name), MAX_NAME)}”" for name, _ in group.details.most_common(3)]
-        title, does = f"the same text under another {word}", f"have tokens that are cached under another {word}"
+        title, does = f"the same text under another {kind}", f"have tokens that are cached under another {kind}"
         return self._plain(kind, group, title, f"{does} ({number} differ)", listed(names))
 
     def evicted(self, group: Evictions, names: Sequence[str]) -> Finding:

@@ -79,11 +79,13 @@ def _of_lab(lab: Lab, token_text: TokenText | None) -> RecordedEngine:
 
 def _of_view(view: ViewedRecording, token_text: TokenText | None) -> RecordedEngine:
     if isinstance(view, LiveStream):
-        recorded = _recording(view.timeline, view.title, token_text or view.token_text, None)
         piece, why = view.reader.pieces[-1], "have the tap write files (LABENGINE_TAP=file:DIR) and examine those"
+        recorded = _recording(view.timeline, view.title, token_text or view.token_text, salts_of(piece))
         late = recorded.why_late or piece.gap
         recorded = replace(recorded, names=view.request_names, times=dict(piece.times), why_late=late)
-        return replace(recorded, is_async=_is_async(view.reader.header), why_not_repeatable=why)
+        header = view.reader.header
+        drops = header is not None and drops_last_block(header)
+        return replace(recorded, is_async=_is_async(header), drops_last_block=drops, why_not_repeatable=why)
     own_text = view.token_text if isinstance(view, Trace) else None
     if "stream" in view.facts:
         recorded = _recording(view.timeline, view.title, token_text or own_text, None)

@@ -61,9 +61,9 @@ class Clock:
         tokens = few * self.token + (num_tokens - few) * self.token_beyond
         return self.step + tokens + attended * self.pair + read * self.context
 
-    def prefill_seconds(self, num_tokens: int, attended: int = 0) -> float:
-        """Return by how many seconds prefill, with `attended` pairs of attention, lengthens steps that are full."""
-        return num_tokens * self.token_beyond + attended * self.pair
+    def prefill_seconds(self, num_tokens: int) -> float:
+        """Return by how many seconds prefill lengthens steps that are full, without its attention."""
+        return num_tokens * self.token_beyond
 
     def to_dict(self) -> dict[str, float]:
         """Return plain JSON types."""

@@ -32,7 +32,7 @@ def curves_of(traffic: Traffic, setting: Setting) -> Iterator[Curve]:
     yield _curve("max_num_batched_tokens", "tokens", limit, traffic, setting, _with_budget)
     states = [group.block_size for group in config.groups if group.kind == "state"]
     if states:
-        yield _curve("state_interval", "tokens", states[0], traffic, setting, with_state_interval)
+        yield _curve("state_interval", "tokens", states[0], traffic, setting, _with_state_interval)
 
 
 def first_of(traffic: Traffic, most: int = MAX_TOKENS) -> tuple[Traffic, int | None]:
@@ -103,8 +103,13 @@ def _with_budget(config: EngineConfig, value: int) -> EngineConfig:
     return replace(config, max_num_batched_tokens=value)
 
 
-def with_state_interval(config: EngineConfig, value: int) -> EngineConfig:
-    """Change the tokens between two cached states, and end chunks there: states are cached at chunks' ends."""
+def _with_state_interval(config: EngineConfig, value: int) -> EngineConfig:
+    """Change the tokens between two cached states, and end chunks there: states are cached at chunks' ends.
+
+    The present value leaves the examined engine as it is.
+    """
+    if all(group.block_size == value for group in config.groups if group.kind == "state"):
+        return config
     groups = tuple(replace(group, block_size=value) if group.kind == "state" else group for group in config.groups)
     budget = min(config.max_num_batched_tokens, value)
-    return replace(config, groups=groups, hash_block_size=0, max_num_batched_tokens=budget)
+    return replace(config, groups=groups, hash_block_size=0, max_num_batched_tokens=budget, retention_interval=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -11,11 +11,13 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.core.block import Block
-from labengine.core.request import Request
+from labengine.core.request import Image, Request
 from labengine.engine.engine import Engine
+from labengine.prefix_doctor.causes.content import packed, unpacked
 from labengine.prefix_doctor.look_ups.content import LostContent
 from labengine.prefix_doctor.look_ups.look_up import LookUp, MissedTokens
 from labengine.prefix_doctor.look_ups.missing import Missing, joined, misses_of, unit_of
+from labengine.prefix_doctor.play.read_ahead import hashes_of
 from labengine.prefix_doctor.play.seen import Generations, RecentTokens
 
 OnLookUp = Callable[[LookUp], object]
@@ -70,7 +72,6 @@ class LiveLookUps:
         found = joined(self._misses(request, event.num_tokens, num_seen, shared, other))
         self._tell(self._look_up(request, event.num_tokens, shared, other, found))
         self._remember(request)
-        memory.tokens.add(request.request_id, request.token_ids)
 
     def _look_up(
         self, request: Request, num_hit: int, shared: int, other: int | None, misses: tuple[MissedTokens, ...]
@@ -99,7 +100,8 @@ class LiveLookUps:
         its = None if other is None else self._memory.tokens.get(other)
         if its is None:
             return shared, other if num_seen else None
-        rest = zip(request.token_ids[shared : shared + self._link], its[shared : shared + self._link], strict=False)
+        mine = content_of(request.token_ids, request.images)
+        rest = zip(mine[shared : shared + self._link], its[shared : shared + self._link], strict=False)
         more = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], rest))
         return shared + more, other if shared + more else None
 
@@ -158,27 +160,21 @@ class LiveLookUps:
 
     def _plain(self, request: Request) -> list[bytes]:
         """Return the request's hash chain without its extra keys."""
-        link, found = self._chain.root(()), list[bytes]()
-        for start in range(0, request.num_tokens - self._link + 1, self._link):
-            link = self._chain.link(link, request.token_ids[start : start + self._link])
-            found.append(link)
-        return found
+        return hashes_of(self._chain, (), request.token_ids, self._link)
 
     def _remember(self, request: Request) -> None:
         number, memory = request.request_id, self._memory
         memory.seen.write_all(request.block_hashes, number)
-        memory.losses.turn_over()
         if request.extra_keys or request.images:
             memory.has_keys = True
             memory.plain.write_all(self._plain(request), number)
 
     # -- evictions -----------------------------------------------------------------------------------------------------
 
-    def lose(self, block: Block, reason: ev.EvictReason) -> None:
-        """Note that a block is about to lose its content, and for whom."""
+    def lose(self, blocks: Sequence[Block], reason: ev.EvictReason) -> None:
+        """Note that blocks are about to lose their content, and for whom."""
         loss = self._loss if reason == "reused" else (reason, *self._loss[1:])
-        for _, block_hash in block.keys:
-            self._memory.losses.write(block_hash, loss)
+        self._memory.losses.write_all([block_hash for block in blocks for _, block_hash in block.keys], loss)
 
     def _follow_takers(self) -> None:
         """Know for which request blocks are taken."""
@@ -190,3 +186,8 @@ class LiveLookUps:
         is_prefill = request.num_computed_tokens < request.num_prompt_tokens
         self._loss = "reused", self._engine.step_number, request.request_id, is_prefill
         return method(request, *arguments, **named)
+
+
+def content_of(token_ids: Sequence[int], images: Sequence[Image]) -> Sequence[int]:
+    """Return tokens, with numbers for the parts of images instead of their placeholders."""
+    return unpacked(packed(token_ids, images), 0, len(token_ids)) if images else token_ids

@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from labengine.config import ConfigError, GroupSpec, checked_int, checked_path, shown
+from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_int, checked_path, shown
 from labengine.prefix_doctor.play.model_layers import FAMILIES, Fields, Layer
 
 KV_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
@@ -32,16 +32,55 @@ INSTEAD = "give the size of the cache by hand: --kv-bytes-per-token N"
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """A model's cache. bytes_per_token: of the KV that one token adds in all layers with attention.
+class Page:
+    """A layer's part of a block."""
 
-    notes: sentences on what differs from the engine, or depends on its settings.
+    layer: Layer
+    block_size: int
+    num_bytes: int
+
+    def blocks_held(self, num_tokens: int, budget: int) -> int:
+        """Return the most blocks that a request of num_tokens holds at once, if steps compute `budget` tokens."""
+        layer = self.layer
+        if layer.kind == "state":  # this step's, the one it was copied from, and one inside the chunk
+            return 2 + (layer.checkpoint_alignment is not None)
+        if layer.window is None:
+            return -(-num_tokens // self.block_size)
+        if layer.kind == "chunk":
+            return -(-min(layer.window + budget, num_tokens) // self.block_size)
+        return -(-min(layer.window - 1 + budget, num_tokens) // self.block_size) + 1  # it may start inside a block
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a pool holds. num_tokens: if each request has request_tokens, the most that the model's file allows.
+
+    Both are None if the file does not say how many these are.
     """
 
-    groups: tuple[GroupSpec, ...]
+    bytes_per_block: int
+    num_tokens: int | None
+    request_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A model's cache. pages: one per group. bytes_per_token: of the KV that one token adds in all attention layers.
+
+    longest: tokens of the longest request. notes: sentences on what differs from the engine, or depends on its
+    settings.
+    """
+
+    pages: tuple[Page, ...]
     bytes_per_block: int
     bytes_per_token: int
+    longest: int | None
     notes: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> tuple[GroupSpec, ...]:
+        """The KV-cache groups."""
+        return tuple(map(_spec, self.pages))
 
     def blocks_in(self, gib: float) -> int:
         """Return the number of blocks in so many GiB. Raises ConfigError unless a block fits."""
@@ -52,19 +91,14 @@ class ModelFacts:
 
     def blocks_per_request(self, num_tokens: int, max_num_batched_tokens: int) -> int:
         """Return the most blocks that a request of num_tokens holds at once, in all groups."""
-        return sum(_blocks_held(group, num_tokens, max_num_batched_tokens) for group in self.groups)
+        return sum(page.blocks_held(num_tokens, max_num_batched_tokens) for page in self.pages)
 
-    def tokens_in(self, gib: float, num_tokens: int, max_num_batched_tokens: int) -> int:
-        """Return the tokens that fit, in requests of num_tokens each."""
-        return self.blocks_in(gib) * num_tokens // self.blocks_per_request(num_tokens, max_num_batched_tokens)
-
-
-def _blocks_held(group: GroupSpec, num_tokens: int, budget: int) -> int:
-    if group.kind == "state":  # this step's, the one it was copied from, and one inside the chunk
-        return 2 + (group.checkpoint_alignment is not None)
-    if group.window is None:
-        return -(-num_tokens // group.block_size)
-    return -(-min(group.window - 1 + budget, num_tokens) // group.block_size) + 1  # a window may start inside a block
+    def capacity(self, config: EngineConfig) -> Capacity:
+        """Return what the pool of an engine with this model holds."""
+        if self.longest is None:
+            return Capacity(self.bytes_per_block, None, None)
+        held = self.blocks_per_request(self.longest, config.max_num_batched_tokens)
+        return Capacity(self.bytes_per_block, config.num_blocks * self.longest // held, self.longest)
 
 
 def model_of(path: str | PathLike[str], block_size: int | None = None, kv_dtype: str = "auto") -> ModelFacts:
@@ -80,8 +114,9 @@ def model_of(path: str | PathLike[str], block_size: int | None = None, kv_dtype:
         raise ConfigError(f"kv_dtype must be one of {', '.join(KV_BYTES)}, got {shown(kv_dtype)}")
     raw = _read(place)
     try:
-        layers = _layers(raw, KV_BYTES[kv_dtype])
-        return _facts(layers, block_size, _notes(raw, layers, kv_dtype))
+        fields = _fields(raw, KV_BYTES[kv_dtype])
+        layers = _layers(fields)
+        return _facts(layers, block_size, fields.optional("max_position_embeddings"), _notes(raw, layers, kv_dtype))
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None
 
@@ -100,9 +135,12 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _layers(raw: dict[str, Any], kv_bytes: int) -> list[Layer]:
+def _fields(raw: dict[str, Any], kv_bytes: int) -> Fields:
     text = raw.get("text_config")
-    fields = Fields(text if isinstance(text, dict) else raw, kv_bytes)
+    return Fields(text if isinstance(text, dict) else raw, kv_bytes)
+
+
+def _layers(fields: Fields) -> list[Layer]:
     family = FAMILIES.get(fields.model_type)
     if family is None:
         raise ConfigError(
@@ -126,24 +164,16 @@ def _notes(raw: dict[str, Any], layers: Sequence[Layer], kv_dtype: str) -> tuple
     return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """A layer's part of a block."""
-
-    layer: Layer
-    block_size: int
-    num_bytes: int
-
-
-def _facts(layers: Sequence[Layer], block_size: int, notes: tuple[str, ...]) -> ModelFacts:
+def _facts(layers: Sequence[Layer], block_size: int, longest: int | None, notes: tuple[str, ...]) -> ModelFacts:
     if not layers:
         raise ConfigError("the model has no layers with a cache")
     groups = _groups(_pages(layers, block_size))
     per_token = sum(layer.num_bytes for layer in layers if layer.kind != "state")
-    return ModelFacts(tuple(_spec(page) for page, _ in groups), max(size for _, size in groups), per_token, notes)
+    bytes_per_block = max(size for _, size in groups)
+    return ModelFacts(tuple(page for page, _ in groups), bytes_per_block, per_token, longest, notes)
 
 
-def _spec(page: _Page) -> GroupSpec:
+def _spec(page: Page) -> GroupSpec:
     layer = page.layer
     if layer.kind == "sliding_window":
         return GroupSpec(page.block_size, "sliding_window", layer.window)
@@ -152,7 +182,7 @@ def _spec(page: _Page) -> GroupSpec:
     return GroupSpec(page.block_size)
 
 
-def _pages(layers: Sequence[Layer], block_size: int) -> list[_Page]:
+def _pages(layers: Sequence[Layer], block_size: int) -> list[Page]:
     """Return each layer's page. With states, blocks grow until a page of attention is as large as a state."""
     per_token = max((layer.num_bytes for layer in layers if layer.kind != "state"), default=0)
     state = max((layer.num_bytes for layer in layers if layer.kind == "state"), default=0)
@@ -162,11 +192,11 @@ def _pages(layers: Sequence[Layer], block_size: int) -> list[_Page]:
         block_size = max(block_size, KERNEL_BLOCK * -(-smallest // KERNEL_BLOCK))
         state = block_size * per_token
     return [
-        _Page(layer, block_size, state if layer.kind == "state" else block_size * layer.num_bytes) for layer in layers
+        Page(layer, block_size, state if layer.kind == "state" else block_size * layer.num_bytes) for layer in layers
     ]
 
 
-def _groups(pages: Sequence[_Page]) -> list[tuple[_Page, int]]:
+def _groups(pages: Sequence[Page]) -> list[tuple[Page, int]]:
     """Divide the layers into groups; return a page of each, and its bytes per block."""
     if len({(page.layer.kind, page.layer.window) for page in pages}) == 1:  # one group, even of unequal pages
         return [(pages[0], sum(page.num_bytes for page in pages))]
@@ -176,13 +206,13 @@ def _groups(pages: Sequence[_Page]) -> list[tuple[_Page, int]]:
     return [(page, size * page.num_bytes) for page, count in counts.items() for _ in range(-(-count // size))]
 
 
-def _unified(pages: Sequence[_Page]) -> list[_Page]:
+def _unified(pages: Sequence[Page]) -> list[Page]:
     """Make all pages as large as the largest: by more tokens per block where these fill it, else by padding."""
     largest = max(page.num_bytes for page in pages)
     return [_enlarged(page, largest) for page in pages]
 
 
-def _enlarged(page: _Page, num_bytes: int) -> _Page:
+def _enlarged(page: Page, num_bytes: int) -> Page:
     if page.layer.kind != "state" and num_bytes % page.num_bytes == 0:
         ratio = num_bytes // page.num_bytes
         return replace(page, block_size=page.block_size * ratio, num_bytes=num_bytes)

@@ -1,8 +1,7 @@
 """What each layer of a model keeps per token or per request, from the fields of its config.json.
 
 Field names are those of Hugging Face's configs; where a file leaves a field out, its config class has the default. What
-vLLM 0.32 makes of them was compared with its own layers for the models of tests/golden/vllm-model-groups.json; MLA and
-chunks were only read in its code.
+vLLM 0.32 makes of them was compared with its own layers for the models of tests/golden/vllm-model-groups.json.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from labengine.config import ConfigError
 from labengine.core.request import Request
 from labengine.prefix_doctor.look_ups.look_up import LookUp
 from labengine.prefix_doctor.play.figures import Figures
-from labengine.prefix_doctor.play.live_look_ups import Memory
+from labengine.prefix_doctor.play.live_look_ups import Memory, content_of
 from labengine.prefix_doctor.play.replica import Replica
 from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
@@ -130,10 +130,12 @@ class _Run:
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _judged(self, look_up: LookUp) -> None:
-        assert self._on_look_up is not None
+        assert self._on_look_up is not None and self._memory is not None
         for replica in self._replicas:
             if (running := replica.requests.get(look_up.request_id)) is not None:
                 self._on_look_up(look_up.request_id, running.prompt, look_up)
+                prompt = running.prompt
+                self._memory.tokens.add(look_up.request_id, content_of(prompt.token_ids, prompt.images))
 
     def _figures(self) -> Figures:
         replicas, has_clock = self._replicas, self._setting.clock is not None

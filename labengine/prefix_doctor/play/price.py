@@ -14,29 +14,23 @@ from labengine.prefix_doctor.play.clock import Clock
 class Prices:
     """The user's prices; None for an unknown one. bytes_per_token: of KV.
 
-    per_hour: of the engine, in any currency; the clock tells how many of its seconds were lost. per_million: of prompt
-    tokens, as providers bill them.
+    per_hour: of the engine, in any currency; the clock tells how many of its seconds were lost.
     """
 
     clock: Clock | None = None
     bytes_per_token: float | None = None
     per_hour: float | None = None
-    per_million: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("per_hour", "per_million"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 <= value < inf):
-                raise ConfigError(f"the price {name} must be a number >= 0, got {shown(value)}")
-        if self.per_hour is not None and self.per_million is not None:
-            raise ConfigError("give the price of an hour or that of a million tokens, not both")
-        if self.per_hour is not None and self.clock is None:
-            raise ConfigError("the price of an hour needs a clock: the seconds that the lost tokens took")
+        if self.per_hour is None:
+            return
+        if not (isinstance(self.per_hour, int | float) and 0 <= self.per_hour < inf):
+            raise ConfigError(f"price_per_hour must be a number >= 0, got {shown(self.per_hour)}")
+        if self.clock is None:
+            raise ConfigError("price_per_hour needs a clock: the seconds that the lost tokens took")
 
-    def of(self, num_tokens: int, attended: int = 0) -> Price:
-        """Return the price of computing tokens again, with `attended` pairs of attention, in steps that are full."""
-        seconds = None if self.clock is None else self.clock.prefill_seconds(num_tokens, attended)
+    def of(self, num_tokens: int) -> Price:
+        """Return the price of computing tokens again, in steps that are full."""
+        seconds = None if self.clock is None else self.clock.prefill_seconds(num_tokens)
         gib = None if self.bytes_per_token is None else num_tokens * self.bytes_per_token / 2**30
-        if self.per_million is not None:
-            return Price(seconds, gib, num_tokens * self.per_million / 1e6)
         return Price(seconds, gib, None if self.per_hour is None or seconds is None else seconds * self.per_hour / 3600)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from labengine.config import ConfigError, SamplingParams
@@ -69,7 +69,11 @@ class Replica:
             max_tokens=max(1, prompt.num_answer), ignore_eos=True, skip_reading_prefix_cache=prompt.skips_cache
         )
         options = RequestOptions(sampling, prompt.extra_keys, prompt.priority, prompt.images)
-        return self.engine.maker.request(number, list(prompt.token_ids), options)
+        request = self.engine.maker.request(number, list(prompt.token_ids), options)
+        if prompt.block_hashes:
+            request.block_hashes, prompt.block_hashes = prompt.block_hashes, []
+            request.links = [*zip(*[iter(request.token_ids)] * self.engine.config.hash_block_size, strict=False)]
+        return request
 
     def queue(self, request: Request, prompt: Prompt) -> None:
         """Queue a request at its arrival; without one, now."""
@@ -140,15 +144,15 @@ class Replica:
 
     def _follow_evictions(self) -> None:
         pool, look_ups = self.engine.scheduler.manager.pool, self._look_ups
-        evict = pool.evict
+        forget = pool.forget
 
-        def followed(block: Block, reason: EvictReason = "reused") -> None:
-            self.num_evicted += reason == "reused"
+        def followed(blocks: Sequence[Block], reason: EvictReason) -> None:
+            self.num_evicted += len(blocks) * (reason == "reused")
             if look_ups is not None:
-                look_ups.lose(block, reason)
-            evict(block, reason)
+                look_ups.lose(blocks, reason)
+            forget(blocks, reason)
 
-        vars(pool)["evict"] = followed
+        vars(pool)["forget"] = followed
 
     def _note(self, plan: StepPlan) -> None:
         self._plan = plan

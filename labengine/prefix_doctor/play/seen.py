@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from labengine.prefix_doctor.traffic.packing import as_array
+
 Found = TypeVar("Found")
 
 MAX_ENTRIES = 2_500_000
@@ -37,16 +39,8 @@ class Generations(Generic[Found]):
         return key in self._young or key in self._old
 
     def write_all(self, keys: Sequence[bytes], value: Found) -> None:
-        """Write one value under all these keys."""
+        """Write one value under all these keys; once the younger generation is full, the older one goes."""
         self._young.update(dict.fromkeys(keys, value))
-        self.turn_over()
-
-    def write(self, key: bytes, value: Found) -> None:
-        """Write a value; `turn_over` has to be called now and then."""
-        self._young[key] = value
-
-    def turn_over(self) -> None:
-        """Let the older generation go, if the younger one is full."""
         if len(self._young) > self._most:
             self.has_forgotten = self.has_forgotten or bool(self._old)
             self._old, self._young = self._young, {}
@@ -63,7 +57,7 @@ class RecentTokens:
         """Keep a prompt, and forget the oldest ones beyond the limit."""
         if number in self._tokens:
             return
-        self._tokens[number] = _packed(token_ids)
+        self._tokens[number] = as_array(token_ids)
         self._kept += len(token_ids)
         while self._kept > self._most and len(self._tokens) > 1:
             self._kept -= len(self._tokens.pop(next(iter(self._tokens))))
@@ -71,10 +65,3 @@ class RecentTokens:
     def get(self, number: int) -> Sequence[int] | None:
         """Return a prompt's tokens, if they are still kept."""
         return self._tokens.get(number)
-
-
-def _packed(token_ids: Sequence[int]) -> array[int]:
-    try:
-        return array("i", token_ids)
-    except OverflowError:  # made-up tokens can be larger than those of any vocabulary
-        return array("q", token_ids)

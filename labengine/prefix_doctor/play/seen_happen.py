@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labengine.config import ConfigError
+from labengine.config import TUNING, ConfigError
 from labengine.lab import Lab
 from labengine.prefix_doctor.causes.finding import Finding
 from labengine.prefix_doctor.play.setting import Setting
@@ -34,6 +34,7 @@ def lab_of(finding: Finding, traffic: Traffic, setting: Setting) -> Lab:
         edition=setting.parts.name,
         max_num_seqs=1 if one_by_one else config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
+        **{name: getattr(config, name) for name in TUNING},
     )
     for prompt in prompts:
         _add(lab, prompt)
@@ -56,4 +57,5 @@ def _add(lab: Lab, prompt: Prompt) -> None:
         max_tokens=max(1, prompt.num_answer),
         ignore_eos=True,
         skip_reading_prefix_cache=prompt.skips_cache,
+        images={image.start: (image.identifier, image.length) for image in prompt.images} or None,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 from labengine.prefix_doctor.causes.finding import Finding
 from labengine.prefix_doctor.look_ups.look_up import LookUp
 from labengine.prefix_doctor.look_ups.sums import Sums
 from labengine.prefix_doctor.play.figures import Figures
+from labengine.prefix_doctor.play.model_config import Capacity
 
 SCHEMA = "labengine.doctor/1"
 """Name and version of the JSON: a new key leaves the version, a changed or removed one raises it."""
@@ -89,7 +90,8 @@ class Report:
     settings: by the names in SETTINGS, groups and clock in words; None, or left out, where unknown. unit: tokens
     between two places at which a hit may end. sums_again: of look-ups after preemptions. findings: costliest first.
     no_fault: the sentence if there are none. look_ups: empty for large traffic. clock_note: a sentence on the clock's
-    residuals. bytes_per_token: of KV. command: what was typed, for a line that shows a finding; empty in Python.
+    residuals. bytes_per_token: of KV. capacity: of the pool; None without a model. command: what was typed, for a line
+    that shows a finding; empty in Python.
     """
 
     title: str
@@ -111,6 +113,7 @@ class Report:
     clock_note: str = ""
     bytes_per_token: int | None = None
     currency: str = ""
+    capacity: Capacity | None = None
     command: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,6 +138,7 @@ class Report:
                 "bytes_per_token": self.bytes_per_token,
                 "currency": self.currency,
             },
+            "capacity": None if self.capacity is None else asdict(self.capacity),
             "notes": list(self.notes),
             "look_ups": [one.to_dict() for one in self.look_ups],
         }

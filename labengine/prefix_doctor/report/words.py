@@ -208,7 +208,21 @@ def rest(report: Report) -> list[str]:
     """Return the closing sentences: where a hit may end, the prices' basis, and what the data lacks."""
     per_token = "" if report.bytes_per_token is None else f"A token's KV takes {report.bytes_per_token:,} bytes."
     unit = f"A hit ends after a multiple of {counted(report.unit, 'token')}."
-    return [one for one in (unit, again(report), report.clock_note, per_token, *report.notes) if one]
+    return [one for one in (unit, again(report), report.clock_note, per_token, *capacity(report), *report.notes) if one]
+
+
+def capacity(report: Report) -> Iterator[str]:
+    """Yield sentences on what the pool holds of a model."""
+    one = report.capacity
+    if one is None:
+        return
+    yield f"A block takes {one.bytes_per_block:,} bytes."
+    if one.num_tokens is None or one.request_tokens is None:
+        yield "The model's config.json does not say how long a request may be (max_position_embeddings)."
+    else:
+        is_enough = one.num_tokens >= one.request_tokens
+        which = "if each request has" if is_enough else "too few for the longest request:"
+        yield f"The pool holds {counted(one.num_tokens, 'token')}, {which} {one.request_tokens:,}."
 
 
 def how_to_show(report: Report, number: int) -> str:

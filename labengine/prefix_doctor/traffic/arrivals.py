@@ -30,6 +30,11 @@ class Arrivals:
 
     def notes(self) -> Iterator[str]:
         """Yield sentences on times that are missing or go back."""
+        if self._last is None and self._num_untimed > 1:
+            yield (
+                "The prompts have no times, so all wait from the beginning: preemptions and waiting times are those of "
+                "a full queue."
+            )
         if self._last is not None and self._num_untimed:
             yield f"{counted(self._num_untimed, 'prompt')} without a time: each arrives with the prompt before it."
         if self._num_back:

@@ -100,9 +100,17 @@ class JsonLines:
         if not self._num_bad:
             raise ConfigError(f"{self._path} has no prompts ({self._ending or 'it is empty'}): it needs {EXPECTED}")
         raise ConfigError(
-            f"{self._path} is no file of prompts: {self._num_bad:,} of its first "
-            f"{counted(self._num_bad + self._num_good, 'line')} cannot be used ({self._first_bad}). It needs {EXPECTED}"
+            f"{self._path} is not a file of prompts: {self._bad_lines} ({self._first_bad}). It needs {EXPECTED}"
         )
+
+    @property
+    def _bad_lines(self) -> str:
+        num_lines = self._num_bad + self._num_good
+        if self._num_good:
+            return f"{self._num_bad:,} of its first {num_lines:,} lines cannot be used"
+        if num_lines == 1:
+            return "its only line cannot be used"
+        return f"none of its first {num_lines:,} lines can be used"
 
     def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(self._split(), 1):

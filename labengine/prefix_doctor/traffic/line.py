@@ -191,7 +191,9 @@ def _part(line: Line, part: Any) -> str:
     if isinstance(part, dict) and isinstance(part.get("text"), str):
         return str(part["text"])
     line.has_images = True
-    return f"<{sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:16]}>"
+    kind = part.get("type") if isinstance(part, dict) else None
+    word = "picture" if kind in ("image_url", "image", "input_image") else "attachment"
+    return f"<{word} {sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:16]}>"
 
 
 def _call(call: Any) -> Any:

@@ -32,6 +32,8 @@ class Prompt:
     priority: int = 0
     skips_cache: bool = False
     message_starts: tuple[int, ...] = ()
+    block_hashes: list[bytes] = field(default_factory=list)
+    """Its hash chain, if its reader has computed it."""
 
 
 @dataclass(frozen=True)

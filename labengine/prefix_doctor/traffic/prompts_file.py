@@ -72,11 +72,7 @@ class PromptsFile:
 
 
 def _beside(encode: Callable[[list[Line]], list[Line]], batches: Iterable[list[Line]]) -> Iterator[list[Line]]:
-    """Yield encoded batches, encoding the next one in a thread while the caller uses the one before it.
-
-    A forked process would also take the parsing off the caller's hands, but gets its ids back no faster (130 us for
-    2,000 ids) than orjson reads them.
-    """
+    """Yield encoded batches, encoding the next one in a thread while the caller uses the one before it."""
     with ThreadPoolExecutor(1) as pool:
         pending: Future[list[Line]] | None = None
         for batch in batches:

@@ -22,8 +22,7 @@ from labengine.prefix_doctor.traffic.json_lines import JsonLines
 from labengine.prefix_doctor.traffic.line import line_of
 from labengine.prefix_doctor.traffic.prompt import Traffic
 from labengine.prefix_doctor.traffic.prompts_file import PromptsFile
-from labengine.prefix_doctor.traffic.recorded import traffic_of_recordings
-from labengine.record.files.file_access import MAX_BYTES, Limits
+from labengine.record.files.file_access import Limits
 from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.vllm.cache_events import kv_files
 from labengine.vllm.stream.endpoints import is_live
@@ -47,32 +46,21 @@ class FileTraffic(Traffic):
 
     share_read: Callable[[], float] = float
     """Returns the share of the file that the newest reading has read, from 0 to 1."""
+    num_bytes: int = 0
 
 
 Recordings = dict[str, list[RecordedEngine]]
 """The pieces of each engine's recording, by the engine's name."""
 
 
-def traffic_of(
-    place: Lab | ViewedRecording | Place,
-    *,
-    tokenizer: Place | None = None,
-    max_bytes: int = MAX_BYTES,
-    max_seconds: float = MAX_SECONDS,
-) -> Traffic:
-    """Return the prompts of a place.
+def opened(place: Lab | ViewedRecording | Place, tokenizer: Place | None, limits: Limits) -> Traffic | Recordings:
+    """Return the prompts of a file, or the recordings of engines.
 
     place: a file of prompts or a trace of hashes (a FileTraffic, which also reads .gz), a recording in any form that
     doctor() takes, a folder of the tap's streams (each is a replica), or a file of KV events. tokenizer: a model's
-    directory or name, for texts. max_bytes, max_seconds: limits of opening a recording. Raises ConfigError, or
-    TraceError for a damaged recording; a FileTraffic raises ConfigError as it is read.
+    directory or name, for texts. Raises ConfigError, or TraceError for a damaged recording; a FileTraffic raises
+    ConfigError as it is read.
     """
-    found = opened(place, tokenizer, Limits(place, max_bytes, max_seconds))
-    return found if isinstance(found, Traffic) else traffic_of_recordings(found)
-
-
-def opened(place: Lab | ViewedRecording | Place, tokenizer: Place | None, limits: Limits) -> Traffic | Recordings:
-    """Return the prompts of a file, or the recordings of engines."""
     if isinstance(place, (Lab, ViewedRecording)):
         return {"": recordings_of(place, tokenizer, limits)}
     path = checked_path("place", place)
@@ -96,7 +84,7 @@ def _traffic_of_examples(path: Path, examples: list[dict[str, Any]], tokenizer: 
     else:
         has_text = tokenizer is not None or any(map(_has_text, examples))
         file, token_text = PromptsFile(path, line_of, encoding), encoding.token_text if has_text else None
-    return FileTraffic(path.name, file.read, token_text, file.notes, file.share_read)
+    return FileTraffic(path.name, file.read, token_text, file.notes, file.share_read, path.stat().st_size)
 
 
 def _has_text(found: dict[str, Any]) -> bool:

@@ -74,7 +74,7 @@ class Script:
             raise
         except EndlessOperationError as error:
             limits_itself = "ends_soon()" in self.text
-            return Played("failed" if limits_itself else "lost", f"it does not return: it is in {error}")
+            return Played("failed" if limits_itself else "lost", f"it does not return: {error}")
         except Exception as error:
             return Played("failed", _said(error, self.text))
         except BaseException as error:

@@ -39,7 +39,7 @@ MUTANTS = (
         "evict is not journalled",
         "journal",
         POOL,
-        "        record((_restore_content, block, block.keys, block.token_ids, block.prefix))\n",
+        "        self._journal.record((self._restore_contents, contents, entries))\n",
         "",
     ),
     Mutant(

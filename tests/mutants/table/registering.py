@@ -81,8 +81,8 @@ MUTANTS = (
         "the hash chain forgets the parent",
         "reads",
         CHAIN,
-        "return hashlib.sha256(parent_hash + array",
-        "return hashlib.sha256(array",
+        "return sha256(parent_hash + _packing",
+        "return sha256(_packing",
     ),
     Mutant(
         "salts share one root",
@@ -95,8 +95,8 @@ MUTANTS = (
         "prefixes are not compared, and hashes have six bits",
         "reads",
         CHAIN,
-        'return hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()',
-        'return bytes([hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()[0] % 64])',
+        "return sha256(parent_hash + _packing(len(token_ids))(*token_ids)).digest()",
+        "return bytes([sha256(parent_hash + _packing(len(token_ids))(*token_ids)).digest()[0] % 64])",
     ),
     Mutant(
         "a prefix is equal if its last link is",

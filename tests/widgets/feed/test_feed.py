@@ -475,7 +475,7 @@ def test_a_selection_that_is_none(arrived: object) -> None:
 
 
 def test_a_selection_says_what_it_wants() -> None:
-    with pytest.raises(ValueError, match="a block, a request, a hash or an event"):
+    with pytest.raises(ValueError, match="a block, a request, a hash, a node or an event"):
         Selection("planet", 3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must be an int"):
         Selection("block", "3")

@@ -65,7 +65,7 @@ def test_the_eviction_of_a_miss_is_the_one_that_took_the_key_out_of_the_map(edit
             again = truth.events[left + 1 : number]
             block = truth.events[left].block_id  # type: ignore[attr-defined]  # an eviction
             num_reused_since += any(isinstance(e, ev.BlockEvicted) and e.block_id == block for e in again)
-    assert num_cited > 20 and num_reused_since > 5, "the runs must have what this test is about"
+    assert num_cited > 10 and num_reused_since > 5, "the runs must have what this test is about"
 
 
 @pytest.mark.parametrize("edition", ALL_EDITIONS)
@@ -136,4 +136,6 @@ def test_who_computes_a_block_in_this_step_and_how_much_of_it(edition: str) -> N
             have = request.num_computed_tokens - int(place[1]) * BLOCK_SIZE
             assert have >= BLOCK_SIZE if share is None else max(0, have) == int(share[2]), (seed, number, reply)
             num_shares, num_now = num_shares + bool(share), num_now + bool(now)
-    assert num_shares + num_now > 0 and (num_shares > 3 or edition.startswith("nano")), "the runs must have them"
+    is_looked_up_first = edition.startswith("mini")  # all prompts of a step, before any of them has blocks
+    assert num_shares + num_now > 0 or is_looked_up_first, "the runs must have them"
+    assert num_shares > 3 or edition.startswith(("nano", "mini"))

@@ -231,7 +231,7 @@ export interface WireContent {
 
 // The reader's selection; for an event in a comparison, with its side.
 export interface Selection {
-  kind: "block" | "request" | "hash" | "event";
+  kind: "block" | "request" | "hash" | "node" | "event";
   id: number | string;
   side?: number;
 }

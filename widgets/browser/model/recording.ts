@@ -106,11 +106,15 @@ export class Recording {
     return this.kinds.names[this.row(i)[0]];
   }
 
-  // The override that takes blocks from the free queue, not always from its head; null without one.
+  // The override that takes blocks from the free queue, not always from its head; null without one. The prefix tree's
+  // pool evicts before it takes, from the head like any other.
   get takenBy() {
     const seam = this.header.code?.BlockAllocated,
       methods = seam ? [seam, ...(seam.methods ?? [])] : [],
-      found = methods.find(({ base, is_custom, seam }) => seam.endsWith(".take") && (base || is_custom));
+      found = methods.find(
+        ({ base, is_custom, seam, module }) =>
+          seam.endsWith(".take") && (base || is_custom) && module !== "labengine.core.radix.block_pool",
+      );
     return found ? `${found.class}.take` : null;
   }
 
@@ -123,6 +127,13 @@ export class Recording {
   // A tier is there once something was put into it, or loaded: from then on at every moment, so that nothing jumps.
   get hasTier() {
     return this.shared.tierLog.entries.length > 0;
+  }
+
+  // A tree is there once it has had a node, or where the part that would have one is known.
+  get hasTree() {
+    const seam = this.header.code?.NodeInserted,
+      methods = seam ? [seam, ...(seam.methods ?? [])] : [];
+    return this.head.tree.numTouches > 0 || methods.some((one) => one.seam.startsWith("PrefixTree."));
   }
 
   get steps() {

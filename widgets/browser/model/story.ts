@@ -157,7 +157,8 @@ export class Story {
       refs = scene.refCounts[id],
       known = scene.firstKey[id],
       isMapped = scene.isMapped(id);
-    const life = refs ? (known >= 0 && !isMapped ? LIFE.lost : LIFE.live) : isMapped ? LIFE.cached : LIFE.free;
+    const isLost = refs > 0 && known >= 0 && !isMapped;
+    const life = isLost ? LIFE.lost : !scene.isKept(id) ? LIFE.live : isMapped ? LIFE.cached : LIFE.free;
     const key = life === LIFE.free || known < 0 ? -1 : this.keyNumber(scene.shared.keys.text(known)),
       owner = this.ownerOf(id);
     const last = (this.bands[id]?.at.length ?? 0) - 1;

@@ -12,6 +12,7 @@ export interface TreeNode {
   readonly blocks: readonly number[];
   readonly numLocks: number;
   readonly touched: number; // its place in the order of recency
+  readonly place: number; // its place among its siblings, which both halves of a split node keep
 }
 
 export class PrefixTree {
@@ -23,7 +24,7 @@ export class PrefixTree {
   static of(rows: NonNullable<WireKeyframe["tree"]>) {
     const tree = new PrefixTree();
     for (const [id, parent, blocks, numLocks, lockedBy] of rows) {
-      tree.nodes.set(id, { parent, firstIndex: 0, blocks, numLocks, touched: ++tree.numTouches });
+      tree.nodes.set(id, { parent, firstIndex: 0, blocks, numLocks, touched: ++tree.numTouches, place: id });
       for (const request of lockedBy) tree.holds.set(request, id);
     }
     for (const [id, node] of tree.nodes) {
@@ -45,7 +46,7 @@ export class PrefixTree {
 
   insert(id: number, parent: number, firstIndex: number, blocks: readonly number[]) {
     if (parent !== ROOT) this.node(parent);
-    this.nodes.set(id, { parent, firstIndex, blocks, numLocks: 0, touched: ++this.numTouches });
+    this.nodes.set(id, { parent, firstIndex, blocks, numLocks: 0, touched: ++this.numTouches, place: id });
   }
 
   split(id: number, upper: number, numBlocks: number) {
@@ -105,6 +106,12 @@ export class PrefixTree {
     for (const [id, node] of this.nodes)
       if (!node.numLocks && !inner.has(id) && (!found || node.touched < found[1].touched)) found = [id, node];
     return found?.[0] ?? null;
+  }
+
+  get numBlocks() {
+    let count = 0;
+    for (const { blocks } of this.nodes.values()) count += blocks.length;
+    return count;
   }
 
   get numEvictable() {

@@ -32,6 +32,7 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
     );
   if (kind === "request") return requestWords(side, Number(id)) + wasRequest(stage, side, Number(id));
   if (kind === "hash") return hashWords(scene, String(id)) + wasHash(stage, side, String(id));
+  if (kind === "node") return nodeWords(side, Number(id));
   const event = Number(id);
   if (kind === "event" && event >= recording.start && event < recording.end)
     return (
@@ -40,6 +41,8 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
     );
   return "";
 }
+
+const MAX_WORDS = 40; // of a node's text
 
 const HEAD_WORDS = { next: "next to be used", head: "at the head of the free queue" };
 
@@ -61,6 +64,7 @@ function blockWords(side: Side, id: number) {
         : `${slotWords(block.garbage)} KV of rejected guesses: garbage, to be overwritten`,
     );
   if (block.owners.length) parts.push(`held by ${block.owners.map(requestName).join(", ")}`);
+  if (block.node) parts.push(`in node ${block.node} of the prefix tree${block.isEvictable ? ", evictable" : ""}`);
   if (block.groups.length && scene.groups.length > 1)
     parts.push(`in the tables of ${block.groups.map((group) => groupName(scene.groups, group)).join(" and ")}`);
   if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
@@ -104,6 +108,27 @@ function hashWords(scene: Scene, key: string) {
     name = content >= 0 ? `content ${contentName(content)} · ` : "";
   const found = ids?.length ? `the map leads to ${blockNames(ids)}` : "not in the map";
   return `${name}${key.slice(0, 18)}… · ${found}${tierWords(scene, key)}`;
+}
+
+function nodeWords(side: Side, id: number) {
+  const { scene } = side,
+    { tree, groups } = scene,
+    node = tree.nodes.get(id);
+  if (!node) return "";
+  const { size } = groups[0],
+    { blocks, firstIndex, numLocks } = node,
+    place = tree.byAge().findIndex(([one]) => one === id) + 1,
+    lockers = [...tree.holds].filter(([, held]) => tree.path(held).includes(id)).map(([one]) => requestName(one)),
+    shown = blocks.slice(0, Math.ceil(MAX_WORDS / size)),
+    words = shown.flatMap((block) => wordsOf(scene.block(block), (token) => side.text(token)));
+  const parts = [
+    `node ${id}`,
+    `${counted(blocks.length * size, "token")} after ${firstIndex * size}`,
+    blockNames([...blocks]),
+    numLocks ? `${counted(numLocks, "lock")}${lockers.length ? `: ${lockers.join(", ")}` : ""}` : "no locks",
+    tree.nextLeaf() === id ? "evicted next" : `number ${place} of ${tree.nodes.size} in the order of use`,
+  ];
+  return `${parts.join(" · ")}\n${joined(words)}${shown.length < blocks.length ? "…" : ""}`;
 }
 
 function tierWords({ tier }: Scene, key: string) {

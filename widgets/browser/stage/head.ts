@@ -11,13 +11,14 @@ import type { Scrubber } from "./scrubber.ts";
 import { writeSentence } from "./sentence_element.ts";
 import type { Stage } from "./stage.ts";
 
-const FACTS: [name: "peak" | "findable" | "lost", words: string, title: string][] = [
+const FACTS: [name: "peak" | "evictable" | "findable" | "lost", words: string, title: string][] = [
   ["peak", "peak of the step", meaning("peak")],
+  ["evictable", "evictable", meaning("evictable")],
   ["findable", "findable", meaning("findable")],
   ["lost", "lost", meaning("lost block")],
 ];
 
-// Used, peak, findable, lost: of one side.
+// Used, peak, findable, lost: of one side. All that a prefix tree has is findable: there, what is evictable counts.
 class Score {
   number = element("b", "", "0");
   total = element("span");
@@ -44,6 +45,8 @@ class Score {
     write(this.number, score.used);
     write(this.total, ` used of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)}`);
     FACTS.forEach(([name], i) => write(this.numbers[i], score[name]));
+    const { hasTree } = this.side.recording;
+    FACTS.forEach(([name], i) => put(this.facts[i], "hidden", name === (hasTree ? "findable" : "evictable")));
     const { classList } = this.facts[FACTS.length - 1],
       isBroken = this.alarm.paint();
     classList.toggle("le-is-lost", score.lost > 0);

@@ -1,6 +1,7 @@
 // The layouts for one lab: the dashboard, with everything at once, and single views with a sentence and a scrubber.
 
 import { element, put } from "../look/element.ts";
+import type { Side } from "../model/side.ts";
 import { VIEWS } from "../views/index.ts";
 import { AskedQuestion } from "./asked.ts";
 import { Difference } from "./changes_since_mark.ts";
@@ -22,10 +23,11 @@ import { watchWidth } from "./visibility.ts";
 
 const NARROW = 640; // below it the panels stand one above the other
 const READABLE = 300; // the least width of one view beside others
-const PANELS = ["pool", "tables", "map", "queue", "tier"];
+const PANELS = ["pool", "tables", "map", "tree", "queue", "tier"];
 const DRAWN = ["timeline", "step", "log", "why", "charts"];
 
-// Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
+// Everything about one lab at once: pool, tables, map or tree, queue and tier; a drawer for the rest; time and controls
+// below.
 // views: of a dashboard for a reader who has not met the others yet; empty for all.
 export function layDashboard(stage: Stage, root: HTMLElement, { views }: Shown) {
   const keys = new Keys(stage),
@@ -73,6 +75,7 @@ export function layDashboard(stage: Stage, root: HTMLElement, { views }: Shown) 
   const signs = Object.entries(panels).map(([name, made]) => name !== "pool" && overflowOf(made, name));
   stage.add({ paint: () => signs.forEach((sign) => sign && !stage.painting.isHurried && sign.paint()) });
   if (tier) stage.add({ paint: () => put(tier, "hidden", !stage.sides[0].recording.hasTier) });
+  stage.add({ paint: () => root.classList.toggle("le-has-tree", showTree(panels, stage.sides[0])) });
   stage.drawer = drawer;
   stage.askWhy = (about) => drawer.askWhy(about);
   watchWidth(stage, root, NARROW);
@@ -80,6 +83,13 @@ export function layDashboard(stage: Stage, root: HTMLElement, { views }: Shown) 
     [caption.element, 0.6],
     [main, 0.3],
   ]);
+}
+
+// The tree stands where the map is in an edition without one.
+export function showTree({ map, tree }: Record<string, Panel | undefined>, { recording }: Side) {
+  if (map) put(map, "hidden", recording.hasTree);
+  if (tree) put(tree, "hidden", !recording.hasTree);
+  return recording.hasTree;
 }
 
 function shown(made: Panel | undefined) {

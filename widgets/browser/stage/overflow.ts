@@ -71,13 +71,21 @@ const COUNTED: Record<string, [noun: string, selector: string, enough?: number]>
   map: ["chain", ".le-map-row"],
   tier: ["item", ".le-tier-entry, .le-tier-line"],
   queue: ["block", ".le-queue-seat"],
+  tree: ["", ".le-tree-rows"],
 };
 
 // The sign of a panel, in its heading or where `beside` puts it; null for a panel that leaves nothing out.
 export function overflowOf(made: Panel, name: string, beside = inHeading(made), noun = COUNTED[name]?.[0]) {
   if (!COUNTED[name]) return null;
   const [, selector, enough] = COUNTED[name];
-  return new Overflow(made.shown.view.element, noun, (frame) => [...frame.querySelectorAll(selector)], beside, enough);
+  const { view } = made.shown;
+  return new Overflow(
+    view.frame ?? view.element,
+    noun,
+    (frame) => [...frame.querySelectorAll(selector)],
+    beside,
+    enough,
+  );
 }
 
 function inHeading(made: Panel) {

@@ -45,6 +45,7 @@ export class Painting {
   rendered = new MessageChannel(); // a message from within a frame comes when the frame is laid out and painted
   retryTimer?: number;
   focus = this.stage.sides.map((): number[] => []); // per side: the blocks that the newest events are about
+  since: number[] = []; // per side: the moment before the newest events
 
   constructor(readonly stage: Stage) {
     this.rendered.port1.onmessage = ({ data: begun }) =>
@@ -127,9 +128,10 @@ export class Painting {
   // The blocks of the newest events, per side; none while a lab is followed.
   focused(moments: number[]): number[][] {
     const { track, position, sides, isPlain, caption } = this.stage;
+    this.since = moments;
     if (isPlain) return [blocksIn(caption.sentence)]; // the words say where to look
     if (position <= track.span(position).start || this.isHurried) return sides.map((): number[] => []);
-    const before = track.moments(track.previous(position));
+    const before = (this.since = track.moments(track.previous(position)));
     return sides.map(({ recording }, i) =>
       moments[i] - before[i] <= MANY ? motionOf(recording, before[i], moments[i]).focus : [],
     );
@@ -182,6 +184,7 @@ export class Painting {
     entry.view.paint(scene, changes, {
       moment,
       from: entry.from,
+      since: this.since[entry.side],
       isPlaying: this.stage.isPlaying,
       isRunning: this.isHurried,
       reference,

@@ -17,6 +17,7 @@ const ABOUT: Record<string, string> = {
   queue: meaning("free queue"),
   map: meaning("prefix map"),
   tier: meaning("external tier"),
+  tree: meaning("prefix tree"),
   step: meaning("step"),
 };
 

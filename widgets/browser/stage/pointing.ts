@@ -7,7 +7,8 @@ import { eventOf } from "../views/view.ts";
 import { describe } from "./describe.ts";
 import type { Stage } from "./stage.ts";
 
-const KINDS = ["event", "hash", "block", "request"] as const; // the most particular first
+const KINDS = ["event", "hash", "block", "node", "request"] as const; // the most particular first
+const MAX_BLOCKS = 128; // of a node, that are marked while the mouse is on it
 const SELECTOR = KINDS.map((kind) => `[data-${kind}]`).join();
 
 // The subject under the mouse, its side, and its element (null on a canvas).
@@ -74,8 +75,16 @@ export class Pointing {
     this.subject = subject;
     if (!subject) this.hideTip();
     this.link();
-    this.pointed = remark(stage.root, this.pointed, subject ? [subject] : [], "le-pointed");
+    this.pointed = remark(stage.root, this.pointed, this.shown(), "le-pointed");
     for (const { view } of stage.painting.painted) view.point?.(subject);
+  }
+
+  // What elements are marked for the subject: of a node, its blocks.
+  shown(): Pick<Subject, "kind" | "id">[] {
+    const { subject } = this;
+    if (subject?.kind !== "node") return subject ? [subject] : [];
+    const { blocks = [] } = this.stage.sides[subject.side].scene.tree.nodes.get(Number(subject.id)) ?? {};
+    return blocks.slice(0, MAX_BLOCKS).map((id) => ({ kind: "block", id }));
   }
 
   // By a key, or where what lay under the mouse has moved; the mouse brings it again.
@@ -122,7 +131,7 @@ export class Pointing {
   mark() {
     const { stage } = this;
     this.marked = remark(stage.root, this.marked, stage.selection ? [stage.selection] : [], "le-selected");
-    if (this.subject) this.pointed = remark(stage.root, this.pointed, [this.subject], "le-pointed");
+    if (this.subject) this.pointed = remark(stage.root, this.pointed, this.shown(), "le-pointed");
   }
 
   refresh() {

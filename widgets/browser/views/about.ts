@@ -37,11 +37,17 @@ const OF: Record<Selection["kind"], (about: About, id: number | string, side: Si
     for (const served of scene.map.get(String(id)) ?? []) block.add(served);
     for (const twin of holders(scene, scene.contentOf(String(id)))) block.add(twin);
   },
-  event(about, id, { recording }) {
+  node({ block, request }, id, { scene: { tree } }) {
+    for (const one of tree.nodes.get(Number(id))?.blocks ?? []) block.add(one);
+    for (const [holder, held] of tree.holds) if (tree.path(held).includes(Number(id))) request.add(holder);
+  },
+  event(about, id, { recording, scene }) {
     const event = Number(id);
     if (event < recording.start || event >= recording.end) return;
     for (const kind of ["block", "request", "hash"] as const)
       for (const one of namedBy(recording, event, kind)) (about[kind] as Set<number | string>).add(one);
+    for (const node of namedBy(recording, event, "node"))
+      for (const one of scene.tree.nodes.get(Number(node))?.blocks ?? []) about.block.add(one);
   },
 };
 
@@ -55,7 +61,7 @@ function* holders({ contentOfBlock, refCounts }: Scene, content: number) {
 type Values = (value: never, group: unknown) => (number | string)[];
 
 // Values of fields that name a subject.
-const NAMED: Record<keyof About, Record<string, Values>> = {
+const NAMED: Record<keyof About | "node", Record<string, Values>> = {
   block: {
     block_id: (value: number) => [value],
     into_block_id: (value: number) => [value],
@@ -66,6 +72,11 @@ const NAMED: Record<keyof About, Record<string, Values>> = {
     misnamed: (value: [number, number, string, string][]) => value.map((one) => one[0]),
   },
   request: { request_id: (value: number) => [value], request_ids: (value: number[]) => value },
+  node: {
+    node_id: (value: number) => [value],
+    upper_id: (value: number) => [value],
+    node_ids: (value: number[]) => value,
+  },
   hash: {
     block_hash: (value: string, group) => [`${group}:${value}`],
     transfers: (value: Transfer[]) => value.map(([group, , , hash]) => `${group}:${hash}`),
@@ -89,13 +100,13 @@ export function mentions(recording: Recording, selection: Selection | null): Men
 }
 
 // The subjects of a kind that an event names.
-export function namedBy(recording: Recording, i: number, kind: keyof About) {
+export function namedBy(recording: Recording, i: number, kind: keyof typeof NAMED) {
   const row = recording.row(i),
     [, ...fields] = recording.header.kinds[row[0]];
   return readersOf(fields, kind).flatMap((read) => read(row));
 }
 
-function readersOf(fields: string[], kind: keyof About) {
+function readersOf(fields: string[], kind: keyof typeof NAMED) {
   const group = fields.indexOf("group") + 1;
   return fields.flatMap((name, i) => {
     const read = NAMED[kind][name]; // a field's name gives its type

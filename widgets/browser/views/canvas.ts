@@ -1,6 +1,8 @@
 // Drawing on a canvas: text that is cut to fit, hatching, and small pictures that many cells share.
 
+import { shapeOf } from "../look/palette.ts";
 import type { Theme } from "../look/theme.ts";
+import { requestName } from "../model/names.ts";
 import type { Rect } from "./view.ts";
 
 export interface TextStyle {
@@ -115,6 +117,25 @@ export class Ink {
     const at = space > cut / 3 ? space + 1 : cut;
     return [text.slice(0, at), text.slice(at)];
   }
+}
+
+// A request's letter in its shape.
+export function drawBadge(ink: Ink, x: number, y: number, radius: number, request: number) {
+  const { context, theme } = ink,
+    shape = shapeOf(request),
+    sides = shape === "diamond" ? 4 : 6;
+  context.fillStyle = theme.ink;
+  context.beginPath();
+  if (shape === "disc") context.arc(x, y, radius, 0, 7);
+  else if (shape === "square") context.roundRect(x - radius * 0.88, y - radius * 0.88, radius * 1.76, radius * 1.76, 2);
+  else
+    for (let i = 0; i < sides; i++)
+      context.lineTo(
+        x + radius * 1.2 * Math.sin((2 * Math.PI * i) / sides),
+        y - radius * 1.2 * Math.cos((2 * Math.PI * i) / sides),
+      );
+  context.fill();
+  ink.text(requestName(request), x, y + 4.2, { weight: 700, color: theme.paper, align: "center" });
 }
 
 // A canvas as large as the page lays it out, drawn in two parts: a quiet one, and what moves over it.

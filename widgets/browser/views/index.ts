@@ -8,6 +8,7 @@ import * as step from "./step/step.ts";
 import * as tables from "./tables/tables.ts";
 import * as tier from "./tier/tier.ts";
 import * as timeline from "./timeline/timeline.ts";
+import * as tree from "./tree/tree.ts";
 import type { ViewModule } from "./view.ts";
 import * as why from "./why/why.ts";
 
@@ -21,5 +22,6 @@ export const VIEWS: Record<string, ViewModule> = {
   tables,
   tier,
   timeline,
+  tree,
   why,
 };

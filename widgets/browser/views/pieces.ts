@@ -84,9 +84,11 @@ export interface Look {
 
 export function lookOf(scene: Scene, id: number): Look {
   const block = scene.block(id);
-  const { content, refCount, fill, state, isLost, isHashed, isMapped, garbage } = block,
+  const { content, refCount, fill, state, isLost, isHashed, isMapped, isKept, garbage } = block,
     isDoubled = block.groups.length > 1;
-  const signature = [id, content, refCount, fill, state, isLost, isHashed, isMapped, isDoubled, !garbage].join(":");
+  const signature = [id, content, refCount, fill, state, isLost, isHashed, isMapped, isKept, isDoubled, !garbage].join(
+    ":",
+  );
   return { id, block, isDoubled, signature };
 }
 
@@ -104,7 +106,7 @@ export function dressBead(
     "--le-fill",
     isFull || block.state !== null ? "100%" : `${Math.round((100 * (block.fill || 0)) / (block.size || 1))}%`,
   );
-  const life = block.refCount ? "le-is-live" : isFull || block.isHashed ? "le-is-kept" : "le-is-blank";
+  const life = !block.isKept ? "le-is-live" : isFull || block.isHashed ? "le-is-kept" : "le-is-blank";
   target.className =
     `le-bead ${life}${isFull ? " le-is-full" : block.fill || block.state !== null ? " le-is-part" : ""}` +
     `${block.isLost ? " le-is-lost-bead" : ""}${look.isDoubled ? " le-is-doubled" : ""}` +

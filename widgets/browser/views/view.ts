@@ -33,6 +33,7 @@ export interface Subject extends Selection {
 export interface PaintMoment {
   moment: number;
   from?: number; // the moment painted before
+  since?: number; // the moment before the current events
   isPlaying?: boolean;
   isRunning?: boolean; // the lab runs by itself, and the view follows it
   reference?: Scene | null; // the state to compare with
@@ -80,6 +81,7 @@ export interface View {
   showAnswer?(answer: Answer): void;
   links?: unknown;
   canvas?: HTMLCanvasElement;
+  frame?: HTMLElement; // which scrolls, where the element does not
 }
 
 export interface ViewModule {

@@ -73,19 +73,26 @@ def doubled_blocks(snapshot: Snapshot) -> frozenset[int]:
     return frozenset(block_id for block_id, number in times.items() if number > 1)
 
 
-def block_sign(block: BlockState, letters: dict[str, str], lost: frozenset[int]) -> str:
+def kept_blocks(snapshot: Snapshot) -> frozenset[int]:
+    """Return the blocks with content that no request uses: free ones, and those of the prefix tree without locks."""
+    evictable = {block_id for node in snapshot.tree if not node.num_locks for block_id in node.block_ids}
+    blocks = snapshot.blocks
+    return frozenset(b.block_id for b in blocks if not b.ref_count or (b.block_id in evictable and not b.owners))
+
+
+def block_sign(block: BlockState, letters: dict[str, str], lost: frozenset[int], kept: frozenset[int]) -> str:
     """Return one block as three or a few more characters."""
     letter = content_letter(block, letters)
     if block.block_id in lost:
         return f"!{letter}!"
-    if block.ref_count:
+    if block.block_id not in kept:
         return f"[{letter or '~'}]"
     return f"({letter})" if letter else " · "
 
 
 def _cells(snapshot: Snapshot, letters: dict[str, str]) -> list[str]:
-    lost = frozenset(snapshot.lost_blocks)
-    signs = [block_sign(block, letters, lost) for block in snapshot.blocks]
+    lost, kept = frozenset(snapshot.lost_blocks), kept_blocks(snapshot)
+    signs = [block_sign(block, letters, lost, kept) for block in snapshot.blocks]
     if snapshot.null_block >= 0:
         signs[snapshot.null_block] = "null"
     return signs
@@ -99,8 +106,10 @@ def violation_count(snapshot: Snapshot, timeline: Timeline | None) -> str:
 
 
 def _score(snapshot: Snapshot, violations: str) -> str:
+    num_evictable = sum(len(node.block_ids) for node in snapshot.tree if not node.num_locks)
+    apart = f" ({num_evictable} evictable)" if snapshot.tree else ""
     return (
-        f"step {snapshot.step} · {snapshot.num_used_blocks} of {len(snapshot.blocks)} blocks used"
+        f"step {snapshot.step} · {snapshot.num_used_blocks} of {len(snapshot.blocks)} blocks used{apart}"
         f" · {len(snapshot.prefix_map)} findable · {len(snapshot.lost_blocks)} lost{violations and f' · {violations}'}"
     )
 
@@ -157,7 +166,7 @@ def _table(request_id: int, request: RequestState, snapshot: Snapshot) -> list[s
 
 
 def _map(snapshot: Snapshot, letters: dict[str, str]) -> str:
-    free = {block.block_id for block in snapshot.blocks if not block.ref_count}
+    free = kept_blocks(snapshot)
     entries = [
         f"{letters.get(key, '?')}->" + ",".join(f"(#{i})" if i in free else f"#{i}" for i in ids)
         for key, ids in snapshot.prefix_map.items()

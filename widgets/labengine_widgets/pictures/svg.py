@@ -10,7 +10,13 @@ from labengine.record.fold_state import Key
 from labengine.record.snapshot import BlockState, RequestState, Snapshot, map_key
 from labengine.record.timeline import Timeline
 from labengine.record.wording import counted, group_name, joined, readable, request_name
-from labengine_widgets.pictures.ascii import content_letter, content_letters, doubled_blocks, violation_count
+from labengine_widgets.pictures.ascii import (
+    content_letter,
+    content_letters,
+    doubled_blocks,
+    kept_blocks,
+    violation_count,
+)
 from labengine_widgets.pictures.lettering import numbers_in
 from labengine_widgets.words.names import content_name, content_number
 from labengine_widgets.words.tier import KnownTier, known_tier
@@ -122,6 +128,7 @@ class _Picture:
         self.hues = {name: HUES[content_number(name) % len(HUES)] for name in letters.values()}
         self.lost = frozenset(snapshot.lost_blocks)
         self.doubled = doubled_blocks(snapshot)
+        self.kept = kept_blocks(snapshot)
         self.findable = frozenset(block_id for ids in snapshot.prefix_map.values() for block_id in ids)
         self.misnamed = misnamed or {}
         self.y = 0.0
@@ -194,7 +201,7 @@ class _Picture:
         if block.block_id in self.lost:
             return "url(#le-lost)", 1, LOST_HUE
         letter = content_letter(block, self.letters)
-        if block.ref_count:
+        if block.block_id not in self.kept:
             return (self.hues[letter], 0.45, _INK) if letter else ("url(#le-partial)", 1, _INK)
         return (self.hues[letter], 0.22, _SOFT) if letter else (_FAINT, 1, "none")
 
@@ -213,12 +220,12 @@ class _Picture:
         fill, opacity, stroke = self._look(block)
         letter = content_letter(block, self.letters)
         under = _rect(*box, self.hues[letter], opacity=0.3) if block.block_id in self.lost else ""
-        dash = "" if block.ref_count else "4 3"
+        dash = "4 3" if block.block_id in self.kept else ""
         return under + _rect(*box, fill, stroke=stroke, dash=dash, opacity=opacity) + self._words(block, box, letter)
 
     def _words(self, block: BlockState, box: tuple[float, float, float, float], letter: str) -> str:
         x, y, w, h = box
-        is_live, right = block.ref_count > 0, x + w - 6
+        is_live, right = block.block_id not in self.kept, x + w - 6
         name = _text(x + 6, y + 15, f"#{block.block_id}", size=12, bold=is_live, color=_INK if is_live else _SOFT)
         if block.block_id == self.snapshot.null_block:
             return name + _text(right, y + 15, "null", size=11, color=_SOFT, anchor="end")

@@ -203,7 +203,13 @@ class Past:
         """The override that takes blocks from the free queue, not always from its head; None without one."""
         seam = self.seams.get("BlockAllocated")
         methods = [seam, *seam.get("methods", ())] if seam else []
-        taking = [one for one in methods if one["seam"].endswith(".take") and (one.get("base") or one.get("is_custom"))]
+        taking = [
+            one
+            for one in methods
+            if one["seam"].endswith(".take")
+            and (one.get("base") or one.get("is_custom"))
+            and one.get("module") != "labengine.core.radix.block_pool"  # evicts before it takes, from the head like any other
+        ]
         return f"{taking[0]['class']}.take" if taking else None
 
     def _is_about_states(self, event: ev.Event) -> bool:

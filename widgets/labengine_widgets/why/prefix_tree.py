@@ -14,6 +14,16 @@ MAX_OTHERS = 3
 """Maximum number of other nodes that an answer compares with one."""
 
 
+def first_of(past: Past, node_id: int) -> int | None:
+    """Return the number of the event that made a node: its insertion, or the split of which it is the upper half."""
+    for number, event in past.backwards():
+        if isinstance(event, ev.NodeInserted) and event.node_id == node_id:
+            return number
+        if isinstance(event, ev.NodeSplit) and event.upper_id == node_id:
+            return number
+    return None
+
+
 def walk_of(past: Past, number: int) -> tuple[int | None, ev.Event | None]:
     """Return the look-up or insertion that split or touched nodes: (its cause, the event that names its request).
 
@@ -111,7 +121,7 @@ def _locked(tree: TreeFold, event: ev.NodeLocked) -> str:
 
 def _unlocked(tree: TreeFold, event: ev.NodeUnlocked) -> str:
     path = tree.path(event.node_id)
-    locked = [f"{node_name(node_id)} by {_lockers(tree, node_id)}" for node_id in path if tree.nodes[node_id].num_locks]
+    locked = [f"{node_name(node_id)} by {lockers(tree, node_id)}" for node_id in path if tree.nodes[node_id].num_locks]
     free = [node_id for node_id in path if not tree.nodes[node_id].num_locks]
     still = f"Still locked: {listed(locked)}. " if locked else ""
     if not free:
@@ -147,18 +157,18 @@ def _evicted(event: ev.NodeEvicted, tree: TreeFold) -> str:
 def _why_older_stay(tree: TreeFold, older: Sequence[int]) -> str:
     if not older:
         return ""
-    reasons = [f"{node_name(i)} ({_protection(tree, i)})" for i in older[:MAX_OTHERS]]
+    reasons = [f"{node_name(i)} ({protection(tree, i)})" for i in older[:MAX_OTHERS]]
     more = f" and {len(older) - MAX_OTHERS} more" if len(older) > MAX_OTHERS else ""
     return f" Used even longer ago, but protected: {', '.join(reasons)}{more}."
 
 
-def _protection(tree: TreeFold, node_id: int) -> str:
+def protection(tree: TreeFold, node_id: int) -> str:
     if tree.nodes[node_id].num_locks:
-        return f"locked by {_lockers(tree, node_id)}"
+        return f"locked by {lockers(tree, node_id)}"
     children = [child for child, node in tree.nodes.items() if node.parent_id == node_id]
     return f"above {node_names(children[:MAX_OTHERS])}" if children else "a leaf without locks"
 
 
-def _lockers(tree: TreeFold, node_id: int) -> str:
+def lockers(tree: TreeFold, node_id: int) -> str:
     """Return the requests whose lock reaches a node."""
     return listed(request_name(i) for i, held in sorted(tree.holds.items()) if node_id in tree.path(held))

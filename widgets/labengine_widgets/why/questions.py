@@ -16,10 +16,11 @@ from labengine_widgets.why.drafts import why_drafts
 from labengine_widgets.why.events import why_event
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.map_entries import key_of, why_hash, why_lost
+from labengine_widgets.why.nodes import why_node
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.references import why_ref_count
 from labengine_widgets.why.requests import why_beam, why_finished, why_preempted, why_request
-from labengine_widgets.why.subjects import Subject, known_block, known_event, known_request, parsed
+from labengine_widgets.why.subjects import Subject, known_block, known_event, known_node, known_request, parsed
 from labengine_widgets.why.waiting import is_left_out, why_no_token, why_waiting
 
 MAX_FOUND = 3
@@ -97,8 +98,8 @@ def why(
 ) -> Why:
     """Explain the state of a subject at a moment (by default the newest).
 
-    subject: {"block": 3}, {"request": 2}, {"hash": "1f3a"}, {"event": 17} or {"next_victim": True}, with "about" for
-    one question of several; or a selection {"kind", "id"}. seams: what `seams_of` of the
+    subject: {"block": 3}, {"request": 2}, {"hash": "1f3a"}, {"node": 4}, {"event": 17} or {"next_victim": True}, with
+    "about" for one question of several; or a selection {"kind", "id"}. seams: what `seams_of` of the
     lab knows; without them the links name no methods. engine_ids: from a request's number to the engine's own id.
     Raises WhyError for a subject that the recording does not have.
     """
@@ -132,6 +133,8 @@ def _answer(past: Past, asked: Subject) -> Why:
             return with_found(past, _ABOUT_REQUEST[asked.about](past, request), request=request)
         case "hash":
             return why_hash(past, key_of(past, asked.id))
+        case "node":
+            return why_node(past, known_node(past, asked.id))
         case "event":
             number = known_event(past, asked.id)
             return with_found_at(past, why_event(past, number), number)
@@ -141,6 +144,7 @@ def _answer(past: Past, asked: Subject) -> Why:
 
 MAX_ANSWERS = 200
 MAX_BLOCKS = 64
+MAX_NODES = 32
 MAX_STEPS = 12
 MAX_EVENTS = 400
 
@@ -185,6 +189,8 @@ def _carried(past: Past, kind: str, subject: int | str, about: str, why: Why, en
 def _with_found(past: Past, kind: str, subject: int, why: Why) -> Why:
     if kind == "event":
         return with_found_at(past, why, subject)
+    if kind == "node":
+        return why
     return with_found(past, why, **{kind: subject})
 
 
@@ -214,6 +220,8 @@ def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
             yield "block", block_id, "free", why_free(past, block_id)
         if past.state.is_lost(block_id):
             yield "block", block_id, "lost", why_lost(past, block_id)
+    for node_id in islice(past.state.tree.nodes, MAX_NODES):
+        yield "node", node_id, "", why_node(past, node_id)
     for group, hash_ in past.state.prefix_map:
         yield "hash", f"{group}:{hash_.hex()}", "", why_hash(past, (group, hash_))
 

@@ -1,4 +1,4 @@
-"""Subjects of questions and selections: blocks, requests, hashes and events of the recording."""
+"""Subjects of questions and selections: blocks, requests, hashes, nodes and events of the recording."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from labengine_widgets.selection import Selection
 from labengine_widgets.why.answer import NO_ENGINE_YET, WhyError
 from labengine_widgets.why.map_entries import key_of
 from labengine_widgets.why.past import Past, Recording
+from labengine_widgets.why.prefix_tree import first_of
 
 ABOUT: dict[str, tuple[str, ...]] = {
     "block": ("ref_count", "lost", "free", "queue"),
     "request": ("hit", "preempted", "waiting", "finished", "token", "drafts", "beam"),
     "hash": (),
+    "node": (),
     "event": (),
     "next_victim": (),
 }
@@ -26,7 +28,7 @@ EXAMPLES = "why(block=3), why(request=0), why(hash='1f3a'), why(event=17) or why
 
 
 class Subject(NamedTuple):
-    """kind: block, request, hash, event or next_victim; about: one of ABOUT[kind], or None."""
+    """kind: block, request, hash, node, event or next_victim; about: one of ABOUT[kind], or None."""
 
     kind: str
     id: Any
@@ -97,6 +99,16 @@ def known_request(past: Past, asked: Any) -> int:
     raise WhyError(f"no request {request_id}{when}: {there_are}")
 
 
+def known_node(past: Past, asked: Any) -> int:
+    """Return the id of a node that the prefix tree has or had. Raises WhyError for any other id."""
+    node_id = number("node", asked)
+    if node_id in past.state.tree.nodes or first_of(past, node_id) is not None:
+        return node_id
+    there_are = past.state.tree.nodes
+    what = f"its nodes are {listed(map(str, sorted(there_are)))}" if there_are else "it has no nodes"
+    raise WhyError(f"no node {node_id} in the prefix tree up to this moment: {what}")
+
+
 def known_event(past: Past, asked: Any) -> int:
     """Return the number of a recorded event. Raises WhyError for any other number."""
     wanted, first, last = number("event", asked), past.first, past.timeline.end - 1
@@ -120,5 +132,5 @@ def known_selection(timeline: Recording, selection: Selection) -> Selection:
     if selection.kind == "hash":
         group, block_hash = key_of(past, str(selection.id))
         return Selection("hash", f"{group}:{block_hash.hex()}")
-    known = {"block": known_block, "request": known_request, "event": known_event}[selection.kind]
+    known = {"block": known_block, "request": known_request, "node": known_node, "event": known_event}[selection.kind]
     return Selection(selection.kind, known(past, selection.id))

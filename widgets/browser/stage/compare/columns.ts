@@ -5,6 +5,7 @@ import { element, put, takeKey, targetOf, write } from "../../look/element.ts";
 import { hasMisnamed } from "../../model/alarms.ts";
 import type { Side } from "../../model/side.ts";
 import { AlarmCount, CrashSign } from "../alarm.ts";
+import { showTree } from "../layouts.ts";
 import type { Overflow } from "../overflow.ts";
 import { overflowOf } from "../overflow.ts";
 import type { Panel } from "../panel.ts";
@@ -50,6 +51,10 @@ export class Columns {
     const recordings = stage.sides.map(({ recording }) => recording),
       hasTier = recordings.some((one) => one.hasTier);
     stage.root.classList.toggle("le-has-tier", hasTier);
+    stage.root.classList.toggle(
+      "le-has-tree",
+      recordings.some((one) => one.hasTree),
+    );
     stage.root.classList.toggle("le-has-misnamed", recordings.some(hasMisnamed));
     this.columns.forEach((column, i) => {
       column.paint();
@@ -97,8 +102,8 @@ export class Columns {
   }
 }
 
-const PANELS = ["tables", "pool", "tier", "map", "queue"];
-const LOWER = ["map", "queue"];
+const PANELS = ["tables", "pool", "tier", "map", "tree", "queue"];
+const LOWER = ["map", "tree", "queue"];
 
 class Column {
   name = element("span", "le-column-name le-clip");
@@ -108,6 +113,7 @@ class Column {
   line = element("span", "le-column-line", {}, this.name, this.role, ...this.alarms.map((one) => one.element));
   head = element("div", "le-column-head", {}, this.line, this.score.element);
   panels = PANELS.map((name) => panel(this.stage, name, this.side.index));
+  named = Object.fromEntries(this.panels.map((made, i) => [PANELS[i], made]));
   element = element("div", "le-column", {}, ...this.panels.filter((_, i) => !LOWER.includes(PANELS[i])));
   lower = element("div", "le-lower", {}, ...this.panels.filter((_, i) => LOWER.includes(PANELS[i])));
   queue = this.lower.querySelector<HTMLElement>(".le-queue-panel h3 > span") as HTMLElement;
@@ -171,6 +177,7 @@ class Column {
       put(made, "title", [names[index], roles[index]].filter(Boolean).join(": "));
     this.score.paint();
     for (const one of this.alarms) one.paint();
+    showTree(this.named, this.side);
     this.score.element.classList.toggle("le-is-doubtful", this.alarms[0].found.length > 0);
     write(this.queue, `Free queue: ${this.side.scene.queue.size}`);
   }

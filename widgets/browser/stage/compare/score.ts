@@ -1,18 +1,19 @@
 // A side's numbers in fixed places: blocks used now and at the step's peak, findable and lost blocks, computed
 // tokens.
 
-import { element, write } from "../../look/element.ts";
+import { element, put, write } from "../../look/element.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import { meaning } from "../../model/glossary.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Side } from "../../model/side.ts";
 
-type FactName = "peak" | "findable" | "lost" | "computed";
+type FactName = "peak" | "evictable" | "findable" | "lost" | "computed";
 
 // Words in i, then those in em, are left out where they do not fit.
 const left = (tag: "i" | "em", text: string) => element(tag, "", text);
 const FACTS: [name: FactName, words: () => (string | HTMLElement)[], title: string][] = [
   ["peak", () => ["peak", left("i", " of this step")], meaning("peak")],
+  ["evictable", () => ["evictable"], meaning("evictable")], // with a prefix tree, else:
   ["findable", () => ["in ", left("em", "the "), "map"], meaning("findable")],
   ["lost", () => ["lost"], meaning("lost block")],
   [
@@ -35,7 +36,7 @@ export class PairScore {
   work: Work | null = null;
   number = element("b", "", "0");
   total = element("span");
-  used = element("span", "le-pair-used", { title: "blocks that requests hold now" }, this.number, this.total);
+  used = element("span", "le-pair-used", { title: "blocks that are not free" }, this.number, this.total);
   numbers = FACTS.map(() => element("b", "", "0"));
   facts = FACTS.map(([name, words, title], i) =>
     element("span", `le-pair-fact le-pair-${name}`, { title }, this.numbers[i], element("span", "", {}, ...words())),
@@ -52,6 +53,7 @@ export class PairScore {
     write(this.total, `of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)} used`);
     FACTS.forEach(([name], i) => {
       write(this.numbers[i], values[name]);
+      put(this.facts[i], "hidden", name === (this.side.recording.hasTree ? "findable" : "evictable"));
       this.facts[i].classList.toggle("le-is-lost", name === "lost" && score.lost > 0);
     });
   }

@@ -19,7 +19,7 @@ const KEYS = [
 
 export interface Bead extends Keyed {
   key: string;
-  blocks: [block: number, refCount: number][];
+  blocks: [block: number, isKept: boolean][];
   numBlocks: number;
   lost: number[];
   evicted: Evicted | undefined;
@@ -36,8 +36,8 @@ function leaveRoom(bead: HTMLElement, isWide: boolean) {
   bead.ariaLabel = null;
 }
 
-function blockPart(id: number, refCount: number, isFirst: boolean) {
-  const made = make("span", refCount ? "le-map-block" : "le-map-block le-map-free", `${isFirst ? "▸" : ""}#${id}`);
+function blockPart(id: number, isKept: boolean, isFirst: boolean) {
+  const made = make("span", `le-map-block${isKept ? " le-map-free" : ""}`, `${isFirst ? "▸" : ""}#${id}`);
   made.dataset.block = String(id);
   return made;
 }
@@ -52,7 +52,7 @@ function lostPart(id: number) {
 function sayBead(name: string, { blocks, numBlocks, lost, evicted, isBroken, depth }: Bead) {
   const parts = [`content ${name}, block ${depth} of its chain`];
   if (numBlocks)
-    parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
+    parts.push(`served with ${blocks.map(([id, isKept]) => `#${id}${isKept ? ", kept unused" : ""}`).join(", then ")}`);
   else parts.push(evicted ? `evicted: ${word("evicted", evicted.reason)}` : "no longer in the map");
   if (lost.length) parts.push(`lost: ${blockNames(lost)}`);
   if (isBroken) parts.push("cannot be reached: the previous hash is not in the map");
@@ -70,7 +70,7 @@ export function paintBead(scene: Scene, bead: HTMLElement, item: Bead) {
   const { key, blocks, numBlocks, lost, evicted, isBroken, isWide, isComing } = item;
   if (isComing) return leaveRoom(bead, isWide ?? false);
   const content = scene.contentOf(key),
-    isLive = blocks.some(([, count]) => count > 0);
+    isLive = blocks.some(([, isKept]) => !isKept);
   const life = numBlocks ? (isLive ? "live" : "kept") : "gone";
   bead.className =
     `le-map-bead le-map-is-${life}${numBlocks > 1 ? " le-map-is-twice" : ""}` +
@@ -80,7 +80,7 @@ export function paintBead(scene: Scene, bead: HTMLElement, item: Bead) {
   bead.style.setProperty("--hue", hueOf(content));
   const round = numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : "",
     parts: Element[] = [make("b", `le-map-letter${round}`, contentName(content))];
-  blocks.forEach(([id, count], i) => parts.push(blockPart(id, count, numBlocks > 1 && i === 0)));
+  blocks.forEach(([id, isKept], i) => parts.push(blockPart(id, isKept, numBlocks > 1 && i === 0)));
   if (numBlocks > blocks.length) parts.push(make("span", "le-quiet", `+${numBlocks - blocks.length}`));
   if (!numBlocks) parts.push(make("span", "le-map-sign", evicted && !lost.length ? `✕ #${evicted.block}` : "✕"));
   for (const id of lost) parts.push(lostPart(id));

@@ -228,7 +228,7 @@ class HashMap extends MarkedView {
       ids = scene.map.get(key) || [],
       lost = [...(this.lost.get(key) || [])],
       evicted = this.evicted.get(key);
-    const blocks = ids.slice(0, 4).map((id): [number, number] => [id, scene.block(id).refCount]);
+    const blocks = ids.slice(0, 4).map((id): [number, boolean] => [id, scene.isKept(id)]);
     const isBroken = at > 0 && ids.length > 0 && !scene.map.has(row.keys[at - 1]);
     const isComing =
       !ids.length &&

@@ -6,10 +6,11 @@ import type { Block } from "../../model/scene.ts";
 import { wordsOf } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
 import type { Ink } from "../canvas.ts";
+import { drawBadge } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 import type { CardLook } from "./cell.ts";
 import { drawGround, hatchGarbage, isDoubled, ROOMY } from "./cell.ts";
-import { contentWidth, drawBadge, drawCutLink, drawLetter, drawUnlike, fillText, sign } from "./signs.ts";
+import { contentWidth, drawCutLink, drawLetter, drawUnlike, fillText, sign } from "./signs.ts";
 
 // Enough room for everything: id, ref count and pips, tokens, owners, letter.
 export function drawCard(ink: Ink, rect: Rect, id: number, block: Block | null, look: CardLook) {
@@ -17,7 +18,7 @@ export function drawCard(ink: Ink, rect: Rect, id: number, block: Block | null, 
     { x, y, w } = rect;
   drawGround(ink, rect, block && showsSlots(rect, block) ? { ...block, garbage: null } : block, 6);
   if (block && isStriped(block)) veil(ink, { x: x + 3, y: y + 3, w: w - 6, h: 15 });
-  ink.text(`#${id}`, x + 7, y + 14, { weight: 600, color: block?.refCount ? undefined : soft });
+  ink.text(`#${id}`, x + 7, y + 14, { weight: 600, color: block && !block.isKept ? undefined : soft });
   const besideId = look.isUnlike ? drawUnlike(ink, rect, id, block) : 0;
   if (!block) return drawHeadWord(ink, rect, id, look.isNull ? "null" : look.headWord);
   drawRefCount(ink, rect, id, block, besideId);
@@ -69,7 +70,7 @@ function drawTokens(ink: Ink, { x, y, w, h }: Rect, block: Block, { text: textOf
     words = block.keepsStates ? [shownState(ink, block, w - 14)] : wordsOf(block, textOf);
   const top = y + 21,
     bottom = y + h - 23,
-    color = block.refCount && !isFolded ? theme.ink : theme.soft;
+    color = block.isKept || isFolded ? theme.soft : theme.ink;
   if (bottom - top < 10) return;
   if (showsSlots({ x, y, w, h }, block)) {
     const { size, promised, numGuessed, garbage } = block;
@@ -178,7 +179,9 @@ function drawOwners(ink: Ink, { x, y, w, h }: Rect, block: Block, groups: Group[
     more = block.owners.length - count;
   block.owners.slice(0, count).forEach((request, i) => drawBadge(ink, x + 14 + i * 19, y + h - 12, 9, request));
   if (more > 0 && room - 19 * count >= 16) ink.text(`+${more}`, x + 7 + count * 19, y + h - 8);
-  if (block.pins && !block.owners.length) ink.text("held", x + 7, y + h - 8); // in use, and in no table
+  const holder = block.node ? "tree" : "held"; // in no table
+  if (block.pins && !block.owners.length && ink.width(holder) <= room)
+    ink.text(holder, x + 7, y + h - 8, { color: block.isKept ? ink.theme.soft : undefined });
 }
 
 // The name of the group whose tables hold the block; two names show a fault. Names that do not fit are letters, and

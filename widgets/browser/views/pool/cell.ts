@@ -63,7 +63,7 @@ function groundOf(block: Block | null) {
   if (!block) return "none";
   const fill =
     block.content >= 0 ? `${hueOf(block.content)} ${roundOf(block.content)}` : `${numWritten(block)} of ${block.size}`;
-  const flags = [block.refCount && "live", block.isLost && "lost", isDoubled(block) && "doubled"];
+  const flags = [!block.isKept && "live", block.isLost && "lost", isDoubled(block) && "doubled"];
   return [
     fill,
     block.promised && `${block.promised} promised of ${block.size}`,
@@ -82,7 +82,7 @@ function drawBackground(ink: Ink, rect: Rect, block: Block | null, radius: numbe
   context.clip();
   ink.fill(x, y, w, h, theme.faint);
   if (block && block.content >= 0) {
-    ink.fill(x, y, w, h, hueOf(block.content), (theme.isDark ? 0.5 : 0.42) * (block.refCount ? 1 : 0.5));
+    ink.fill(x, y, w, h, hueOf(block.content), (theme.isDark ? 0.5 : 0.42) * (block.isKept ? 0.5 : 1));
     texture(ink, rect, roundOf(block.content));
   } else if (block && numWritten(block))
     ink.fill(x, y, (w * numWritten(block)) / block.size, h, theme.ink, theme.isDark ? 0.26 : 0.15); // as full as it is
@@ -142,9 +142,9 @@ function drawBorder(ink: Ink, rect: Rect, block: Block | null, radius: number) {
   if (!block) return;
   const { context, theme } = ink;
   context.save();
-  context.strokeStyle = !block.refCount ? theme.soft : block.isLost ? LOST_HUE : theme.ink;
-  context.lineWidth = block.isLost ? 3 : block.refCount ? 2 : 1.5;
-  if (!block.refCount) context.setLineDash([4, 3]);
+  context.strokeStyle = block.isKept ? theme.soft : block.isLost ? LOST_HUE : theme.ink;
+  context.lineWidth = block.isLost ? 3 : block.isKept ? 1.5 : 2;
+  if (block.isKept) context.setLineDash([4, 3]);
   ink.round(rect, radius, context.lineWidth / 2);
   context.stroke();
   if (isDoubled(block)) {

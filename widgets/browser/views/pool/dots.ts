@@ -70,7 +70,7 @@ export class Dots {
 
   shade(scene: Scene, id: number) {
     const { shades } = this;
-    if (scene.refCounts[id] > 0) {
+    if (!scene.isKept(id)) {
       if (scene.isLostFlag[id]) return shades.lost;
       const content = scene.contentOfBlock[id];
       return content >= 0 ? shades.live[content % HUES.length] : shades.partial;

@@ -5,11 +5,11 @@ import { plainWord } from "../../model/plain_words.ts";
 import type { Block } from "../../model/scene.ts";
 import { wordsOf } from "../../model/scene.ts";
 import type { Ink } from "../canvas.ts";
+import { drawBadge } from "../canvas.ts";
 import type { Rect } from "../view.ts";
 import { drawSlots } from "./card.ts";
 import type { CardLook } from "./cell.ts";
 import { drawGround } from "./cell.ts";
-import { drawBadge } from "./signs.ts";
 
 const MAX_BADGES = 4;
 const LEAST = 10; // px: the smallest type

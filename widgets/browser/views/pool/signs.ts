@@ -1,8 +1,8 @@
 // Signs on a card: a broken rule, a difference from the other side, a cut link, a request's badge, a content's letter.
 
-import { hueOf, inkOn, LOST_HUE, shapeOf } from "../../look/palette.ts";
+import { hueOf, inkOn, LOST_HUE } from "../../look/palette.ts";
 import type { Violation } from "../../model/alarms.ts";
-import { contentName, requestName } from "../../model/names.ts";
+import { contentName } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
 import type { Ink } from "../canvas.ts";
 import type { Rect } from "../view.ts";
@@ -103,24 +103,6 @@ function actualName({ actual }: Block) {
 // A line through a name: its hash stands for it, and its KV is another content's.
 export function strike(ink: Ink, x: number, y: number, width: number) {
   ink.lines(ink.theme.alarm, 2, [x - 2, y + 1.5, x + width + 2, y - 1.5]);
-}
-
-export function drawBadge(ink: Ink, x: number, y: number, radius: number, request: number) {
-  const { context, theme } = ink,
-    shape = shapeOf(request),
-    sides = shape === "diamond" ? 4 : 6;
-  context.fillStyle = theme.ink;
-  context.beginPath();
-  if (shape === "disc") context.arc(x, y, radius, 0, 7);
-  else if (shape === "square") context.roundRect(x - radius * 0.88, y - radius * 0.88, radius * 1.76, radius * 1.76, 2);
-  else
-    for (let i = 0; i < sides; i++)
-      context.lineTo(
-        x + radius * 1.2 * Math.sin((2 * Math.PI * i) / sides),
-        y - radius * 1.2 * Math.cos((2 * Math.PI * i) / sides),
-      );
-  context.fill();
-  ink.text(requestName(request), x, y + 4.2, { weight: 700, color: theme.paper, align: "center" });
 }
 
 // The content's letter: on its solid hue once the hash is registered, outlined while only the KV is there.

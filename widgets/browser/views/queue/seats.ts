@@ -53,8 +53,17 @@ function moveOf(recording: Recording, event: number): Pick<QueueMove, "kind" | "
   if (kind === "BlockAllocated") return { kind: "take", how: "allocated to" };
   if (kind === "BlockCopied") return { kind: "take", how: "a copy for" };
   if (kind === "BlockTouched" && recording.field(event, "ref_count") === 1) return { kind: "take", how: "found by" };
-  const end = kind === "BlockFreed" ? recording.field(event, "queue_end") : null;
+  const end = recording.field(event, "queue_end");
   return end ? { kind: end, how: "" } : null;
+}
+
+// The blocks that an event moves, in the order in which they enter the queue.
+function blocksOf(recording: Recording, event: number): number[] {
+  if (recording.kind(event) === "NodeEvicted") {
+    const ids = recording.field(event, "block_ids") as number[];
+    return recording.field(event, "queue_end") === "head" ? ids.toReversed() : ids;
+  }
+  return [recording.field(event, recording.kind(event) === "BlockCopied" ? "into_block_id" : "block_id") ?? -1];
 }
 
 // `start` is the scene at the step's start; [from, moment) is what has happened, [moment, to) what the recording knows
@@ -86,13 +95,8 @@ function begin(recording: Recording, start: Scene, { from, to }: { from: number;
   const moves: QueueMove[] = [];
   for (let i = from; i < to; i++) {
     const move = moveOf(recording, i);
-    if (move)
-      moves.push({
-        event: i,
-        block: recording.field(i, recording.kind(i) === "BlockCopied" ? "into_block_id" : "block_id") ?? -1,
-        request: recording.field(i, "request_id") ?? -1,
-        ...move,
-      });
+    const request = recording.field(i, "request_id") ?? -1;
+    if (move) for (const block of blocksOf(recording, i)) moves.push({ event: i, block, request, ...move });
   }
   const numTaken = moves.reduce((sum, { kind }) => sum + Number(kind === "take"), 0);
   const first = new Seating(start.queue.first(numKnown + numTaken), start.queue.size),

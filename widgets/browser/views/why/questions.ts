@@ -111,9 +111,16 @@ function ofEvent(subjectId: number | string, { recording }: Side) {
   return [question(`Why did event ${id} happen (${recording.kind(id)})?`, "event", id)];
 }
 
+function ofNode(subjectId: number | string, { scene }: Side) {
+  const verb = scene.tree.nodes.has(Number(subjectId)) ? "is" : "was",
+    end = verb === "is" ? "in the prefix tree" : "evicted";
+  return [question(`Why ${verb} node ${subjectId} ${end}?`, "node", subjectId)];
+}
+
 const OF: Record<Selection["kind"], (id: number | string, side: Side) => Question[]> = {
   block: ofBlock,
   request: ofRequest,
   hash: ofHash,
+  node: ofNode,
   event: ofEvent,
 };
