@@ -53,7 +53,7 @@ class _Engine:
         core._GLOBAL_CTX = None
         self.ctx = core.Context(config.page_size)
         core.set_global_ctx(self.ctx)
-        self.num_pages, self.max_seq_len = config.num_pages, config.num_pages
+        self.num_pages, self.max_seq_len = config.num_pages, config.num_pages * config.page_size
         self.ctx.page_table = self.page_table = torch.zeros((config.max_running_req + 1, 32), dtype=torch.int32)
         self.graph_runner = SimpleNamespace(pad_batch=lambda batch: setattr(batch, "padded_reqs", batch.reqs))
         self.attn_backend = SimpleNamespace(prepare_metadata=lambda batch: None)
@@ -113,8 +113,10 @@ class Run:
         aborts: Mapping[int, Sequence[int]] = {},
         *,
         is_overlapped: bool = False,
+        page_size: int = 1,
     ) -> None:
         self._requests, self._aborts, self._is_overlapped = requests, aborts, is_overlapped
+        self._page_size = page_size
         self._outputs = {uid: iter(output) for step in requests.values() for uid, _, output in step}
         self.misread: set[int] = set()
         self.step = 0
@@ -132,9 +134,9 @@ class Run:
 
         self.scheduler: Any = Scheduler(
             SimpleNamespace(
-                page_size=1,
+                page_size=page_size,
                 num_pages=num_pages,
-                max_seq_len=num_pages,
+                max_seq_len=num_pages * page_size,
                 max_running_req=8,
                 max_extend_tokens=64,
                 cache_type="radix",
@@ -169,6 +171,11 @@ class Run:
                 self.scheduler.normal_loop()
             self.step += 1
 
+    def pages_of(self, request: Any) -> set[int]:
+        """First slot of each page in a request's row of the page table."""
+        row = self.scheduler.engine.page_table[request.table_idx, : request.cached_len].tolist()
+        return {slot - slot % self._page_size for slot in row}
+
     @property
     def free_pages(self) -> list[int]:
         """First slot of each free page."""
@@ -186,14 +193,13 @@ class Run:
 
 
 def no_remap() -> Rows:
-    """Pull request 142: A and B are equal and computed in one step; C takes the freed pages."""
-    equal = [(uid, [1, 2, 3, 4], [5, 6, 7, 8]) for uid in (0, 1)]
-    run = Run(20, {0: equal, 1: [(2, [9, 9, 9, 8, 8, 8, 7], [3, 3])]})
+    """Pull request 142: A and B are equal and computed in one step, and A ends; C takes pages that B's row names."""
+    equal = [(uid, range(1, 10), output) for uid, output in ((0, [5]), (1, [6, 7, 8, 9]))]
+    run = Run(8, {0: equal, 1: [(2, range(101, 114), [3])]}, page_size=4)
     run.play(1)
-    table, running = run.scheduler.engine.page_table, run.scheduler.decode_manager.running_reqs
-    named = {page for request in running for page in table[request.table_idx, :4].tolist()}
+    named = {page for request in run.scheduler.decode_manager.running_reqs for page in run.pages_of(request)}
     num_named = len(named.intersection(run.free_pages))
-    run.play(4)
+    run.play(2)
     return {COMMIT: {"free pages in a table": num_named, "requests that misread": len(run.misread)}}
 
 
