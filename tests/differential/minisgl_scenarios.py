@@ -221,5 +221,45 @@ def aborted_and_finished() -> Rows:
     }
 
 
-RUNS = {"mini-sglang-111": aborted_and_finished, "mini-sglang-142": no_remap}
+def whole_pages() -> Rows:
+    """Commit 5e52ef3: prompts of 5 tokens, and 3 pages of 4; one alone, and then two at once."""
+    one, two, three = ((uid, range(10 * uid + 1, 10 * uid + 6), [7]) for uid in range(3))
+    run = Run(3, {0: [one], 1: [two, three]}, page_size=4)
+    run.play(1)
+    num_failed = 0
+    try:
+        run.play(1)
+    except AssertionError:
+        num_failed = 1
+    return {COMMIT: {"steps ended by an error": num_failed}}
+
+
+def lock_walk() -> Rows:
+    """Pull request 52: B reads A's prefix while C, which needs more than the free pages, is admitted or waits."""
+    cache = importlib.import_module("minisgl.kvcache.radix_cache")
+    lock_handle, rows = cache.RadixPrefixCache.lock_handle, {}
+
+    def from_the_parent(self: Any, handle: Any, unlock: bool = False) -> None:
+        node = handle.node if handle.node.is_root() else handle.node.parent
+        lock_handle(self, cache.RadixCacheHandle(handle.cached_len, node), unlock)
+
+    for name, method in (("one node off", from_the_parent), ("whole path", lock_handle)):
+        cache.RadixPrefixCache.lock_handle = method
+        prompts = ((0, range(1, 10), [5]), (1, [*range(1, 9), 10], [6, 7, 8]), (2, range(101, 114), [9]))
+        run = Run(6, {step: [prompt] for step, prompt in enumerate(prompts)}, page_size=4)
+        run.play(4)
+        rows[name] = {"requests that misread": len(run.misread)}
+    cache.RadixPrefixCache.lock_handle = lock_handle
+    return rows
+
+
+RUNS = {
+    "mini-sglang-111": aborted_and_finished,
+    "mini-sglang-142": no_remap,
+    "mini-sglang-52": lock_walk,
+    "mini-sglang-5e52ef3": whole_pages,
+}
 """Per scenario, what gives its rows."""
+
+PARTS = {"mini-sglang-52": "Scheduler and radix cache, in the first row with the walk of lock_handle in f074873"}
+"""The executed code, where it is not just the scheduler and the radix cache of the commit."""
