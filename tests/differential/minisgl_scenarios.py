@@ -118,8 +118,10 @@ class Run:
         aborts: Mapping[int, Sequence[int]] = {},
         *,
         is_overlapped: bool = False,
+        page_size: int = 1,
     ) -> None:
         self._requests, self._aborts, self._is_overlapped = requests, aborts, is_overlapped
+        self._page_size = page_size
         self._outputs = {uid: iter(output) for step in requests.values() for uid, _, output in step}
         self.misread: set[int] = set()
         self.step = 0
@@ -137,9 +139,9 @@ class Run:
 
         self.scheduler: Any = Scheduler(
             SimpleNamespace(
-                page_size=1,
+                page_size=page_size,
                 num_pages=num_pages,
-                max_seq_len=num_pages,
+                max_seq_len=num_pages * page_size,
                 max_running_req=8,
                 max_extend_tokens=64,
                 cache_type="radix",
@@ -174,6 +176,11 @@ class Run:
                 self.scheduler.normal_loop()
             self.step += 1
 
+    def pages_of(self, request: Any) -> set[int]:
+        """First slot of each page in a request's row of the page table."""
+        row = self.scheduler.engine.page_table[request.table_idx, : request.cached_len].tolist()
+        return {slot - slot % self._page_size for slot in row}
+
     @property
     def free_pages(self) -> list[int]:
         """First slot of each free page."""
@@ -191,14 +198,13 @@ class Run:
 
 
 def no_remap() -> Rows:
-    """Pull request 142: A and B are equal and computed in one step; C takes the freed pages."""
-    equal = [(uid, [1, 2, 3, 4], [5, 6, 7, 8]) for uid in (0, 1)]
-    run = Run(20, {0: equal, 1: [(2, [9, 9, 9, 8, 8, 8, 7], [3, 3])]})
+    """Pull request 142: A and B are equal and computed in one step, and A ends; C takes pages that B's row names."""
+    equal = [(uid, range(1, 10), output) for uid, output in ((0, [5]), (1, [6, 7, 8, 9]))]
+    run = Run(8, {0: equal, 1: [(2, range(101, 114), [3])]}, page_size=4)
     run.play(1)
-    table, running = run.scheduler.engine.page_table, run.scheduler.decode_manager.running_reqs
-    named = {page for request in running for page in table[request.table_idx, :4].tolist()}
+    named = {page for request in run.scheduler.decode_manager.running_reqs for page in run.pages_of(request)}
     num_named = len(named.intersection(run.free_pages))
-    run.play(4)
+    run.play(2)
     return {COMMIT: {"free pages in a table": num_named, "requests that misread": len(run.misread)}}
 
 
@@ -220,5 +226,45 @@ def aborted_and_finished() -> Rows:
     }
 
 
-RUNS = {"mini-sglang-111": aborted_and_finished, "mini-sglang-142": no_remap}
+def whole_pages() -> Rows:
+    """Commit 5e52ef3: prompts of 5 tokens, and 3 pages of 4; one alone, and then two at once."""
+    one, two, three = ((uid, range(10 * uid + 1, 10 * uid + 6), [7]) for uid in range(3))
+    run = Run(3, {0: [one], 1: [two, three]}, page_size=4)
+    run.play(1)
+    num_failed = 0
+    try:
+        run.play(1)
+    except AssertionError:
+        num_failed = 1
+    return {COMMIT: {"steps ended by an error": num_failed}}
+
+
+def lock_walk() -> Rows:
+    """Pull request 52: B reads A's prefix while C, which needs more than the free pages, is admitted or waits."""
+    cache = importlib.import_module("minisgl.kvcache.radix_cache")
+    lock_handle, rows = cache.RadixPrefixCache.lock_handle, {}
+
+    def from_the_parent(self: Any, handle: Any, unlock: bool = False) -> None:
+        node = handle.node if handle.node.is_root() else handle.node.parent
+        lock_handle(self, cache.RadixCacheHandle(handle.cached_len, node), unlock)
+
+    for name, method in (("one node off", from_the_parent), ("whole path", lock_handle)):
+        cache.RadixPrefixCache.lock_handle = method
+        prompts = ((0, range(1, 10), [5]), (1, [*range(1, 9), 10], [6, 7, 8]), (2, range(101, 114), [9]))
+        run = Run(6, {step: [prompt] for step, prompt in enumerate(prompts)}, page_size=4)
+        run.play(4)
+        rows[name] = {"requests that misread": len(run.misread)}
+    cache.RadixPrefixCache.lock_handle = lock_handle
+    return rows
+
+
+RUNS = {
+    "mini-sglang-111": aborted_and_finished,
+    "mini-sglang-142": no_remap,
+    "mini-sglang-52": lock_walk,
+    "mini-sglang-5e52ef3": whole_pages,
+}
 """Per scenario, what gives its rows."""
+
+PARTS = {"mini-sglang-52": "Scheduler and radix cache, in the first row with the walk of lock_handle in f074873"}
+"""The executed code, where it is not just the scheduler and the radix cache of the commit."""
