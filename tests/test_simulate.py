@@ -16,6 +16,7 @@ from driving import (
     has_budget,
     num_last_slots,
     num_null_blocks,
+    num_reserved_blocks,
 )
 from hybrid_workloads import random_hybrid_workload
 from labengine.config import ConfigError
@@ -195,7 +196,8 @@ def test_to_dict_is_plain_json_on_hybrid_groups_too(edition: str) -> None:
 
 
 def assert_contract_of_a_run(random: Workload, edition: str) -> None:
-    wanted = random.for_simulate() | {"num_blocks": random.num_blocks + num_null_blocks(EDITIONS[edition])}
+    num_more = num_null_blocks(EDITIONS[edition]) + num_reserved_blocks(EDITIONS[edition])
+    wanted = random.for_simulate() | {"num_blocks": random.num_blocks + num_more}
     for snapshot in labengine.simulate(wanted, edition, random.next_token):
         plain = snapshot.to_dict()
         assert json.loads(json.dumps(plain)) == plain

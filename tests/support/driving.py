@@ -90,6 +90,11 @@ def num_last_slots(parts: Parts) -> int:
     return int(issubclass(parts.scheduler, WorstCaseScheduler))
 
 
+def num_reserved_blocks(parts: Parts) -> int:
+    """Blocks of at least a token that an edition keeps free beside a request."""
+    return 3 if issubclass(parts.scheduler, SglangScheduler) else num_last_slots(parts)
+
+
 class Drive:
     """An engine on a memory that checks every read, and a clock that lets the workload's requests arrive."""
 
@@ -105,7 +110,8 @@ class Drive:
         keep_finished: int | None = None,
     ) -> None:
         parts = as_parts(edition)
-        config = replace(workload.config(num_null_blocks(parts)), keep_finished=keep_finished)
+        num_more = num_null_blocks(parts) + num_reserved_blocks(parts)
+        config = replace(workload.config(num_more), keep_finished=keep_finished)
         self.workload, self.connector = workload, connector
         self.runner = PagedMemoryRunner(workload.next_token, config.groups, checks=checks_reads)
         self.engine = engine_class(
