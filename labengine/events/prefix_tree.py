@@ -16,7 +16,10 @@ from labengine.events.fields import (
     RequestId,
 )
 
-_LOOKED_UP = "PrefixTree.child_of PrefixTree.num_equal PrefixLookup.longest_hit KVCacheManager.find_prefix"
+_LOOKED_UP = (
+    "PrefixTree.find PrefixTree.child_of PrefixTree.num_equal PrefixLookup.longest_hit KVCacheManager.find_prefix "
+    "KVCacheGroup.node_of_hit"
+)
 _REGISTERED = "KVCacheManager.num_registrable_tokens KVCacheManager.register KVCacheGroup.register"
 _FORGOTTEN = "BlockPool.evict_cached PrefixTree.forget PrefixTree.remove"
 
