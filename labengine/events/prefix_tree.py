@@ -107,7 +107,7 @@ class NodeEvicted(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "PrefixTree.next_leaf BlockPool.take BlockPool.reclaim BlockPool.evicted_go_to PrefixTree.evict",
+            "PrefixTree.next_leaf BlockPool.take BlockPool.reclaim BlockPool.freed_go_to BlockPool.make_room PrefixTree.evict",
             "PrefixTree.remove",
         ),
         "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),

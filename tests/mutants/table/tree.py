@@ -135,10 +135,10 @@ MUTANTS = (
         "while num_blocks >= 0 and",
     ),
     Mutant(
-        "evicted blocks are reused first",
+        "freed blocks are reused first",
         "policy",
         POOL,
-        'evicted_go_to: QueueEnd = "tail"',
-        'evicted_go_to: QueueEnd = "head"',
+        'freed_go_to: QueueEnd = "tail"',
+        'freed_go_to: QueueEnd = "head"',
     ),
 )
