@@ -107,8 +107,8 @@ class NodeEvicted(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "PrefixTree.next_leaf BlockPool.take BlockPool.reclaim BlockPool.freed_go_to BlockPool.make_room PrefixTree.evict",
-            "PrefixTree.remove",
+            "PrefixTree.next_leaf BlockPool.take BlockPool.make_room BlockPool.reclaim BlockPool.freed_go_to",
+            "PrefixTree.evict PrefixTree.remove",
         ),
         "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),
         "distrusted": methods("Scheduler.forget_written", _FORGOTTEN),
