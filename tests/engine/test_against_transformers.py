@@ -76,9 +76,7 @@ SETTINGS = {
 
 
 RUNS = [
-    (name, setting)
-    for name in ("nano-vllm", "nano-vllm+243", "labengine", "labengine-radix")
-    for setting in SETTINGS
+    (name, setting) for name in ("nano-vllm", "nano-vllm+243", "labengine", "labengine-radix") for setting in SETTINGS
 ]
 RUNS += [("vllm", setting) for setting in SETTINGS if "chunks of 7, batch 16" in setting or "too small" in setting]
 RUNS += [("nano-vllm-2025-07", setting) for setting in SETTINGS if "256" in setting or "too small" in setting]

@@ -167,8 +167,12 @@ def raise_at_event(hooks: Hooks, n: int, error: type[Exception] = ListenerFailed
 
 
 def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
-    """The snapshot, less the cached content of the blocks that the plan writes to or loads into."""
-    written = _written(plan)
+    """The snapshot, less the cached content of the blocks that the plan writes to or loads into.
+
+    In a prefix tree, whatever continues them is forgotten too, and free.
+    """
+    snapshot, removed = _without_nodes(snapshot, _written(plan))
+    written = _written(plan) | removed
     blocks = tuple(
         replace(block, grouped_hashes=(), token_ids=()) if block.block_id in written else block
         for block in snapshot.blocks
@@ -177,6 +181,33 @@ def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
     prefix_map = {key: ids for key, ids in left.items() if ids}
     cached_free = tuple(key for key in snapshot.cached_free if key in prefix_map)
     return replace(snapshot, blocks=blocks, prefix_map=prefix_map, cached_free=cached_free)
+
+
+def _without_nodes(snapshot: Snapshot, written: set[int]) -> tuple[Snapshot, set[int]]:
+    """Return the snapshot without the nodes from each written block on, and the blocks that were in them."""
+    nodes, freed = {node.node_id: node for node in snapshot.tree}, list[int]()
+    for block_id in sorted(written):
+        if (first := next((node for node in nodes.values() if block_id in node.block_ids), None)) is None:
+            continue
+        kept = first.block_ids[: first.block_ids.index(block_id)]
+        below = [first.node_id]
+        for node_id in below:
+            below.extend(node.node_id for node in nodes.values() if node.parent_id == node_id)
+        for node_id in reversed(below):
+            freed += [i for i in nodes[node_id].block_ids if node_id != first.node_id or i not in kept]
+        nodes[first.node_id] = replace(first, block_ids=kept)
+        nodes = {i: node for i, node in nodes.items() if i not in below[1:] and node.block_ids}
+    blocks = tuple(replace(block, ref_count=block.ref_count - (block.block_id in freed)) for block in snapshot.blocks)
+    pins = {block_id: number for block_id, number in snapshot.pins.items() if block_id not in freed}
+    queue = snapshot.free_queue + tuple(i for i in freed if not blocks[i].ref_count)
+    return replace(snapshot, tree=(*nodes.values(),), blocks=blocks, pins=pins, free_queue=queue), {*freed}
+
+
+def unnumbered(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its nodes named by their first blocks: a rollback may split one, whose head gets a new id."""
+    names = {node.node_id: 1 + node.block_ids[0] for node in snapshot.tree}
+    tree = (replace(n, node_id=names[n.node_id], parent_id=names.get(n.parent_id, 0)) for n in snapshot.tree)
+    return replace(snapshot, tree=(*tree,))
 
 
 def overwritten_victims(before: Snapshot, plan: StepPlan) -> list[int]:

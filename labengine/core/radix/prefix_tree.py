@@ -132,11 +132,12 @@ class PrefixTree:
         assert node.parent is not None
         upper = self._new_node(node.parent, node.extra_keys, node.block_ids[:num_blocks], node.links[:num_blocks])
         upper.num_locks, upper.touched = node.num_locks, node.touched
+        end, key = upper.end, (node.extra_keys, node.links[num_blocks])
         self._journal.record((self._join, upper, node))
         self._enter(upper)
         del node.block_ids[:num_blocks], node.links[:num_blocks]
-        node.parent, node.first_index = upper, upper.end
-        upper.children[node.key] = node
+        node.parent, node.first_index = upper, end
+        upper.children[key] = node
         if NodeSplit in self._hooks:
             self._hooks.emit(NodeSplit(node.node_id, upper.node_id, num_blocks))
         return upper
@@ -161,7 +162,7 @@ class PrefixTree:
             raise ValueError(f"{sibling} begins with the same block, but the walk to {parent} has passed it over")
         node = self._new_node(parent, request.extra_keys, [*block_ids], links)
         replaced = {block_id: self.node_of[block_id] for block_id in block_ids if block_id in self.node_of}
-        self._journal.record((self._take_out, node, replaced))
+        self._journal.record((self._take_out, node, replaced, self.num_evictable, self._num_touches))
         self._num_touches += 1
         node.touched = self._num_touches
         self._enter(node)
@@ -205,10 +206,7 @@ class PrefixTree:
             self._hooks.emit(NodeUnlocked(node.node_id, request_id))
 
     def _count_locks(self, path: Sequence[Node], change: int) -> None:
-        self._journal.record((self._recount, path, -change))
-        self._recount(path, change)
-
-    def _recount(self, path: Sequence[Node], change: int) -> None:
+        self._journal.record((self._recount, [(node, node.num_locks) for node in path], self.num_evictable))
         for node in path:
             was_free = not node.num_locks
             node.num_locks += change
@@ -243,7 +241,7 @@ class PrefixTree:
         if not self._can_go(leaf):
             raise ValueError(f"{leaf} cannot be evicted: only a leaf of the tree without locks can")
         assert leaf.parent is not None
-        self._journal.record((self._put_back, leaf))
+        self._journal.record((self._put_back, leaf, self.num_evictable))
         self._leave(leaf)
         self.num_evictable -= len(leaf.block_ids)
         end = self._pool.reclaim(leaf.block_ids, reason)
@@ -281,10 +279,12 @@ class PrefixTree:
         heappush(self._leaves, (node.touched, next(self._serial), node))
 
     # -- bookkeeping, and inverses -------------------------------------------------------------------------------------
+    # An override may raise in the middle of a change, so each inverse restores former values, however far it got.
 
     def _new_node(
         self, parent: Node, extra_keys: ExtraKeys, block_ids: list[int], links: list[tuple[object, ...]]
     ) -> Node:
+        self._journal.record((setattr, self, "_num_created", self._num_created))
         self._num_created += 1
         return Node(self._num_created, parent, extra_keys, parent.end, block_ids, links)
 
@@ -298,7 +298,7 @@ class PrefixTree:
         assert node.parent is not None
         if node.parent.children.get(node.key) is node:
             del node.parent.children[node.key]
-        del self.nodes[node.node_id]
+        self.nodes.pop(node.node_id, None)
         for block_id in node.block_ids:
             if self.node_of.get(block_id) is node:
                 del self.node_of[block_id]
@@ -309,26 +309,30 @@ class PrefixTree:
             node.touched = touched
             self._offer(node)
 
+    def _recount(self, before: Sequence[tuple[Node, int]], num_evictable: int) -> None:
+        self.num_evictable = num_evictable
+        for node, num_locks in before:
+            node.num_locks = num_locks
+            self._offer(node)
+
     def _join(self, upper: Node, node: Node) -> None:
         """Undo a split."""
-        node.block_ids[:0], node.links[:0] = upper.block_ids, upper.links
-        node.parent, node.first_index = upper.parent, upper.first_index
-        del self.nodes[upper.node_id]
+        if node.parent is upper:
+            node.block_ids[:0], node.links[:0] = upper.block_ids, upper.links
+            node.parent, node.first_index = upper.parent, upper.first_index
+        self.nodes.pop(upper.node_id, None)
         self._enter(node)
-        self._num_created -= 1
 
-    def _take_out(self, node: Node, replaced: dict[int, Node]) -> None:
+    def _take_out(self, node: Node, replaced: dict[int, Node], num_evictable: int, num_touches: int) -> None:
         """Undo the insertion of a leaf. replaced: former nodes of blocks that a wrong part has inserted twice."""
         assert node.parent is not None
         self._leave(node)
         self.node_of.update(replaced)
-        self.num_evictable -= len(node.block_ids)
-        self._num_created -= 1
-        self._num_touches -= 1
+        self.num_evictable, self._num_touches = num_evictable, num_touches
         self._offer(node.parent)
 
-    def _put_back(self, leaf: Node) -> None:
+    def _put_back(self, leaf: Node, num_evictable: int) -> None:
         """Undo a removal."""
         self._enter(leaf)
-        self.num_evictable += len(leaf.block_ids)
+        self.num_evictable = num_evictable
         self._offer(leaf)
