@@ -198,8 +198,9 @@ class TreeView {
   // -- selecting
 
   at(event: MouseEvent): Subject | null {
-    if (!this.scene || event.target !== this.canvas || event.offsetY < HEADER) return null;
-    const row = Math.floor((event.offsetY - HEADER + this.frame.scrollTop) / this.rowHeight),
+    const y = event.offsetY / (this.canvas.currentCSSZoom ?? 1) - HEADER;
+    if (!this.scene || event.target !== this.canvas || y < 0) return null;
+    const row = Math.floor((y + this.scrolled) / this.rowHeight),
       id = this.laid.ids[row];
     return id === undefined || this.laid.gone.has(id) ? null : { kind: "node", id };
   }
