@@ -179,9 +179,7 @@ def test_parts_with_and_without_a_tree_are_not_mixed() -> None:
     class TreePool(RadixBlockPool):
         pass
 
-    with pytest.raises(
-        ConfigError, match="block_pool must be a subclass of RadixBlockPool.*Pool is missing"
-    ):
+    with pytest.raises(ConfigError, match=r"block_pool must be a subclass of RadixBlockPool.*Pool is missing"):
         Lab("simulated", edition="labengine-radix", parts=Parts(Pool))
     with pytest.raises(ConfigError, match="TreePool needs a prefix tree: use it with edition 'labengine-radix'"):
         Lab("simulated", parts=Parts(TreePool))
