@@ -219,6 +219,29 @@ def misplaced(browser: Browser) -> None:
         kept(page.part(".le-tables-list"), "slide_71")
 
 
+def tree(browser: Browser) -> None:
+    """A prefix tree of questions with common beginnings, two of them running."""
+    with questions() as lab:
+        recording = recording_payload(lab.view_source())
+    with shown(browser, [recording], {"kind": "view", "views": ["tree"]}) as page:
+        page.page.evaluate("() => (document.querySelector('.labengine').style.height = '430px')")
+        page.go_to()
+        kept(page.shot(), "prefix_tree")
+
+
+def questions() -> Lab:
+    """Questions to two assistants, in a lab whose prefixes are in a tree."""
+    lab = Lab("smollm2", num_blocks=160, block_size=1, edition="mini-sglang+142")
+    library, zoo = "You help in a library. ", "You help in a zoo. "
+    asked = [f"{library}Where are the maps?", f"{library}Where are the novels?", f"{zoo}When do lions eat?"]
+    for question in (*asked, f"{zoo}When do the seals eat?", f"{library}When do you close?"):
+        lab.generate(question, max_tokens=3)
+    lab.add(f"{zoo}When do you close?", max_tokens=9, ignore_eos=True)
+    lab.add(f"{library}Where are the maps of Rome?", max_tokens=9, ignore_eos=True)
+    lab.step(3)
+    return lab
+
+
 def examined(browser: Browser) -> None:
     """The doctor's sums and look-ups, as a notebook shows them."""
     with library() as lab:
@@ -288,6 +311,7 @@ PICTURES: dict[str, Callable[[Browser], None]] = {
     "why_ref_count": why_two,
     "timeline": preempted,
     "slots_71": misplaced,
+    "prefix_tree": tree,
     "doctor": examined,
 }
 

@@ -50,7 +50,7 @@ def view(current: CurrentLab, names: list[str], at: At | None = None) -> None:
 
 @command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing"), help="the object to select"))
 def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
-    """Select `block 3`, `request A`, `hash 0:ab12` or `event 17` in all views; `nothing` clears the selection."""
+    """Select `block 3`, `request A`, `hash 0:ab12`, `node 4` or `event 17` in all views; `nothing` clears it."""
     recorded, shown = current.recorded, current.shown
     if list(subject) in (["nothing"], ["none"]):
         shown.selection = None
@@ -82,7 +82,7 @@ def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
     ),
 )
 def why(current: CurrentLab, subject: Sequence[str] = (), about: str | None = None) -> Any:
-    """Ask why `block 3`, `request A`, `hash 0:ab12`, `event 17` or the `next-victim` is as it is at the shown moment.
+    """Ask why `block 3`, `request A`, `hash 0:ab12`, `node 4`, `event 17` or `next-victim` is as it is shown.
 
     Without a subject, and with two engines side by side, ask why they differ.
     """
@@ -208,7 +208,7 @@ def _subject(recorded: Lab | ViewedRecording, subject: Sequence[str]) -> tuple[s
 
 def _why_parted(current: CurrentLab) -> Any:
     if current.comparison is None:
-        raise UsageError("name a subject: %lab why block 3, request A, hash 0:ab12, event 17 or next-victim")
+        raise UsageError("name a subject: %lab why block 3, request A, hash 0:ab12, node 4, event 17 or next-victim")
     return current.comparison.why()
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from labengine.prefix_doctor.causes.cures import played_cure
 from labengine.prefix_doctor.causes.ledger import Ledger
+from labengine.prefix_doctor.play.curves import curves_of
 from labengine.prefix_doctor.play.figures import Figures
 from labengine.prefix_doctor.play.player import play
 from labengine.prefix_doctor.play.setting import Setting
@@ -29,3 +31,12 @@ def test_the_cure_saves_what_the_fault_costs(make: Callable[[], Made]) -> None:
     mended = figures(made.cured, made.cured_setting)
     assert cure is not None
     assert cure.num_saved == pytest.approx(before.num_computed - mended.num_computed - made.num_apart, rel=0.02)
+
+
+def test_the_present_state_interval_of_a_curve_is_the_examined_run() -> None:
+    made = traffics.states_at_ends()
+    first = next(iter(made.traffic))
+    traffic = Traffic("two of a prefix", lambda: iter([first, replace(first, token_ids=[*first.token_ids[:320], 1])]))
+    (curve,) = [one for one in curves_of(traffic, made.setting) if one.name == "state_interval"]
+    hits = {one.value: one.figures.num_hit for one in curve.points}
+    assert hits[curve.current] == figures(traffic, made.setting).num_hit == 0 < hits[32]

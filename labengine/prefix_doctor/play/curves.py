@@ -104,7 +104,12 @@ def _with_budget(config: EngineConfig, value: int) -> EngineConfig:
 
 
 def _with_state_interval(config: EngineConfig, value: int) -> EngineConfig:
-    """Change the tokens between two cached states, and end chunks there: states are cached at chunks' ends."""
+    """Change the tokens between two cached states, and end chunks there: states are cached at chunks' ends.
+
+    The present value leaves the examined engine as it is.
+    """
+    if all(group.block_size == value for group in config.groups if group.kind == "state"):
+        return config
     groups = tuple(replace(group, block_size=value) if group.kind == "state" else group for group in config.groups)
     budget = min(config.max_num_batched_tokens, value)
     return replace(config, groups=groups, hash_block_size=0, max_num_batched_tokens=budget, retention_interval=None)
