@@ -1,6 +1,6 @@
 """Race editions with a prefix map and with a prefix tree on equal pools: what do they hit, compute and hold?
 
-    python benchmarks/race.py [--editions vllm labengine labengine-radix] [--block-sizes 1 16] [--seeds 5]
+    python benchmarks/race.py [--editions vllm labengine labengine-radix] [--block-sizes 1 16] [--seeds 2]
 
 The simulated model answers. Each traffic is a closed loop: what a user asks next depends on the answer, so it arrives
 some steps after that. Figures are sums over the seeds, except the peak, which is the most blocks that requests ever
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--traffics", nargs="+", default=[*TRAFFICS])
     parser.add_argument("--editions", nargs="+", default=["vllm", "labengine", "labengine-radix"])
     parser.add_argument("--block-sizes", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=2)
     selected = parser.parse_args()
     print("| traffic | block size | edition | tokens hit | tokens computed | preemptions | steps | peak |")
     print("|---|---:|---|---:|---:|---:|---:|---:|")

@@ -12,13 +12,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent / "support"))
 
 from differential import golden, nano_upstream_2025_07
 from differential.nano_upstream import COMMIT, EDITIONS, VARIABLE, Upstream, find_checkout
-from workloads import Workload, random_workload
+from workloads import random_workload
 
 NUM_WORKLOADS = 200
 
@@ -50,7 +51,7 @@ def _record(upstream: Upstream) -> None:
     for edition in EDITIONS:
         late_merge = {"late merge": "as pull request 243 describes it" if "243" in edition else "none"}
         header = _header(COMMIT, edition, VARIABLE, "nano-vllm", late_merge)
-        _write(edition, header, ((w, upstream.run(w, edition)) for w in workloads))
+        _write(edition, header, ((w.to_dict(), upstream.run(w, edition)) for w in workloads))
 
 
 def _record_2025_07(upstream: nano_upstream_2025_07.Upstream202507) -> None:
@@ -58,7 +59,7 @@ def _record_2025_07(upstream: nano_upstream_2025_07.Upstream202507) -> None:
     note = {"map": "without entries that lead to a block of other content by now"}
     header = _header(nano_upstream_2025_07.COMMIT, edition, variable, "nano-vllm-2025-07", note)
     workloads = [nano_upstream_2025_07.workload_2025_07(seed) for seed in range(NUM_WORKLOADS)]
-    _write(edition, header, ((w, upstream.run(w)) for w in workloads))
+    _write(edition, header, ((w.to_dict(), upstream.run(w)) for w in workloads))
 
 
 def _header(commit: str, edition: str, variable: str, checkout: str, notes: dict[str, str]) -> dict[str, str]:
@@ -66,7 +67,7 @@ def _header(commit: str, edition: str, variable: str, checkout: str, notes: dict
     return {"upstream": URL, "commit": commit, "edition": edition, **notes, "command": command, "rows": ROWS}
 
 
-def _write(edition: str, header: dict[str, str], runs: Iterable[tuple[Workload, list[golden.Row]]]) -> None:
+def _write(edition: str, header: dict[str, str], runs: Iterable[tuple[dict[str, Any], list[golden.Row]]]) -> None:
     golden.write(edition, header, runs)
     path = golden.golden_path(edition)
     print(f"{edition}: {NUM_WORKLOADS} workloads, {path.stat().st_size // 1024} KiB in {path.name}")

@@ -38,11 +38,12 @@ def of_nano_vllm(clone: Path) -> Iterator[tuple[str, Run]]:
 
 def of_mini_sglang(clone: Path) -> Iterator[tuple[str, Run]]:
     """Yield scenarios and their runs."""
-    from differential.minisgl_scenarios import COMMIT, RUNS, import_upstream
+    from differential.minisgl_scenarios import COMMIT, PARTS, RUNS, import_upstream
 
     import_upstream(clone / "python")
     for id, rows_of in RUNS.items():
-        yield id, _run(f"mini-sglang {COMMIT}", "Scheduler and radix cache", "--mini-sglang CLONE", rows_of())
+        part = PARTS.get(id, "Scheduler and radix cache")
+        yield id, _run(f"mini-sglang {COMMIT}", part, "--mini-sglang CLONE", rows_of())
 
 
 def of_vllm(python: str) -> Iterator[tuple[str, Run]]:

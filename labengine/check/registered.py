@@ -25,7 +25,7 @@ class Omissions:
     after the last end of a hit. A block that a failed step may have overwritten loses its key. And an edition that
     registers blocks at allocation never registers those that accepted drafts fill in a request's last step, as vLLM
     0.32's synchronous scheduler does (vLLM pull request 54979). And a preempted request leaves in a prefix tree only
-    what it has inserted, as in SGLang.
+    what it has inserted, as in SGLang (`drops_unregistered`).
     """
 
     def __init__(self, scheduler: Scheduler, requests: Mapping[int, Request], oracle: Oracle) -> None:
@@ -69,7 +69,7 @@ class Omissions:
         """Return the violation of a full block with computed tokens to which no key leads."""
         if self._blocks[event.block_id].token_ids or event.block_id in self._distrusted:
             return None
-        if event.reason in ENTRY_REPLACED or (event.reason == "preempted" and self._manager.pool.tree is not None):
+        if event.reason in ENTRY_REPLACED or event.reason in self._manager.drops_unregistered:
             return None
         group = self._manager.groups[event.group]
         start, end = event.index * group.block_size, (event.index + 1) * group.block_size

@@ -35,6 +35,10 @@ from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
 from labengine.core.radix.prefix_lookup import TreeLookup
 from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.radix.token_budget import RadixTokenBudgetScheduler
+from labengine.core.sglang.full_attention import SglangGroup
+from labengine.core.sglang.kv_cache_manager import SglangKVCacheManager
+from labengine.core.sglang.prefix_tree import SglangPrefixTree
+from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -159,11 +163,20 @@ MINI_SGLANG_142 = Parts(
 MINI_SGLANG = Parts(name="mini-sglang", full_attention_group=UnmappedMergeGroup).overriding(MINI_SGLANG_142)
 """mini-sglang at commit 20fcd7f."""
 
+SGLANG = Parts(
+    name="sglang",
+    scheduler=SglangScheduler,
+    kv_cache_manager=SglangKVCacheManager,
+    full_attention_group=SglangGroup,
+    prefix_tree=SglangPrefixTree,
+).overriding(MINI_SGLANG_142)
+"""SGLang 0.5.23, first come, first served, with full attention only and event_loop_normal."""
+
 EDITIONS: dict[str, Parts] = {
     str(parts.name): parts
     for parts in (
         *(LABENGINE, LABENGINE_RADIX, VLLM, NANO_VLLM, NANO_VLLM_243, NANO_VLLM_2025_07),
-        *(MINI_SGLANG, MINI_SGLANG_142),
+        *(MINI_SGLANG, MINI_SGLANG_142, SGLANG),
     )
 }
 """Every edition by its name."""

@@ -36,6 +36,10 @@ class KVCacheManager:
     finds_longest = True
     """False for a policy that may leave cached blocks unused: the rule `longest` then does not apply."""
 
+    drops_unregistered: tuple[FreeReason, ...] = ()
+    """Reasons for which a request drops computed blocks that were never registered; none if each step registers its
+    own."""
+
     keeps_lookahead = False
     """True if a request has slots for a drafter's KV after a step's tokens."""
 

@@ -28,7 +28,9 @@ from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.part_methods import class_name, is_custom
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.radix.guard import TREE_CHECKS
+from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
 from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.scheduler import Scheduler
 from labengine.core.sliding_window import SlidingWindowGroup
@@ -118,10 +120,25 @@ class Parts:
             )
         return replace(edition, **replaced)
 
+    def _refuse_half_a_tree(self) -> None:
+        for name, base in _ON_A_TREE.items():
+            part = getattr(self, name)
+            if self.prefix_tree is Absent:
+                if issubclass(part, base):
+                    raise ConfigError(
+                        f"parts: {name} {class_name(part)} needs a prefix tree: use it with edition 'labengine-radix'"
+                    )
+            elif missing := _missing_methods(part, base):
+                raise ConfigError(
+                    f"parts: this edition has a prefix tree, so {name} must be a subclass of {base.__name__}, or a "
+                    f"class with its methods: {class_name(part)} is missing {', '.join(missing)}"
+                )
+
     def assemble(
         self, config: EngineConfig, hooks: Hooks, journal: Journal, connector: Connector | None = None
     ) -> Scheduler:
         """Return a core with an empty pool: the scheduler on its manager, on the groups, on the pool."""
+        self._refuse_half_a_tree()
         free_queue = guarded(self.free_queue)(config.num_blocks)
         pool = guarded(self.block_pool)(config.num_blocks, free_queue, hooks, journal)
         if issubclass(self.prefix_tree, PrefixTree):
@@ -149,6 +166,14 @@ class Parts:
                 others = (scheduler.forks,) if name == "beams" else ()
                 setattr(scheduler, name, capability(scheduler, *others))
         return scheduler
+
+
+_ON_A_TREE: dict[str, type] = {
+    "kv_cache_manager": RadixKVCacheManager,
+    "full_attention_group": RadixGroup,
+    "block_pool": RadixBlockPool,
+}
+"""Per field, the base class that an edition with a prefix tree needs, and that needs a tree itself."""
 
 
 @cache

@@ -16,7 +16,7 @@ from labengine.events.fields import (
     RequestId,
 )
 
-_LOOKED_UP = "PrefixTree.match PrefixLookup.longest_hit KVCacheManager.find_prefix"
+_LOOKED_UP = "PrefixTree.child_of PrefixTree.num_equal PrefixLookup.longest_hit KVCacheManager.find_prefix"
 _REGISTERED = "KVCacheManager.num_registrable_tokens KVCacheManager.register KVCacheGroup.register"
 _FORGOTTEN = "BlockPool.evict_cached PrefixTree.forget PrefixTree.remove"
 
@@ -85,7 +85,9 @@ class NodeUnlocked(Event):
     request_id: RequestId
 
     topic = "block"
-    decided_by = {"": methods("KVCacheGroup.free KVCacheGroup.register PrefixTree.forget PrefixTree.unlock")}
+    decided_by = {
+        "": methods("KVCacheGroup.free KVCacheGroup.register PrefixTree.held_by PrefixTree.forget PrefixTree.unlock")
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ class NodeEvicted(Event):
 
     topic = "block"
     decided_by = {
-        "": methods("PrefixTree.next_leaf BlockPool.take BlockPool.reclaim PrefixTree.evict PrefixTree.remove"),
+        "": methods(
+            "PrefixTree.next_leaf BlockPool.take BlockPool.reclaim BlockPool.evicted_go_to PrefixTree.evict",
+            "PrefixTree.remove",
+        ),
         "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),
         "distrusted": methods("Scheduler.forget_written", _FORGOTTEN),
     }

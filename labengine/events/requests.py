@@ -53,6 +53,7 @@ class PrefixHit(Event):
     topic = "request"
     decided_by = {
         "": methods(
+            "PrefixTree.match PrefixTree.child_of PrefixTree.num_equal",
             "KVCacheGroup.find_hit KVCacheGroup.find_partial_hit KVCacheGroup.cached_up_to",
             "KVCacheGroup.has_partial_hits KVCacheGroup.hit_unit SlidingWindowGroup.find_hit",
             "KVCacheGroup.drops_last_block KVCacheGroup.find_dropped_hit SlidingWindowGroup.find_dropped_hit",
@@ -153,6 +154,7 @@ class RequestScheduled(Event):
             "Scheduler.clipped KVCacheGroup.chunk_end StateGroup.chunk_unit StateGroup.stops StateGroup.last_hit_end",
             "StateGroup.leaves_checkpoint StateGroup.is_reachable StateGroup.num_own_blocks",
             "Scheduler.admit WaitingQueue.remove_request KVCacheManager.can_admit KVCacheManager.has_room",
+            "Scheduler.fits Scheduler.num_to_come Scheduler.num_to_compute KVCacheGroup.num_newly_locked",
             "KVCacheGroup.num_blocks_to_admit KVCacheGroup.max_blocks_held SlidingWindowGroup.num_steps_in_flight",
             "KVCacheManager.num_blocks_needed KVCacheManager.needs_tokens_to_allocate BlockPool.num_free",
             "Scheduler.num_plannable Scheduler.num_known Drafts.num_affordable Drafts.fitting Scheduler.num_admitted",

@@ -2,6 +2,7 @@
 
 KINDS = {
     "abort during load": "a request ends while the external tier loads its blocks",
+    "admission": "requests are admitted that need more blocks than there are",
     "alignment": "a hit ends only where the blocks of all groups end together, and that is far away",
     "block table": "a row of the batch reads through a wrong block table",
     "boundary": "a length at the edge of a block is counted one token too early or too late",
@@ -16,7 +17,9 @@ KINDS = {
     "full hit": "the cache holds a complete prompt, and no token is left to compute",
     "hit in flight": "a hit on a block whose KV no step has written",
     "LRU": "the order of the free queue evicts the most useful blocks",
+    "lock": "a request locks less of the tree than it reads, or more",
     "merge": "a duplicate is freed, and something still points at it",
+    "not cached": "computed blocks are given back without being entered into the cache",
     "padding": "rows that pad a batch write or read slots of requests",
     "partial tail": "two requests write to one block that is not full",
     "preemption": "a request gives its blocks back, and no other request benefits",

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from check.watched import HYBRID, Watched, watched
+from check.random_operations import SPARING
+from check.watched import FULL, HYBRID, Watched, watched
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.block import Block
+from labengine.core.collaborator import Absent
 from labengine.core.editions import EDITIONS, LABENGINE
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.pure_decisions import PURE_DECISIONS
+from labengine.core.radix.node import Node
 from labengine.core.request import Image, Request
 from labengine.core.waiting_queue import PriorityQueue, WaitingQueue
 from labengine.engine.external.host import HostStore
@@ -43,6 +46,7 @@ FIELDS = {
     "MergePolicy": "merge_policy",
     "WaitingQueue": "waiting_queue",
     "Drafts": "drafts",
+    "PrefixTree": "prefix_tree",
 }
 DECISIONS = [(part, name) for part, names in PURE_DECISIONS.items() for name in names]
 
@@ -62,6 +66,8 @@ def otherwise(part: Any, arguments: Sequence[Any], answer: Any) -> Any:
         among = arguments[0] if isinstance(part, WaitingQueue) else (*part.running, *part.waiting)
         return next(one for one in among if one is not answer)
     match answer:
+        case Node():
+            return None
         case bool():
             return not answer
         case int():
@@ -108,6 +114,8 @@ def overriding(part: str, name: str) -> Parts:
 def place_of(part: str, name: str) -> tuple[str, Parts]:
     """The field of Parts whose class takes a decision, and an edition that asks for it."""
     field = FIELDS[part]
+    if part == "PrefixTree":
+        return field, SPARING["mini-sglang+142"]
     if name in WINDOWED:
         field = "sliding_window_group"
     elif name == "chunk_end":
@@ -123,6 +131,8 @@ def everything(parts: Parts, name: str) -> Watched:
     if name in OF_DRAFTS:
         settings["proposer"] = Guesses()
     groups, tier = (STATES, None) if name in OF_STATES else (HYBRID, HostStore(64))
+    if parts.prefix_tree is not Absent:
+        groups, tier = FULL, None
     setup = watched(14, groups, parts, connector=tier, **settings)
     with suppress(Exception):
         if name == "keyed":

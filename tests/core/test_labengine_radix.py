@@ -10,6 +10,9 @@ import pytest
 from driving import Drive, assert_drained, recorded, small_engine
 from labengine import ConfigError, Lab
 from labengine.config import SamplingParams
+from labengine.core.block_pool import BlockPool
+from labengine.core.parts import Parts
+from labengine.core.radix.block_pool import RadixBlockPool
 from labengine.core.request import RequestStatus
 from labengine.engine.engine import Engine
 from labengine.events import (
@@ -167,6 +170,20 @@ def test_what_it_lacks_is_refused_in_a_sentence_before_anything_changes() -> Non
         Lab("simulated", edition="labengine-radix", external="host")
     with pytest.raises(ConfigError, match="hash_block_size must be its block size"):
         Lab("simulated", edition="labengine-radix", block_size=4, hash_block_size=2)
+
+
+def test_parts_with_and_without_a_tree_are_not_mixed() -> None:
+    class Pool(BlockPool):
+        pass
+
+    class TreePool(RadixBlockPool):
+        pass
+
+    with pytest.raises(ConfigError, match=r"block_pool must be a subclass of RadixBlockPool.*Pool is missing"):
+        Lab("simulated", edition="labengine-radix", parts=Parts(Pool))
+    with pytest.raises(ConfigError, match="TreePool needs a prefix tree: use it with edition 'labengine-radix'"):
+        Lab("simulated", parts=Parts(TreePool))
+    Lab("simulated", edition="labengine-radix", parts=Parts(TreePool))
 
 
 @pytest.mark.parametrize("num_seeds", [12, pytest.param(600, marks=pytest.mark.sweep)])

@@ -328,7 +328,7 @@ def test_a_connector_is_held_against_its_contract() -> None:
 def test_an_unknown_field_names_the_nearest(make: Callable[..., Parts]) -> None:
     with pytest.raises(ConfigError, match=r"^Parts has no field 'merge_polcy'; did you mean 'merge_policy'\?$"):
         make(merge_polcy=LateMerge)
-    with pytest.raises(ConfigError, match=r"no field 'xyz'; it has name, scheduler, .*free_queue.*hand_over$"):
+    with pytest.raises(ConfigError, match=r"no field 'xyz'; it has name, scheduler, .*free_queue.*prefix_tree$"):
         make(xyz=LateMerge)
 
 

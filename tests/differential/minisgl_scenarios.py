@@ -23,6 +23,9 @@ Rows = dict[str, dict[str, int]]
 class _Stream:
     """Stands for a stream, a context manager of one, and an event."""
 
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
     def __enter__(self) -> _Stream:
         return self
 
@@ -42,10 +45,11 @@ class _Sampled(NamedTuple):
     copy_done_event: Any
 
 
-class _Engine:
+class StandInEngine:
     """Stands for mini-sglang's engine: keeps, per slot, the tokens up to and with the one whose KV it holds."""
 
-    run: Run
+    run: Any
+    """The run that samples: it has `scheduler`, `next_token` and `misread`."""
 
     def __init__(self, config: SimpleNamespace) -> None:
         self.device, self.stream, self.tp_cpu_group = torch.device("cpu"), _Stream(), None
@@ -53,8 +57,9 @@ class _Engine:
         core._GLOBAL_CTX = None
         self.ctx = core.Context(config.page_size)
         core.set_global_ctx(self.ctx)
-        self.num_pages, self.max_seq_len = config.num_pages, config.num_pages
-        self.ctx.page_table = self.page_table = torch.zeros((config.max_running_req + 1, 32), dtype=torch.int32)
+        self.num_pages, self.max_seq_len = config.num_pages, config.max_seq_len
+        shape = config.max_running_req + 1, -(-self.max_seq_len // 32) * 32
+        self.ctx.page_table = self.page_table = torch.zeros(shape, dtype=torch.int32)
         self.graph_runner = SimpleNamespace(pad_batch=lambda batch: setattr(batch, "padded_reqs", batch.reqs))
         self.attn_backend = SimpleNamespace(prepare_metadata=lambda batch: None)
         self.sampler = SimpleNamespace(prepare=lambda batch: None)
@@ -62,7 +67,7 @@ class _Engine:
 
     def forward_batch(self, batch: Any, _: object) -> _Sampled:
         """Write, read, and sample the workload's tokens."""
-        run, reads = _Engine.run, []
+        run, reads = StandInEngine.run, []
         for request in batch.reqs:
             tokens = run.scheduler.token_pool[request.table_idx, : request.device_len].tolist()
             slots = self.page_table[request.table_idx, : request.device_len].tolist()
@@ -79,13 +84,13 @@ class _Engine:
 def import_upstream(python: Path) -> None:
     """Import mini-sglang from its folder python/, with the stand-ins."""
     sys.path.insert(0, str(python))
-    for name, content in (("kernel", {"fast_compare_key": _common_prefix}), ("engine", {"Engine": _Engine})):
+    for name, content in (("kernel", {"fast_compare_key": _common_prefix}), ("engine", {"Engine": StandInEngine})):
         module = sys.modules[f"minisgl.{name}"] = ModuleType(f"minisgl.{name}")
         vars(module).update(content, EngineConfig=SimpleNamespace)
     for name in ("empty", "tensor"):
         setattr(torch, name, _unpinned(getattr(torch, name)))
     torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[assignment,method-assign]
-    torch.cuda.Stream = torch.cuda.stream = torch.cuda.set_stream = lambda *_, **__: _Stream()  # type: ignore[assignment]
+    torch.cuda.Stream = torch.cuda.stream = torch.cuda.set_stream = _Stream  # type: ignore[assignment]
     scheduling = importlib.import_module("minisgl.scheduler.scheduler")
     scheduling.load_tokenizer = lambda _: SimpleNamespace(eos_token_id=99)
     quiet = SimpleNamespace(**{f"{kind}_rank0": lambda *_: None for kind in ("debug", "info", "warning")})
@@ -113,13 +118,15 @@ class Run:
         aborts: Mapping[int, Sequence[int]] = {},
         *,
         is_overlapped: bool = False,
+        page_size: int = 1,
     ) -> None:
         self._requests, self._aborts, self._is_overlapped = requests, aborts, is_overlapped
+        self._page_size = page_size
         self._outputs = {uid: iter(output) for step in requests.values() for uid, _, output in step}
         self.misread: set[int] = set()
         self.step = 0
         self._in_flight: Any = None
-        _Engine.run = self
+        StandInEngine.run = self
         scheduling = importlib.import_module("minisgl.scheduler.scheduler")
         run = self
 
@@ -132,9 +139,9 @@ class Run:
 
         self.scheduler: Any = Scheduler(
             SimpleNamespace(
-                page_size=1,
+                page_size=page_size,
                 num_pages=num_pages,
-                max_seq_len=num_pages,
+                max_seq_len=num_pages * page_size,
                 max_running_req=8,
                 max_extend_tokens=64,
                 cache_type="radix",
@@ -169,6 +176,11 @@ class Run:
                 self.scheduler.normal_loop()
             self.step += 1
 
+    def pages_of(self, request: Any) -> set[int]:
+        """First slot of each page in a request's row of the page table."""
+        row = self.scheduler.engine.page_table[request.table_idx, : request.cached_len].tolist()
+        return {slot - slot % self._page_size for slot in row}
+
     @property
     def free_pages(self) -> list[int]:
         """First slot of each free page."""
@@ -186,14 +198,13 @@ class Run:
 
 
 def no_remap() -> Rows:
-    """Pull request 142: A and B are equal and computed in one step; C takes the freed pages."""
-    equal = [(uid, [1, 2, 3, 4], [5, 6, 7, 8]) for uid in (0, 1)]
-    run = Run(20, {0: equal, 1: [(2, [9, 9, 9, 8, 8, 8, 7], [3, 3])]})
+    """Pull request 142: A and B are equal and computed in one step, and A ends; C takes pages that B's row names."""
+    equal = [(uid, range(1, 10), output) for uid, output in ((0, [5]), (1, [6, 7, 8, 9]))]
+    run = Run(8, {0: equal, 1: [(2, range(101, 114), [3])]}, page_size=4)
     run.play(1)
-    table, running = run.scheduler.engine.page_table, run.scheduler.decode_manager.running_reqs
-    named = {page for request in running for page in table[request.table_idx, :4].tolist()}
+    named = {page for request in run.scheduler.decode_manager.running_reqs for page in run.pages_of(request)}
     num_named = len(named.intersection(run.free_pages))
-    run.play(4)
+    run.play(2)
     return {COMMIT: {"free pages in a table": num_named, "requests that misread": len(run.misread)}}
 
 
@@ -215,5 +226,45 @@ def aborted_and_finished() -> Rows:
     }
 
 
-RUNS = {"mini-sglang-111": aborted_and_finished, "mini-sglang-142": no_remap}
+def whole_pages() -> Rows:
+    """Commit 5e52ef3: prompts of 5 tokens, and 3 pages of 4; one alone, and then two at once."""
+    one, two, three = ((uid, range(10 * uid + 1, 10 * uid + 6), [7]) for uid in range(3))
+    run = Run(3, {0: [one], 1: [two, three]}, page_size=4)
+    run.play(1)
+    num_failed = 0
+    try:
+        run.play(1)
+    except AssertionError:
+        num_failed = 1
+    return {COMMIT: {"steps ended by an error": num_failed}}
+
+
+def lock_walk() -> Rows:
+    """Pull request 52: B reads A's prefix while C, which needs more than the free pages, is admitted or waits."""
+    cache = importlib.import_module("minisgl.kvcache.radix_cache")
+    lock_handle, rows = cache.RadixPrefixCache.lock_handle, {}
+
+    def from_the_parent(self: Any, handle: Any, unlock: bool = False) -> None:
+        node = handle.node if handle.node.is_root() else handle.node.parent
+        lock_handle(self, cache.RadixCacheHandle(handle.cached_len, node), unlock)
+
+    for name, method in (("one node off", from_the_parent), ("whole path", lock_handle)):
+        cache.RadixPrefixCache.lock_handle = method
+        prompts = ((0, range(1, 10), [5]), (1, [*range(1, 9), 10], [6, 7, 8]), (2, range(101, 114), [9]))
+        run = Run(6, {step: [prompt] for step, prompt in enumerate(prompts)}, page_size=4)
+        run.play(4)
+        rows[name] = {"requests that misread": len(run.misread)}
+    cache.RadixPrefixCache.lock_handle = lock_handle
+    return rows
+
+
+RUNS = {
+    "mini-sglang-111": aborted_and_finished,
+    "mini-sglang-142": no_remap,
+    "mini-sglang-52": lock_walk,
+    "mini-sglang-5e52ef3": whole_pages,
+}
 """Per scenario, what gives its rows."""
+
+PARTS = {"mini-sglang-52": "Scheduler and radix cache, in the first row with the walk of lock_handle in f074873"}
+"""The executed code, where it is not just the scheduler and the radix cache of the commit."""

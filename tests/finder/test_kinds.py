@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from finder import wrong_kinds as wrong
 from labengine.core.editions import edition
 from labengine.core.parts import Parts
+from labengine.finder import shrinking
 from labengine.finder.counterexample import Counterexample
 from labengine.finder.find import find
 from labengine.finder.judgement import GRAVE
@@ -151,7 +151,7 @@ def test_kinds_in_which_an_override_decides_are_searched_first() -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", [part for part, _, _ in FOUND], ids=lambda part: part.__name__)
 def test_a_wrong_part_is_found_in_the_usual_scopes(part: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("labengine.finder.search"), "SHRINKING_S", 0.0)  # how short it gets is not asked
+    monkeypatch.setattr(shrinking, "SHRINKING_TRIES", 0)  # how short it gets is not asked
     against = "vllm" if part.__name__.startswith(("Forgets", "Hashes", "Hits")) else "labengine"
     one = find(part, against, seconds=600, show_progress=False)
     assert isinstance(one, Counterexample)

@@ -190,7 +190,7 @@ def test_the_walk_through_of_the_help_works(
         ("%lab view pool tab", ["tables"]),
         ("%lab why next", ["next-victim"]),
         ("%lab why block 3 --about los", ["lost"]),
-        ("%lab select ", ["block", "request", "hash", "event", "nothing"]),
+        ("%lab select ", ["block", "request", "hash", "node", "event", "nothing"]),
         ("%lab fork 3 --edition vl", ["vllm"]),
         ("%lab bug nano-vllm-7", ["nano-vllm-71"]),
         ("%lab bug nano-vllm-71 --m", ["--model"]),

@@ -78,8 +78,14 @@ def test_the_hashes_are_those_of_the_core(path: Path) -> None:
         assert (hashed.block_hashes, hashed.links) == (plain.block_hashes, plain.links)
 
 
+def longer_than_a_pipe(path: Path) -> Path:
+    """Repeat the file, so that the process that reads it has to wait."""
+    path.write_text(path.read_text() * 500)
+    return path
+
+
 def test_a_reading_that_is_broken_off_ends_its_process(path: Path) -> None:
-    prompts = iter(ahead(path).read())
+    prompts = iter(ahead(longer_than_a_pipe(path)).read())
     next(prompts)
     assert len(active_children()) == 1
     prompts.close()  # type: ignore[attr-defined]
@@ -87,8 +93,7 @@ def test_a_reading_that_is_broken_off_ends_its_process(path: Path) -> None:
 
 
 def test_what_ends_the_process_is_told_in_a_sentence(path: Path) -> None:
-    path.write_text(path.read_text() * 100)  # more than a pipe holds
-    prompts = iter(ahead(path).read())
+    prompts = iter(ahead(longer_than_a_pipe(path)).read())
     next(prompts)
     (process,) = active_children()
     os.kill(process.pid or 0, signal.SIGKILL)

@@ -42,6 +42,7 @@ EDITION_FAULTS: dict[str, dict[str, str]] = {
     "mini-sglang": {
         "ref_count": _UNMAPPED,
         "held": _UNMAPPED,
+        "one_entry": _UNMAPPED,
         "read": _UNMAPPED,
         "write": _UNMAPPED,
         "granted": "prompts are counted in tokens and taken in whole blocks (WorstCaseScheduler.fits)",

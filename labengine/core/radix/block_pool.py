@@ -16,8 +16,8 @@ _EVICTING = ("evict", "next_leaf", "remove")
 class RadixBlockPool(BlockPool):
     """A block is free, cached in the tree, or held by tables alone; a free block has no content."""
 
-    evicted_go_to: QueueEnd = "tail"
-    """Where the blocks of an evicted node enter the free queue."""
+    freed_go_to: QueueEnd = "tail"
+    """Where freed and evicted blocks enter the free queue."""
 
     @property
     def num_free(self) -> int:
@@ -30,16 +30,20 @@ class RadixBlockPool(BlockPool):
         Raises RuntimeError if the tree gives back too few of the blocks that it counts as evictable.
         """
         missing = num_blocks - len(self.free_queue)
-        if missing > 0:
-            self._tree.evict(missing)
-            if num_blocks > len(self.free_queue):
-                methods = " or ".join(f"{class_name(definers(type(self._tree), name)[0])}.{name}" for name in _EVICTING)
-                raise RuntimeError(f"{missing} blocks of the tree were to be evicted, but {methods} gave back fewer")
+        self.make_room(num_blocks)
+        if num_blocks > len(self.free_queue):
+            methods = " or ".join(f"{class_name(definers(type(self._tree), name)[0])}.{name}" for name in _EVICTING)
+            raise RuntimeError(f"{missing} blocks of the tree were to be evicted, but {methods} gave back fewer")
         return super().take(num_blocks)
 
+    def make_room(self, num_blocks: int) -> None:
+        """Evict from the tree until num_blocks blocks are free, or nothing can be evicted."""
+        if (missing := num_blocks - len(self.free_queue)) > 0:
+            self._tree.evict(missing)
+
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Return no block: every freed block goes to the tail."""
-        return []
+        """Return all freed blocks or none, because a free block has no content that would be worth keeping."""
+        return block_ids if self.freed_go_to == "head" else []
 
     def reclaim(self, block_ids: Sequence[int], reason: EvictReason) -> QueueEnd | None:
         """Take back the blocks of a node that left the tree; return the end of the queue at which they are now.
@@ -56,8 +60,8 @@ class RadixBlockPool(BlockPool):
         for block_id, ref_count in zip(block_ids, before, strict=True):
             self.blocks[block_id].ref_count = 0 if reason == "reused" else ref_count - 1
         freed = [block_id for block_id in block_ids if not self.blocks[block_id].ref_count]
-        (self.free_queue.append if self.evicted_go_to == "tail" else self.free_queue.prepend)(freed)
-        return self.evicted_go_to if freed else None
+        (self.free_queue.append if self.freed_go_to == "tail" else self.free_queue.prepend)(freed)
+        return self.freed_go_to if freed else None
 
     def evict_cached(self, block_ids: Iterable[int], reason: EvictReason) -> None:
         """Forget the content of the cached ones among these blocks, and all that depends on it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from labengine.core.full_attention import FullAttentionGroup
@@ -48,24 +48,32 @@ class RadixGroup(FullAttentionGroup):
         super().add_shared(request, parent, num_tokens)
 
     def register(self, request: Request, num_tokens: int) -> None:
-        """Insert the full blocks of the first num_tokens tokens, and merge those that the tree already has.
-
-        The request's lock moves to the node that ends them.
-        """
-        tree, table, num_blocks = self.tree, request.block_tables[self.index], num_tokens // self.block_size
+        """Insert the full blocks of the first num_tokens tokens; the request's lock moves to the node at their end."""
+        tree, num_blocks = self.tree, num_tokens // self.block_size
         if not num_blocks:
             return
-        num_owned = tree.held_by(request).end
-        node, num_found = tree.insert(request, table[:num_blocks])
-        for index in range(num_found, num_blocks):
-            self.register_block(request, index)
+        node = self.insert(request, num_blocks)
         if node is not tree.held_by(request):
             tree.unlock(request)
             tree.lock(node, request)
-        for index, block_id in enumerate(node.blocks_to_here()[:num_found]):
-            if index >= num_owned and block_id != table[index]:
-                self.merge(request, index, table[index], block_id)
         self._set_registered(request, num_blocks)
+
+    def insert(self, request: Request, num_blocks: int) -> Node:
+        """Insert the table's first num_blocks blocks, merging those that the tree already has; return the last node."""
+        table, num_owned = request.block_tables[self.index], self.tree.held_by(request).end
+        node, num_found = self.tree.insert(request, table[:num_blocks])
+        for index in range(num_found, num_blocks):
+            self.register_block(request, index)
+        for found in node.path():
+            self.merge_into(request, found, range(max(found.first_index, num_owned), min(found.end, num_found)))
+        return node
+
+    def merge_into(self, request: Request, node: Node, indices: Iterable[int]) -> None:
+        """Replace the request's own blocks at these places with the node's."""
+        table = request.block_tables[self.index]
+        for index in indices:
+            if (block_id := node.block_ids[index - node.first_index]) != table[index]:
+                self.merge(request, index, table[index], block_id)
 
     def freeing_order(self, num_entries: int) -> Sequence[int]:
         """Return the table's order, in which the last blocks of a request are freed."""

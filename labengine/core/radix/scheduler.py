@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.kv_cache_group import NotGrantedError
@@ -30,9 +32,13 @@ class RadixScheduler(PrefillFirstScheduler):
 
     def _schedule_prefill(self) -> StepPlan | None:
         chosen = self._choose_prompts()
+        self.make_room_for(chosen)
         for request, num_tokens in chosen:
             self._allocate(request, request.num_computed_tokens + num_tokens)
         return StepPlan(tuple([self._prefill(*one) for one in chosen])) if chosen else None
+
+    def make_room_for(self, chosen: Sequence[tuple[Request, int]]) -> None:
+        """Evict before the chosen prompts get their blocks; here nothing, as taking blocks evicts what is missing."""
 
     def _choose_prompts(self) -> list[tuple[Request, int]]:
         raise NotImplementedError

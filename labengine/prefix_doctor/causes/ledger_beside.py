@@ -13,11 +13,12 @@ from labengine.prefix_doctor.look_ups.look_up import LookUp
 from labengine.prefix_doctor.traffic.prompt import Prompt
 from labengine.system.closing import Closing
 from labengine.system.garbage_collection import garbage_collection_paused
+from labengine.system.wide_pipe import wide_pipe
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection  # a browser has none
 
-BATCH = 64
+BATCH = 16
 """Look-ups sent at once."""
 
 _Added = tuple[int, Prompt, LookUp]
@@ -27,10 +28,8 @@ class LedgerBeside(Closing):
     """Sends what is added to a copy of a ledger, and returns that copy."""
 
     def __init__(self, ledger: Ledger) -> None:
-        from multiprocessing import Pipe
-
-        receiver, self._sender = Pipe(duplex=False)
-        self._receiver, sender = Pipe(duplex=False)
+        receiver, self._sender = wide_pipe()
+        self._receiver, sender = wide_pipe()
         self._batch = list[_Added]()
         self._process = forked(_keep, ledger, receiver, sender, (self._sender, self._receiver))
         receiver.close()

@@ -20,6 +20,7 @@ from labengine.prefix_doctor.traffic.packing import as_array
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.prefix_doctor.traffic.sources import FileTraffic
 from labengine.system.garbage_collection import garbage_collection_paused
+from labengine.system.wide_pipe import wide_pipe
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection  # a browser has none
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 MIN_BYTES = 1 << 23
 """A smaller file is read within a second."""
 
-BATCH = 64
-"""Prompts sent at once."""
+BATCH = 16
+"""Prompts sent at once: a pipe holds several times as many of 2,000 tokens."""
 
 
 def read_ahead(traffic: Traffic, setting: Setting) -> Traffic:
@@ -59,9 +60,7 @@ def hashes_of(chain: HashChain, extra_keys: ExtraKeys, token_ids: Sequence[int],
 
 
 def _received(traffic: Traffic, chain: HashChain, size: int) -> Iterator[Prompt]:
-    from multiprocessing import Pipe
-
-    receiver, sender = Pipe(duplex=False)
+    receiver, sender = wide_pipe()
     process = forked(_send, traffic, chain, size, receiver, sender)
     sender.close()
     try:

@@ -16,6 +16,7 @@ from labengine_widgets.words.event_runs import MAX_FRAMES, Run, runs
 from labengine_widgets.words.mentions import Mention
 from labengine_widgets.words.scene import Scene
 from recordings import timeline_of
+from widgets.browser.views.view_recordings import tree
 from widgets.story_219 import begin, merging_step, overwriting_step
 from widgets.words.test_sentences import names_in
 
@@ -114,3 +115,13 @@ def test_a_step_has_the_same_captions_wherever_the_writer_comes_from(edition: st
         random.shuffle(steps)
         assert all(caption_rows(writer.captions(*span)) == in_order[span] for span in steps)
         assert writer.opening_sentence(timeline.end).startswith("After step")
+
+
+def test_a_node_has_one_caption_and_its_blocks_none() -> None:
+    timeline = timeline_of(tree(1, 72))
+    written = [str(words) for _, words, _ in captions_of(timeline, 0, timeline.end)]
+    events = timeline.events()
+    for kind, words in ((ev.NodeInserted, "joins the prefix tree"), (ev.NodeEvicted, "leaves the prefix tree")):
+        assert sum(words in line for line in written) == sum(isinstance(event, kind) for event in events) > 0
+    assert not any("joins the prefix map" in line or "evicted from the prefix cache" in line for line in written)
+    assert any("the prefix tree keeps" in line for line in written), "what a request frees is not free"

@@ -38,7 +38,7 @@ export interface Band {
   refs: number[];
 }
 
-const COUNTS = ["used", "peak", "hit", "looked", "prefill", "decode", "sampled"] as const;
+const COUNTS = ["used", "evictable", "peak", "hit", "looked", "prefill", "decode", "sampled"] as const;
 const NONE = Object.fromEntries(COUNTS.map((name) => [name, 0])) as Counts;
 const TROUBLE = 5;
 
@@ -219,6 +219,7 @@ export class Story {
   endStep(step: number, at: number) {
     const { series, counts, scene } = this;
     counts.used = scene.numUsed;
+    counts.evictable = scene.tree.numEvictable;
     counts.peak = scene.peak;
     series.step.push(step);
     series.moment.push(at + 1);

@@ -53,7 +53,8 @@ def why_free(past: Past, block_id: int) -> Why:
         return Why(question, text, past.links(number))
     if isinstance(event, ev.NodeEvicted):
         text = f"{phrase(event)} {_keeps(past, block_id)}"
-        return Why(question, text, past.links(cause_of(past, number), number))
+        cause = cause_of(past, number) if event.reason == "reused" else None  # else in a step that was rolled back
+        return Why(question, text, past.links(cause, number))
     assert isinstance(event, ev.BlockFreed)
     text = f"{request_name(event.request_id)} was the last to hold it, and {_let_go(event)}. {_keeps(past, block_id)}"
     return Why(question, text, tuple(_freed_links(past, number, event)))

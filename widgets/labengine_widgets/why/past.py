@@ -200,7 +200,10 @@ class Past:
 
     @property
     def taken_by(self) -> str | None:
-        """The override that takes blocks from the free queue, not always from its head; None without one."""
+        """The override that takes blocks from the free queue, not always from its head; None without one.
+
+        The prefix tree's pool evicts before it takes, from the head like any other.
+        """
         seam = self.seams.get("BlockAllocated")
         methods = [seam, *seam.get("methods", ())] if seam else []
         taking = [
@@ -208,7 +211,7 @@ class Past:
             for one in methods
             if one["seam"].endswith(".take")
             and (one.get("base") or one.get("is_custom"))
-            and one.get("module") != "labengine.core.radix.block_pool"  # evicts before it takes, from the head like any other
+            and one.get("module") != "labengine.core.radix.block_pool"
         ]
         return f"{taking[0]['class']}.take" if taking else None
 

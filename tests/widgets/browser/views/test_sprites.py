@@ -238,11 +238,12 @@ def blocks() -> list[dict[str, Any] | None]:
     """Blocks that differ in what their ground shows: contents, how full, held, lost, in two tables, passed over."""
     full = {"size": 4, "fill": 4, "tokens": [1, 2, 3, 4], "owners": [0], "groups": [0], "isHashed": True}
     plain = full | {"content": 0, "refCount": 1, "isLost": False}
+    kept = {"refCount": 0, "isKept": True}
     partly = plain | {"content": -1, "isHashed": False}
-    changes: list[dict[str, Any]] = [{}, {"refCount": 0, "owners": []}, {"isLost": True}, {"groups": [0, 1]}]
+    changes: list[dict[str, Any]] = [{}, kept | {"owners": []}, {"isLost": True}, {"groups": [0, 1]}]
     changes += [{"content": content} for content in (1, 5, 6, 7, 12, 13)]
     fills = [{"fill": n, "tokens": list(range(n))} for n in (0, 1, 2, 3)]
-    fills += [{"fill": 3, "tokens": [None, 1, 2]}, {"fill": 2, "size": 8, "tokens": [1, 2]}, {"refCount": 0}]
+    fills += [{"fill": 3, "tokens": [None, 1, 2]}, {"fill": 2, "size": 8, "tokens": [1, 2]}, kept]
     return [None, *(plain | change for change in changes), *(partly | fill for fill in fills)]
 
 

@@ -9,9 +9,13 @@ export function figures(): FigureKind[] {
     {
       name: "Blocks in use",
       most: (story) => story.numBlocks,
-      values: ({ series }) => series.used,
+      values: ({ series }) => series.used.map((used, i) => used - series.evictable[i]),
       peaks: ({ series }) => series.peak,
-      say: ({ series, numBlocks }, i) => `${series.used[i]} of ${numBlocks} (peak ${series.peak[i]})`,
+      say: ({ series, numBlocks }, i) => {
+        const { used, evictable, peak } = series,
+          apart = evictable[i] ? `, and ${evictable[i]} evictable` : "";
+        return `${used[i] - evictable[i]} of ${numBlocks}${apart} (peak ${peak[i]})`;
+      },
     },
     {
       name: "Hit rate so far",

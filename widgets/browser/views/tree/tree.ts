@@ -43,6 +43,7 @@ class TreeView {
   selected: Selection | null = null;
   pointed: Subject | null = null;
   cursor = 0;
+  scrolled = 0; // pixels, when it was drawn
   isByHand = false;
 
   constructor(
@@ -63,7 +64,7 @@ class TreeView {
   // -- layout
 
   get rowHeight() {
-    return (this.laid.size + 1) * ROOMY <= this.frame.clientHeight - HEADER ? ROOMY : LOW;
+    return (this.laid.size + 1) * ROOMY <= this.picture.size.height - HEADER ? ROOMY : LOW;
   }
 
   get scales() {
@@ -97,7 +98,7 @@ class TreeView {
     const { nodes } = scene.tree,
       gone = new Map<number, TreeNode>();
     for (const id of this.focus) {
-      const row = nodes.has(id) || this.laid.gone.has(id) ? -1 : this.laid.ids.indexOf(id);
+      const row = nodes.has(id) ? -1 : this.laid.ids.indexOf(id);
       if (row >= 0) gone.set(id, this.laid.nodes[row]);
     }
     this.laid = new TreeRows(nodes, gone);
@@ -114,10 +115,10 @@ class TreeView {
       { theme } = this.stage,
       height = this.rowHeight;
     this.spacer.style.height = `${Math.max(0, HEADER + size * height + 6 - this.picture.size.height)}px`;
+    this.scrolled = this.frame.scrollTop;
     const ink = this.picture.begin(theme),
-      { scrollTop } = this.frame,
-      first = Math.max(0, Math.floor(scrollTop / height) - 1),
-      last = Math.min(size, Math.ceil((scrollTop + this.picture.size.height) / height) + 1);
+      first = Math.max(0, Math.floor(this.scrolled / height) - 1),
+      last = Math.min(size, Math.ceil((this.scrolled + this.picture.size.height) / height) + 1);
     if (size) {
       this.drawRails(ink, first, last);
       this.drawRows(ink, first, last);
@@ -126,7 +127,7 @@ class TreeView {
   }
 
   top(row: number) {
-    return HEADER + row * this.rowHeight - this.frame.scrollTop;
+    return HEADER + row * this.rowHeight - this.scrolled;
   }
 
   drawRails(ink: Ink, first: number, last: number) {
@@ -168,7 +169,8 @@ class TreeView {
     const { block } = aboutOf(subject, this.side),
       nodes = new Set<number>();
     for (const id of block) if (this.scene.nodeOf[id]) nodes.add(this.scene.nodeOf[id]);
-    if (subject?.kind === "node") nodes.add(Number(subject.id));
+    if (subject?.kind === "node" && (subject.side ?? this.side.index) === this.side.index)
+      nodes.add(Number(subject.id));
     return { nodes, blocks: block };
   }
 

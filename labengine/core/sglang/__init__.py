@@ -1,0 +1,1 @@
+"""Decisions of SGLang 0.5.23 that differ from the tree's own classes."""

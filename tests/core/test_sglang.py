@@ -1,0 +1,84 @@
+"""Decisions of the edition sglang that its comparison with upstream leaves out."""
+
+from __future__ import annotations
+
+import pytest
+
+from driving import small_engine
+from labengine.config import ConfigError, SamplingParams
+from labengine.core.sglang.scheduler import SglangScheduler
+from labengine.engine.engine import Engine
+
+
+def scheduler_of(engine: Engine) -> SglangScheduler:
+    assert isinstance(engine.scheduler, SglangScheduler)
+    return engine.scheduler
+
+
+def test_a_step_holds_at_least_a_block() -> None:
+    with pytest.raises(ConfigError, match="max_num_batched_tokens must be at least the block size, 4, but is 3"):
+        small_engine(edition="sglang", budget=3)
+    small_engine(edition="sglang", budget=4)
+
+
+def test_a_request_that_upstream_would_shorten_is_refused() -> None:
+    engine = small_engine(num_blocks=4, edition="sglang")
+    with pytest.raises(ConfigError, match=r"5 tokens in 16 slots leaves room for max_tokens=3, not 4"):
+        engine.add([1] * 5, SamplingParams(4))
+    engine.add([1] * 5, SamplingParams(3))
+
+
+def test_an_aborted_request_that_runs_gets_one_more_token_and_stays_cached() -> None:
+    engine = small_engine(block_size=1, num_blocks=16, edition="sglang", keep_finished=1)
+    running = engine.add([1, 2, 3], SamplingParams(8))
+    engine.step()
+    assert engine.abort(running)
+    assert engine.requests[running].finish_reason is None
+    assert engine.step().finished == (running,)
+    assert (engine.requests[running].finish_reason, engine.requests[running].num_generated_tokens) == ("abort", 2)
+    assert [node.num_locks for node in engine.snapshot().tree] == [0, 0]
+    engine.add([9], SamplingParams(1))
+    engine.step()
+    assert running not in engine.requests
+    assert not scheduler_of(engine).aborted
+
+
+def test_a_request_aborted_in_its_prefill_ends_at_once_without_its_last_chunk() -> None:
+    engine = small_engine(block_size=1, num_blocks=32, edition="sglang", budget=4)
+    request_id = engine.add(list(range(12)), SamplingParams(2))
+    engine.step()
+    engine.step()
+    engine.abort(request_id)
+    assert engine.requests[request_id].finish_reason == "abort"
+    assert [len(node.block_ids) for node in engine.snapshot().tree] == [4]
+
+
+def test_the_ratio_starts_over_when_nothing_is_left_to_run() -> None:
+    engine = small_engine(edition="sglang")
+    scheduler, request_id = scheduler_of(engine), engine.add([1, 2, 3], SamplingParams(4))
+    engine.step()
+    engine.step()
+    assert scheduler.new_token_ratio < scheduler.first_new_token_ratio
+    while not scheduler.is_idle:
+        engine.step()
+    assert engine.requests[request_id].finish_reason == "length"
+    assert scheduler.new_token_ratio == scheduler.first_new_token_ratio
+
+
+def test_a_refresh_makes_the_prefixes_of_waiting_requests_the_youngest() -> None:
+    """The head is refused, so the request behind it is not looked up otherwise."""
+    engine = small_engine(block_size=1, num_blocks=20, edition="sglang")
+    scheduler = scheduler_of(engine)
+    for prompt in ([1, 2, 3], [7, 8, 9]):
+        engine.add(prompt, SamplingParams(1))
+        engine.step()
+    engine.add([5], SamplingParams(8))
+    engine.step()
+    engine.add([6] * 10, SamplingParams(8))
+    engine.add([1, 2, 3, 4], SamplingParams(1))
+    before = [node.node_id for node in engine.snapshot().tree]
+    engine.step()
+    assert [node.node_id for node in engine.snapshot().tree] == before
+    scheduler.is_full, scheduler.num_passes = False, scheduler.refresh_interval
+    engine.step()
+    assert [node.node_id for node in engine.snapshot().tree] == [*before[1:], before[0]]

@@ -1,0 +1,89 @@
+"""Why? about the prefix tree: each change names the values that decided it, and each node what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import events as ev
+from labengine.record.fold import Fold
+from labengine.record.timeline import Timeline
+from labengine_widgets.why import why
+from labengine_widgets.why.answer import WhyError
+from recordings import timeline_of
+from widgets.browser.views.view_recordings import tree
+
+
+@pytest.fixture(scope="module")
+def timeline() -> Timeline:
+    return timeline_of(tree())
+
+
+def changes(timeline: Timeline) -> Iterator[tuple[int, ev.Event, Fold]]:
+    """Each event about the tree, with its number and the state before it."""
+    fold = Fold()
+    for number, event in enumerate(timeline.events()):
+        if type(event).__name__.startswith("Node"):
+            yield number, event, fold
+        fold.apply(event)
+
+
+def test_an_evicted_leaf_is_compared_with_the_others(timeline: Timeline) -> None:
+    num_evicted = 0
+    for number, event, fold in changes(timeline):
+        if not isinstance(event, ev.NodeEvicted):
+            continue
+        states = fold.tree.states()
+        leaves = [node for node in states if all(other.parent_id != node.node_id for other in states)]
+        num_locked, free = sum(node.num_locks > 0 for node in leaves), [node for node in leaves if not node.num_locks]
+        answer = why(timeline, {"event": number}).answer
+        assert free[0].node_id == event.node_id
+        assert f"Of the tree's {len(leaves)} leaves, {num_locked} ha" in answer
+        assert ("used longest ago" if len(free) > 1 else "the only other") in answer
+        taken = next(n for n, e in enumerate(timeline.events()) if n > number and isinstance(e, ev.BlockEvicted))
+        assert number in [link.event_number for link in why(timeline, {"event": taken}).links]
+        num_evicted += 1
+    assert num_evicted > 1
+
+
+def test_a_split_names_the_request_whose_text_parts_there(timeline: Timeline) -> None:
+    found = []
+    for number, event, fold in changes(timeline):
+        if isinstance(event, ev.NodeSplit):
+            blocks = len(fold.tree.nodes[event.node_id].block_ids)
+            answer = why(timeline, {"event": number}).answer
+            assert f"equals {event.num_blocks} of the node's {blocks} block" in answer
+            found.append(answer.partition("The text of ")[2][0])
+    assert found == ["B", "C"], "B's insertion, then C's look-up"
+
+
+def test_locks_and_touches_count_what_they_reach(timeline: Timeline) -> None:
+    for number, event, fold in changes(timeline):
+        answer = why(timeline, {"event": number}).answer
+        if isinstance(event, ev.NodeLocked):
+            num_blocks = sum(len(fold.tree.nodes[node_id].block_ids) for node_id in fold.tree.path(event.node_id))
+            assert f"reads the {num_blocks} block" in answer
+        if isinstance(event, ev.NodesTouched):
+            ages = [state.node_id for state in fold.tree.states()]
+            assert f" {ages.index(event.node_ids[-1]) + 1} of {len(ages)}." in answer
+
+
+def test_a_node_says_whether_it_stays(timeline: Timeline) -> None:
+    state = timeline.state()
+    gone = [event.node_id for _, event, _ in changes(timeline) if isinstance(event, ev.NodeEvicted)]
+    assert why(timeline, {"node": gone[0]}).question == f"Why was node {gone[0]} evicted?"
+    for node_id in state.tree.nodes:
+        is_next = state.tree.next_leaf() == node_id
+        assert ("The next eviction takes it" in why(timeline, {"node": node_id}).answer) == is_next
+    with pytest.raises(WhyError, match="no node 99 in the prefix tree"):
+        why(timeline, {"node": 99})
+
+
+def test_the_trees_reference_is_told(timeline: Timeline) -> None:
+    state = timeline.state()
+    for block_id, count in enumerate(state.ref_counts):
+        reply = why(timeline, {"block": block_id, "about": "ref_count"})
+        if count:
+            assert sum(link.change for link in reply.links) == count
+            assert ("The prefix tree holds 1 reference" in reply.answer) == (block_id in state.pins)
