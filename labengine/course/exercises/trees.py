@@ -39,7 +39,7 @@ course_exercise(
     truth=lambda step: step.of_kind(BlockEvicted)[-1].block_id,
     about="block",
     rounds=2,
-    views=("tree", "pool"),
+    views=("tables", "pool"),
     mistakes=[
         [in_step(3, 0), in_step(3, 1)],
         [in_step(3, 3), in_step(3, 4)],
