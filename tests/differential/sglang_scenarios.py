@@ -1,4 +1,4 @@
-"""Scenarios about SGLang, run on SGLang 0.5.23's own scheduler and radix tree, without its model; see tree_process.py."""
+"""Scenarios about SGLang, run on SGLang 0.5.23's own scheduler and radix tree; tree_process.py says what it needs."""
 
 from __future__ import annotations
 
