@@ -64,12 +64,14 @@ class StandInEngine:
         self.attn_backend = SimpleNamespace(prepare_metadata=lambda batch: None)
         self.sampler = SimpleNamespace(prepare=lambda batch: None)
         self._kv: dict[int, tuple[int, ...]] = {}
+        self.found: dict[int, int] = {}
+        """Tokens that each request found at its admission, by uid."""
 
     def forward_batch(self, batch: Any, _: object) -> _Sampled:
         """Write, read, and sample the workload's tokens."""
         run, reads = StandInEngine.run, []
         for request in batch.reqs:
-            run.found.setdefault(request.uid, request.cached_len)
+            self.found.setdefault(request.uid, request.cached_len)
             tokens = run.scheduler.token_pool[request.table_idx, : request.device_len].tolist()
             slots = self.page_table[request.table_idx, : request.device_len].tolist()
             for position in range(request.cached_len, request.device_len):
@@ -125,7 +127,6 @@ class Run:
         self._page_size = page_size
         self._outputs = {uid: iter(output) for step in requests.values() for uid, _, output in step}
         self.misread: set[int] = set()
-        self.found: dict[int, int] = {}
         self.step = 0
         self._in_flight: Any = None
         StandInEngine.run = self
@@ -275,7 +276,7 @@ def stale_half() -> Rows:
         prompts = (range(1, 14), range(21, 30), range(1, 9), range(41, 58), [*range(1, 9), 61])
         run = Run(8, {step: [(step, prompt, [7])] for step, prompt in enumerate(prompts)}, page_size=4)
         run.play(5)
-        rows[name] = {"tokens found": run.found[4]}
+        rows[name] = {"tokens found": run.scheduler.engine.found[4]}
     cache.RadixTreeNode.split_at = split_at
     return rows
 
