@@ -25,7 +25,7 @@ class BusyRun:
         hooks.subscribe(self.timeline.record)
         threshold = rng.choice((0, 0, 3)) if edition in ("labengine", "vllm") else 0
         self.engine = small_engine(
-            rng.randint(7, 10),
+            max(rng.randint(7, 10), 9 if edition == "sglang" else 0),  # it keeps a block and a slot free
             BLOCK_SIZE,
             edition,
             hooks=hooks,

@@ -15,7 +15,7 @@ from labengine_widgets.why import Why, why
 from widgets.why.busy_runs import BLOCK_SIZE, BusyRun, Truth
 from widgets.why.why_runs import numbers
 
-SEEDS = range(4)
+SEEDS = range(8)
 EVICTED = re.compile(r"was evicted at event (\d+)")
 BLOCK = re.compile(r"ts block (\d+) \(positions")
 

@@ -231,6 +231,8 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
   BlockMerged(scene, [, block, into, id, group, index, refCount]) {
     known(scene, into);
     replace(scene, id, group, index, into);
+    const request = scene.own(id);
+    request.merged = [...request.merged, block];
     count(scene, into, refCount);
     touch(scene, block);
   },
@@ -458,7 +460,7 @@ function linkAll(scene: SceneState, request: RequestRecord, group: number, ids: 
 
 function emptied(scene: SceneState, id: number, status: RequestStatus) {
   const request = scene.own(id),
-    held: number[] = [];
+    held = [...request.merged];
   request.tables.forEach((table: number[], group: number) =>
     table.forEach((block, index) => {
       if (block === scene.nullBlock) return;

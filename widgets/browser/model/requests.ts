@@ -6,6 +6,7 @@ export class RequestRecord {
   numComputed = 0;
   tables: number[][];
   written: number[]; // slots written so far, per group
+  merged: readonly number[] = []; // its own blocks that others have replaced; some are freed after its end
   hit: number | null = null; // tokens found in the cache when it was admitted; null before
   external = 0; // tokens that the external tier held beyond them
   drafts: number[] = []; // guesses of the tokens that follow
@@ -114,6 +115,7 @@ export class RequestRecord {
     this.rejected = null;
     this.tables = this.tables.map(() => []);
     this.written = this.written.map(() => 0);
+    this.merged = [];
     this.tablesStamp = this.stamp;
     this.isLoading = false;
   }
