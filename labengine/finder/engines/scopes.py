@@ -9,15 +9,16 @@ from typing import Any
 
 from labengine.config import TUNING, EngineConfig, GroupSpec
 from labengine.engine.simulated import default_next_token
+from labengine.finder.engines.drivable import ENGINES
 from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
-from labengine.finder.scopes import Scope, large_scopes
+from labengine.finder.scopes import Scope, config, large_scopes
 
 Transfers = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class EngineScope(Scope):
-    """A scope for another engine. engine: its name.
+    """A scope for another engine. engine: its name. edition: the one to compare it with, by default its own.
 
     is_async: each step is scheduled before the previous step's tokens are known. transfers: of a connector: steps of a
     load (0: at once), steps of sending (0: not sent), one of how many loads fails (0: none), one of how many requests
@@ -25,6 +26,7 @@ class EngineScope(Scope):
     """
 
     engine: str = "vllm"
+    edition: str = ""
     is_async: bool = False
     transfers: Transfers | None = None
 
@@ -34,13 +36,13 @@ class EngineScope(Scope):
         return tuple(add for add in super().adds if self.can_hold(add))
 
     def can_hold(self, add: Add) -> bool:
-        """Return whether vLLM would start with this pool for requests of this length.
+        """Return whether an engine with this pool would take requests of this length.
 
         A pool that vLLM refuses at its start (_check_enough_kv_cache_memory) may leave a request waiting forever.
         """
         longest = len(add.token_ids) + add.max_tokens
-        if self.engine == "nano-vllm":
-            return ceil_div(longest, self.config.scheduler_block_size) <= self.config.num_blocks
+        if self.engine != "vllm":
+            return longest <= self.config.num_blocks * self.config.scheduler_block_size
         in_flight = self.config.max_num_batched_tokens * (2 if self.is_async else 1)
         needed = 0
         for group in self.config.groups:
@@ -68,6 +70,23 @@ def nano_scopes() -> tuple[EngineScope, ...]:
     """Return the scopes for nano-vLLM: one group, no salts."""
     plain = [scope for scope in large_scopes() if scope.tier is None and not scope.ends and not scope.config.groups[1:]]
     return tuple(_engine_scope(scope, engine="nano-vllm") for scope in plain if scope.salts == (None,))
+
+
+def tree_scopes(engine: str) -> tuple[EngineScope, ...]:
+    """Return the scopes for an engine with a prefix tree, with pages of one token and of several."""
+    long: dict[str, Any] = {"num_prompt_blocks": 4, "max_tokens": (1, 2, 5)}
+    return tuple(
+        _engine_scope(scope, engine=engine)
+        for scope in (
+            Scope("pages of a token", config(24, size=1), max_requests=4, **long),
+            Scope("pages of a token, a tight pool", config(11, size=1), **long),
+            Scope("pages of a token, chunks", config(18, size=1, budget=3), **long),
+            Scope("pages of two", config(12, max_num_seqs=6), max_requests=5, max_tokens=(1, 3, 6)),
+            Scope("pages of two, a tight pool", config(7), max_tokens=(1, 2, 4)),
+            Scope("pages of two, chunks", config(9, budget=4), num_prompt_blocks=3, max_tokens=(1, 3)),
+            Scope("pages of four", config(8, size=4, budget=8), num_prompt_blocks=3, max_tokens=(1, 2, 6)),
+        )
+    )
 
 
 def vllm_scopes() -> tuple[EngineScope, ...]:
@@ -172,11 +191,6 @@ def wire_operation(operation: Operation) -> list[Any]:
             raise TypeError(f"{operation} works only with labengine's engine")
 
 
-def _does(scope: EngineScope, operation: Operation) -> bool:
-    """Return False for an operation without a method in the engine: nano-vLLM cannot abort or reset."""
-    return scope.engine == "vllm" or isinstance(operation, (Add, TakeStep))
-
-
 def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str, Any]:
     """Return a workload in JSON types, with the tokens that requests sample at each position."""
     adds = [operation for operation in workload if isinstance(operation, Add)]
@@ -184,5 +198,5 @@ def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str
     return {
         "settings": scope.settings,
         "tokens": [default_next_token(0, position) for position in range(longest + 2)],
-        "operations": [wire_operation(operation) for operation in workload if _does(scope, operation)],
+        "operations": [wire_operation(one) for one in workload if isinstance(one, ENGINES[scope.engine].operations)],
     }
