@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 import labengine
-from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, assert_sound, has_budget, num_last_slots, num_null_blocks
+from driving import (
+    ALL_EDITIONS,
+    PACKING_EDITIONS,
+    TOKEN_BUDGET_EDITIONS,
+    assert_sound,
+    has_budget,
+    num_last_slots,
+    num_null_blocks,
+    num_reserved_blocks,
+)
 from hybrid_workloads import random_hybrid_workload
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
@@ -98,6 +107,7 @@ def test_there_is_no_eos(edition: str) -> None:
     assert len(last.requests[0].token_ids) == 14
 
 
+@pytest.mark.parametrize("edition", PACKING_EDITIONS)
 def test_a_request_that_never_fits_is_refused_before_step_0(edition: str) -> None:
     never, num_blocks = request(99, [1] * 20, max_tokens=14), 8 + num_null_blocks(EDITIONS[edition])
     with pytest.raises(ValueError, match="needs 9 blocks, but the pool has 8"):
@@ -186,7 +196,8 @@ def test_to_dict_is_plain_json_on_hybrid_groups_too(edition: str) -> None:
 
 
 def assert_contract_of_a_run(random: Workload, edition: str) -> None:
-    wanted = random.for_simulate() | {"num_blocks": random.num_blocks + num_null_blocks(EDITIONS[edition])}
+    num_more = num_null_blocks(EDITIONS[edition]) + num_reserved_blocks(EDITIONS[edition])
+    wanted = random.for_simulate() | {"num_blocks": random.num_blocks + num_more}
     for snapshot in labengine.simulate(wanted, edition, random.next_token):
         plain = snapshot.to_dict()
         assert json.loads(json.dumps(plain)) == plain

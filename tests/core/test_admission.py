@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from check.watched import watched
-from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, num_last_slots, num_null_blocks, recorded, small_engine
+from driving import (
+    ALL_EDITIONS,
+    PACKING_EDITIONS,
+    TOKEN_BUDGET_EDITIONS,
+    num_last_slots,
+    num_null_blocks,
+    recorded,
+    small_engine,
+)
 from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import EDITIONS
 from labengine.events import RequestScheduled
@@ -26,6 +34,7 @@ def edition(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.parametrize("edition", PACKING_EDITIONS)
 def test_refusing_a_request_that_never_fits_names_the_blocks_it_needs(edition: str) -> None:
     engine = small_engine(4, 4, edition)
     enough = 5 + num_null_blocks(engine.parts)

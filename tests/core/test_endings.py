@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driving import ALL_EDITIONS, as_parts, assert_sound, num_last_slots, small_engine
+from driving import ALL_EDITIONS, PACKING_EDITIONS, as_parts, assert_sound, num_last_slots, small_engine
 from labengine.config import SamplingParams
 from labengine.core.request import RequestStatus
 from labengine.engine.engine import Engine
@@ -69,7 +69,7 @@ def abort_in(edition: str, status: str) -> Engine:
 STATUSES = ("waiting", "running", "preempted", "finished")
 REACHED = [
     (name, status)
-    for name in ALL_EDITIONS
+    for name in PACKING_EDITIONS
     for status in STATUSES
     if status != "preempted" or not num_last_slots(as_parts(name))  # who reserves all that is to come preempts nobody
 ]
@@ -96,6 +96,7 @@ def test_abort_of_a_partly_prefilled_request_frees_its_blocks(edition: str) -> N
     assert not engine.step()
 
 
+@pytest.mark.parametrize("edition", PACKING_EDITIONS)
 def test_abort_of_one_sharer_leaves_the_blocks_to_the_other(edition: str) -> None:
     engine = small_engine(8, 4, edition)
     for _ in range(2):

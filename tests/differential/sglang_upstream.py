@@ -266,7 +266,7 @@ class Run:
     def _begin_iteration(self) -> None:
         if self.step >= 0:
             self.found.append(self._row())
-            if self.step >= NUM_STEPS or (self.step >= self._last and not self._is_busy()):
+            if self.step + 1 >= NUM_STEPS or (self.step >= self._last and not self._is_busy()):
                 raise _Stop
         self.step += 1
         self.scheduled = []

@@ -13,8 +13,8 @@ from typing import Any
 
 Workload = dict[str, Any]
 
-NUM_STEPS = 400
-"""Most iterations of a workload; none takes half as many."""
+NUM_STEPS = 1000
+"""Most iterations of a workload; none takes so many."""
 
 
 def mini_sglang_workload(seed: int) -> Workload:

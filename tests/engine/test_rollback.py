@@ -26,7 +26,7 @@ from disturbing import (
     unnumbered,
 )
 from driving import Drive, LiveFold, assert_drained, assert_sound, difference, queues, recorded, tokens_of
-from grounds import ALL_GROUNDS, Ground, at_every_change
+from grounds import PREEMPTING_GROUNDS, Ground, at_every_change
 from labengine.core.step_plan import StepPlan
 from labengine.events import StepRolledBack
 from labengine.record.fold import fold
@@ -36,7 +36,7 @@ from seeds import EVERY_SEED, moments
 LABENGINE = Ground("labengine")
 
 
-@pytest.fixture(params=at_every_change(ALL_GROUNDS), ids=str)
+@pytest.fixture(params=at_every_change(PREEMPTING_GROUNDS), ids=str)
 def ground(request: pytest.FixtureRequest) -> Ground:
     return request.param  # type: ignore[no-any-return]
 

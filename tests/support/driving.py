@@ -16,6 +16,7 @@ from labengine.core.editions import edition as edition_named
 from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.parts import Parts
 from labengine.core.proposer import Proposer
+from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.engine import Engine
 from labengine.engine.request_options import RequestOptions, salted
@@ -55,6 +56,9 @@ UNSOUND_EDITIONS = tuple(EDITION_FAULTS)
 ALL_EDITIONS = tuple(name for name in EDITIONS if name not in UNSOUND_EDITIONS)
 """The sound ones."""
 
+PACKING_EDITIONS = tuple(name for name in ALL_EDITIONS if not issubclass(EDITIONS[name].scheduler, SglangScheduler))
+"""Those in which one request may fill the pool, and an abort ends a request at once."""
+
 TOKEN_BUDGET_EDITIONS = ("labengine", "vllm")
 """Those with hybrid groups and an external tier, too."""
 
@@ -86,6 +90,11 @@ def num_last_slots(parts: Parts) -> int:
     return int(issubclass(parts.scheduler, WorstCaseScheduler))
 
 
+def num_reserved_blocks(parts: Parts) -> int:
+    """Blocks of at least a token that an edition keeps free beside a request."""
+    return 3 if issubclass(parts.scheduler, SglangScheduler) else num_last_slots(parts)
+
+
 class Drive:
     """An engine on a memory that checks every read, and a clock that lets the workload's requests arrive."""
 
@@ -101,7 +110,8 @@ class Drive:
         keep_finished: int | None = None,
     ) -> None:
         parts = as_parts(edition)
-        config = replace(workload.config(num_null_blocks(parts)), keep_finished=keep_finished)
+        num_more = num_null_blocks(parts) + num_reserved_blocks(parts)
+        config = replace(workload.config(num_more), keep_finished=keep_finished)
         self.workload, self.connector = workload, connector
         self.runner = PagedMemoryRunner(workload.next_token, config.groups, checks=checks_reads)
         self.engine = engine_class(

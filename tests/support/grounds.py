@@ -11,11 +11,12 @@ from typing import Any, Literal
 import pytest
 
 from differential.nano_upstream_2025_07 import workload_2025_07
-from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, UNSOUND_EDITIONS, Drive, tokens_of
+from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, UNSOUND_EDITIONS, Drive, num_reserved_blocks, tokens_of
 from fake_tier import FakeTier, Luck
 from hybrid_workloads import random_hybrid_workload
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
+from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
 from labengine.record.hooks import Hooks
 from seeds import selected
@@ -129,6 +130,9 @@ FORKS = (
     Ground("vllm", has_forks=True),
 )
 ALL_GROUNDS = (*PLAIN, *HYBRID, *TIERED, *FORKS)
+
+PREEMPTING_GROUNDS = tuple(ground for ground in ALL_GROUNDS if not num_reserved_blocks(EDITIONS[ground.edition]))
+"""Without the editions that keep blocks free beside a request: their workloads preempt none."""
 
 GATE_GROUNDS = (
     Ground("labengine"),
