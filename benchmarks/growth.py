@@ -1,10 +1,11 @@
 """Time per touched node of the prefix tree's operations, in small and in large trees.
 
-    python benchmarks/growth.py [--nodes 1000 10000 100000 300000] [--rounds 5]
+    python benchmarks/growth.py [--nodes 1000 300000] [--rounds 8] [--one-tree]
 
 A path has three nodes, the last of which has two blocks. Each figure is processor time, with the journal and without
 listeners: the quickest of the rounds. The last row is the growth per tenfold number of nodes, between the first row and
-the last.
+the last. Each row has as many trees as have together the nodes of the largest one, so that the processor's caches hold
+none of them; with --one-tree, small trees have the benefit of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from math import log10
 from pathlib import Path
@@ -30,27 +31,25 @@ from labengine.core.request import Request
 from labengine.record.hooks import Hooks
 
 NUM_OPERATIONS = 300
-"""Per round: few enough that a round hardly changes the tree's size."""
+"""Per round: few enough that a round hardly changes the trees."""
 FANOUT = 30
-"""Children of the nodes in the middle."""
-OPERATIONS = {"match": 3, "insert": 3, "split": 4, "evict": 1}
-"""The nodes that one operation touches. An insertion passes two, a split passes two and leaves two halves."""
+"""Children of a node in the middle of a path, and of the one above it."""
+TOUCHED = {"match": 3, "insert": 3, "split": 4, "evict": 1}
+"""Nodes that an operation touches. An insertion passes two and adds one; a split passes two and leaves two halves."""
 
 
 class Bench:
     """A tree of about num_nodes nodes."""
 
     def __init__(self, num_nodes: int) -> None:
-        self.rng, self.journal = Random(0), Journal()
-        num_blocks = 2 * num_nodes + 20 * NUM_OPERATIONS * 4
+        num_blocks = 2 * num_nodes + 100 + 8 * NUM_OPERATIONS
+        self.journal = Journal()
         self.pool = RadixBlockPool(num_blocks, FreeQueue(num_blocks), Hooks(), self.journal)
         self.tree = self.pool.tree = PrefixTree(self.pool, Hooks(), self.journal)
-        self.num_new = 0
-        number = count()
+        numbers = count()
         while len(self.tree.nodes) < num_nodes:
-            self.num_paths = next(number)
-            self.insert(self.path(self.num_paths))
-        self.num_paths += 1
+            self.num_paths = next(numbers) + 1
+            self._insert_path(self.num_paths - 1)
 
     def path(self, number: int) -> Request:
         """Return a request along a path; FANOUT ones in succession share two nodes, FANOUT times as many share one."""
@@ -58,78 +57,72 @@ class Bench:
         request.links = [(number // FANOUT**2,), (number // FANOUT % FANOUT,), (number % FANOUT,), (0,)]
         return request
 
-    def insert(self, request: Request) -> None:
-        """Insert the blocks of a request, as prompts of growing length would; it ends, and only the tree keeps them."""
-        for length in (1, 2, 4):
-            if self.tree.match(request, length).end < length:
-                block_ids = self.pool.take(length)
-                self.tree.insert(request, block_ids)
-                self.pool.release(block_ids)
+    def _insert_path(self, number: int) -> None:
+        request = self.path(number)
+        lengths = (1, 2, 4) if number % FANOUT**2 == 0 else (2, 4) if number % FANOUT == 0 else (4,)
+        for length in lengths:
+            self.insert(request, self.pool.take(length))
+
+    def insert(self, request: Request, block_ids: list[int]) -> None:
+        """Insert blocks of a request that ends: only the tree keeps them."""
+        self.tree.insert(request, block_ids)
+        self.pool.release(block_ids)
         self.journal.clear()
 
-    def leaves(self) -> Iterator[Request]:
-        """Yield requests along random paths that the tree has."""
-        while True:
-            request = self.path(self.rng.randrange(self.num_paths))
-            if self.tree.match(request, 4).end == 4:
-                yield request
+    def prepared(self, operation: str, rng: Random, number: int) -> Callable[[], None]:
+        """Return an operation on a random path, ready to be timed; an insertion or a split makes a new end for it."""
+        request = self.path(rng.randrange(self.num_paths))
+        while self.tree.find(request, 4).num_blocks < 4:
+            request = self.path(rng.randrange(self.num_paths))
+        if operation == "evict":
+            return lambda: self._evict()
+        if operation == "insert":
+            request.links[2] = (-number,)
+            block_ids = self.pool.take(4)
+            return lambda: self.insert(request, block_ids)
+        if operation == "split":
+            request.links[3] = (number,)
+        return lambda: self._match(request)
 
-    def seconds(self, operation: str) -> float:
-        """Return the processor time of one operation per touched node, over a round of random ones."""
-        paths = self.leaves()
-        requests = [next(paths) for _ in range(NUM_OPERATIONS)]
-        for number, request in enumerate(requests):
-            if operation == "insert":
-                self.num_new += 1
-                request.links[2] = (-self.num_new,)
-            elif operation == "split":
-                request.links[3] = (number + 1,)
-        blocks = [self.pool.take(4) if operation == "insert" else [] for _ in requests]
-        actions = {"match": self._match, "insert": self._insert, "split": self._match, "evict": self._evict}
-        spent = timed(actions[operation], requests, blocks)
-        for block_ids in filter(None, blocks):
-            self.pool.release(block_ids)
-        self.journal.clear()
-        return spent / NUM_OPERATIONS / OPERATIONS[operation]
-
-    def _match(self, request: Request, block_ids: list[int]) -> None:
+    def _match(self, request: Request) -> None:
         self.tree.match(request, 4)
         self.journal.clear()
 
-    def _insert(self, request: Request, block_ids: list[int]) -> None:
-        self.tree.insert(request, block_ids)
-        self.journal.clear()
-
-    def _evict(self, request: Request, block_ids: list[int]) -> None:
-        self.tree.evict(1)
+    def _evict(self) -> None:
+        self.tree.evict(2)
         self.journal.clear()
 
 
-def timed(action: Callable[[Request, list[int]], None], requests: list[Request], blocks: list[list[int]]) -> float:
-    """Return the processor time of all these actions, without the garbage collector's."""
+def seconds(benches: list[Bench], operation: str, rng: Random, numbers: count[int]) -> float:
+    """Return the processor time of an operation per touched node, over a round of random ones in all trees."""
+    actions = [rng.choice(benches).prepared(operation, rng, next(numbers)) for _ in range(NUM_OPERATIONS)]
     gc.collect()
     gc.disable()
     started = process_time()
-    for request, block_ids in zip(requests, blocks, strict=True):
-        action(request, block_ids)
+    for action in actions:
+        action()
     spent = process_time() - started
     gc.enable()
-    return spent
+    return spent / NUM_OPERATIONS / TOUCHED[operation]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 300_000])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1_000, 300_000])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--one-tree", action="store_true", help="small trees may stay in the processor's caches")
     selected = parser.parse_args()
-    print("| nodes | " + " | ".join(f"{name}, us" for name in OPERATIONS) + " |")
-    print("|---:|" + "---:|" * len(OPERATIONS))
+    print("| nodes | " + " | ".join(f"{name}, us" for name in TOUCHED) + " |")
+    print("|---:|" + "---:|" * len(TOUCHED))
     rows: list[list[float]] = []
     for num_nodes in selected.nodes:
-        bench = Bench(num_nodes)
-        rounds = [[bench.seconds(name) * 1e6 for name in OPERATIONS] for _ in range(selected.rounds)]
+        num_trees = 1 if selected.one_tree else max(1, selected.nodes[-1] // num_nodes)
+        benches, rng, numbers = [Bench(num_nodes) for _ in range(num_trees)], Random(0), count(1)
+        gc.freeze()
+        rounds = [[seconds(benches, name, rng, numbers) * 1e6 for name in TOUCHED] for _ in range(selected.rounds)]
         rows.append([min(column) for column in zip(*rounds, strict=True)])
-        print(f"| {len(bench.tree.nodes):,} | " + " | ".join(f"{one:.2f}" for one in rows[-1]) + " |", flush=True)
+        print(f"| {num_nodes:,} | " + " | ".join(f"{one:.2f}" for one in rows[-1]) + " |", flush=True)
+        gc.unfreeze()
     decades = log10(selected.nodes[-1] / selected.nodes[0])
     growth = [(last / first) ** (1 / decades) for first, last in zip(rows[0], rows[-1], strict=True)]
     print("| growth | " + " | ".join(f"{one:.2f}" for one in growth) + " |")

@@ -12,6 +12,7 @@ from labengine.core.block import Block
 from labengine.core.connector import BlockTransfer, LocalHit
 from labengine.core.prefix_lookup import Hit
 from labengine.core.radix.node import Node
+from labengine.core.radix.prefix_tree import Found
 from labengine.core.request import Request
 
 UNKNOWN = object()
@@ -24,7 +25,7 @@ _HASH_DIGITS, _BEFORE = 12, 20
 """Digits of a hash, and characters before the first difference of two long answers."""
 
 _ATOMS = (int, str, bytes, float, bool, type(None))
-_LISTS = (list, tuple, range, deque, Hit)
+_LISTS = (list, tuple, range, deque, Hit, Found)
 
 
 def plain(answer: object) -> Any:

@@ -22,7 +22,7 @@ class Omissions:
     """Judges the blocks that the requests of one engine drop.
 
     Five omissions are intended. `is_worth_caching` leaves out what no hit can use, and `num_cacheable_tokens` what lies
-    after the last end of a hit. A block that a failed step may have overwritten loses its key. And an edition that
+    after the last end of a hit. A block that a failed step may have overwritten loses its key. An edition that
     registers blocks at allocation never registers those that accepted drafts fill in a request's last step, as vLLM
     0.32's synchronous scheduler does (vLLM pull request 54979). And a preempted request leaves in a prefix tree only
     what it has inserted, as in SGLang (`drops_unregistered`).

@@ -70,8 +70,9 @@ class Shadow:
         self._hidden: list[_Seam] = []
         self._values: list[_Seam] = []
         parts = parts_of(scheduler)
-        has_tree = scheduler.manager.pool.tree is not None
-        seams = [seam for part in parts for seam in _seams(part, has_tree=has_tree)]
+        look_up = getattr(scheduler.manager, "_prefix_lookup", None)
+        changes = not getattr(look_up, "changes_nothing", True)
+        seams = [seam for part in parts for seam in _seams(part, changed_by_look_ups=changes)]
         if not seams:
             return
         self._production = Production(parts, hooks, journal)
@@ -217,20 +218,20 @@ def _said_apart(decided: object, answer: object) -> tuple[str, str]:
 # -- the overrides of a part -------------------------------------------------------------------------------------------
 
 
-def _seams(part: Any, *, has_tree: bool) -> Iterator[_Seam]:
+def _seams(part: Any, *, changed_by_look_ups: bool) -> Iterator[_Seam]:
     """Yield the public overrides of a part, if its attributes are in a dictionary."""
     if not hasattr(part, "__dict__"):
         return
     cls: type = type(part)
     for one in overrides_of(cls):
         if not one.method.startswith("_") and one.method not in _CALLED_BEFORE:
-            yield _Seam(part, one.method, str(one), _replaced(cls, one, has_tree=has_tree))
+            yield _Seam(part, one.method, str(one), _replaced(cls, one, changed_by_look_ups=changed_by_look_ups))
 
 
-def _replaced(cls: type, one: Decider, *, has_tree: bool) -> str:
+def _replaced(cls: type, one: Decider, *, changed_by_look_ups: bool) -> str:
     """Return labengine's method that an override replaces; empty if there is none or it may change something."""
     below = next((owner for owner in definers(cls, one.method) if not is_custom(owner)), None)
-    if below is None or not is_pure(one.method, has_tree=has_tree):
+    if below is None or not is_pure(one.method, changed_by_look_ups=changed_by_look_ups):
         return ""
     return f"{class_name(below)}.{one.method}"
 

@@ -31,6 +31,9 @@ class PrefixLookup:
     again, until all accept it. Lengths only shrink, so this ends. Source: vLLM's HybridKVCacheCoordinator.
     """
 
+    changes_nothing = True
+    """False for a look-up that changes the cache: the checks do not ask production's beside an override."""
+
     def __init__(self, groups: Sequence[KVCacheGroup]) -> None:
         self._groups = groups
         kinds: dict[object, list[KVCacheGroup]] = {}

@@ -50,7 +50,7 @@ PURE_DECISIONS = {
     "BlockPool": ("reused_first", "null_block"),
     "HashChain": ("root", "keyed", "link"),
     "MergePolicy": ("merge_target", "is_alive", "mapped_after", "is_equal"),
-    "PrefixTree": ("child_of", "num_equal", "held_by", "next_leaf"),
+    "PrefixTree": ("find", "child_of", "num_equal", "held_by", "next_leaf"),
 }
 """Per base class of a part, the names of its pure decisions, and of the attributes that are decisions.
 
@@ -66,9 +66,9 @@ REFUSALS = ("refuse_what_never_fits",)
 """Pure decisions whose answer is whether they raise ConfigError."""
 
 
-def is_pure(method: str, *, has_tree: bool) -> bool:
-    """Return True for the name of a pure decision. has_tree: a walk down a prefix tree changes it."""
-    return method in _NAMES and not (has_tree and method in LOOK_UPS)
+def is_pure(method: str, *, changed_by_look_ups: bool = False) -> bool:
+    """Return True for the name of a pure decision. changed_by_look_ups: a look-up changes the cache, and is not one."""
+    return method in _NAMES and not (changed_by_look_ups and method in LOOK_UPS)
 
 
 _NAMES = frozenset(name for names in PURE_DECISIONS.values() for name in names)

@@ -16,7 +16,10 @@ from labengine.events.fields import (
     RequestId,
 )
 
-_LOOKED_UP = "PrefixTree.child_of PrefixTree.num_equal PrefixLookup.longest_hit KVCacheManager.find_prefix"
+_LOOKED_UP = (
+    "PrefixTree.find PrefixTree.child_of PrefixTree.num_equal PrefixLookup.longest_hit KVCacheManager.find_prefix "
+    "KVCacheGroup.node_of_hit"
+)
 _REGISTERED = "KVCacheManager.num_registrable_tokens KVCacheManager.register KVCacheGroup.register"
 _FORGOTTEN = "BlockPool.evict_cached PrefixTree.forget PrefixTree.remove"
 
@@ -104,8 +107,8 @@ class NodeEvicted(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "PrefixTree.next_leaf BlockPool.take BlockPool.reclaim BlockPool.evicted_go_to PrefixTree.evict",
-            "PrefixTree.remove",
+            "PrefixTree.next_leaf BlockPool.take BlockPool.make_room BlockPool.reclaim BlockPool.freed_go_to",
+            "PrefixTree.evict PrefixTree.remove",
         ),
         "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),
         "distrusted": methods("Scheduler.forget_written", _FORGOTTEN),

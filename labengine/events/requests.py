@@ -53,7 +53,7 @@ class PrefixHit(Event):
     topic = "request"
     decided_by = {
         "": methods(
-            "PrefixTree.match PrefixTree.child_of PrefixTree.num_equal",
+            "PrefixTree.find PrefixTree.match PrefixTree.child_of PrefixTree.num_equal",
             "KVCacheGroup.find_hit KVCacheGroup.find_partial_hit KVCacheGroup.cached_up_to",
             "KVCacheGroup.has_partial_hits KVCacheGroup.hit_unit SlidingWindowGroup.find_hit",
             "KVCacheGroup.drops_last_block KVCacheGroup.find_dropped_hit SlidingWindowGroup.find_dropped_hit",

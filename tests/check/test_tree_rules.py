@@ -135,6 +135,7 @@ def test_a_right_tree_breaks_no_rule() -> None:
 
 
 ANSWERS: dict[str, list[Any]] = {
+    "find": [None, 3, ([], 2), ([Node(99, None, (), 0, [0], [(1,)])], 1)],
     "match": [None, 3, Node(99, None, (), 0, [0], [(1,)]), "the deepest"],
     "child_of": ["the node itself", Node(99, None, (), 0, [0], [(1,)])],
     "num_equal": [0, -1, 99, True, None],

@@ -104,6 +104,7 @@ DECIDES_NO_EVENT = {
     "beside_table": "asked by the finder alone",
     "serves_all": "asked by the checks alone",
     "num_pins": "asked by the checks alone",
+    "changes_nothing": "declares a policy to the checks",
     "tree": "the part itself",
     "block_size": "of its only group",
     "waits_for_modules": "asked by the checks alone",

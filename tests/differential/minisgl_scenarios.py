@@ -69,6 +69,7 @@ class StandInEngine:
         """Write, read, and sample the workload's tokens."""
         run, reads = StandInEngine.run, []
         for request in batch.reqs:
+            run.found.setdefault(request.uid, request.cached_len)
             tokens = run.scheduler.token_pool[request.table_idx, : request.device_len].tolist()
             slots = self.page_table[request.table_idx, : request.device_len].tolist()
             for position in range(request.cached_len, request.device_len):
@@ -124,6 +125,7 @@ class Run:
         self._page_size = page_size
         self._outputs = {uid: iter(output) for step in requests.values() for uid, _, output in step}
         self.misread: set[int] = set()
+        self.found: dict[int, int] = {}
         self.step = 0
         self._in_flight: Any = None
         StandInEngine.run = self
@@ -258,13 +260,37 @@ def lock_walk() -> Rows:
     return rows
 
 
+def stale_half() -> Rows:
+    """Pull request 124: A, Z, B, D and E, one after the other. B's prompt is A's beginning, and E begins with it."""
+    cache = importlib.import_module("minisgl.kvcache.radix_cache")
+    split_at, rows = cache.RadixTreeNode.split_at, {}
+
+    def split_and_refresh(self: Any, position: int) -> Any:
+        node = split_at(self, position)
+        node.timestamp = cache.time.monotonic_ns()
+        return node
+
+    for name, method in ((COMMIT, split_at), ("split half touched", split_and_refresh)):
+        cache.RadixTreeNode.split_at = method
+        prompts = (range(1, 14), range(21, 30), range(1, 9), range(41, 58), [*range(1, 9), 61])
+        run = Run(8, {step: [(step, prompt, [7])] for step, prompt in enumerate(prompts)}, page_size=4)
+        run.play(5)
+        rows[name] = {"tokens found": run.found[4]}
+    cache.RadixTreeNode.split_at = split_at
+    return rows
+
+
 RUNS = {
     "mini-sglang-111": aborted_and_finished,
+    "mini-sglang-124": stale_half,
     "mini-sglang-142": no_remap,
     "mini-sglang-52": lock_walk,
     "mini-sglang-5e52ef3": whole_pages,
 }
 """Per scenario, what gives its rows."""
 
-PARTS = {"mini-sglang-52": "Scheduler and radix cache, in the first row with the walk of lock_handle in f074873"}
+PARTS = {
+    "mini-sglang-124": "Scheduler and radix cache, in the second row with a split that refreshes the new node",
+    "mini-sglang-52": "Scheduler and radix cache, in the first row with the walk of lock_handle in f074873",
+}
 """The executed code, where it is not just the scheduler and the radix cache of the commit."""

@@ -80,7 +80,7 @@ RUNS = [
 ]
 RUNS += [("vllm", setting) for setting in SETTINGS if "chunks of 7, batch 16" in setting or "too small" in setting]
 RUNS += [("nano-vllm-2025-07", setting) for setting in SETTINGS if "256" in setting or "too small" in setting]
-RUNS += [(name, setting) for name in ("mini-sglang", "mini-sglang+142") for setting in SETTINGS if "256" in setting]
+RUNS += [(name, "blocks-of-16, batch 1") for name in ("mini-sglang", "mini-sglang+142", "sglang")]
 """(edition, setting): two nano editions and ours in all; the others where they differ, and can (2025-07: no chunks;
 mini-sglang: no equal blocks in one step, whose copies it frees under a request)."""
 
@@ -95,8 +95,9 @@ SAMPLE = {
     ("nano-vllm-2025-07", "blocks-of-256, batch 16", "cpu"): len(PROMPTS),
     ("vllm", "blocks-of-4, pool too small, batch 16", "cpu"): 18,
     ("labengine-radix", "blocks-of-4, batch 16", "cpu"): 10,
-    ("mini-sglang", "blocks-of-256, batch 16", "cpu"): len(PROMPTS),
-    ("mini-sglang+142", "blocks-of-256, batch 16", "cpu"): len(PROMPTS),
+    ("mini-sglang", "blocks-of-16, batch 1", "cpu"): 6,
+    ("mini-sglang+142", "blocks-of-16, batch 1", "cpu"): 6,
+    ("sglang", "blocks-of-16, batch 1", "cpu"): 6,
     ("labengine", "blocks-of-3, chunks of 7, batch 16", "cpu"): 10,
     ("labengine", "blocks-of-16, batch 1", "cpu"): 6,
     ("labengine", "blocks-of-4, pool too small, batch 16", "torch"): 18,

@@ -29,6 +29,7 @@ STAGES = (
     (
         "tests/differential/test_golden_vllm.py",
         "tests/differential/test_golden_nano.py",
+        "tests/differential/test_golden_trees.py",
         "tests/session/history/test_crash.py",
         "tests/engine/test_engine.py",
     ),

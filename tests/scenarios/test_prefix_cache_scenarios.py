@@ -88,6 +88,13 @@ FIGURES = {
         "tokens found": (8, 8),
     },
     ("mini-sglang-142", ""): {"rules broken": (3, 0), "requests that misread": (1, 0)},
+    ("mini-sglang-52", ""): {"rules broken": (3, 0), "requests that misread": (1, 0)},
+    # 13, 9 and 17 tokens; of 8 one block is found; E computes 5 of 9, or 1.
+    ("mini-sglang-124", ""): {"tokens found": (4, 8), "tokens computed": (48, 44)},
+    ("mini-sglang-5e52ef3", ""): {"steps ended by an error": (1, 0), "requests finished": (1, 3)},
+    ("bytedance-sglang-508", ""): {"blocks locked": (3, 2), "tokens generated for C": (0, 1)},
+    # 16 in the first turn; of the second turn's 20, 12 or 4.
+    ("sglang-16521", ""): {"tokens found in the second turn": (8, 16), "tokens computed": (28, 20)},
     ("sglang-jax-1618", ""): {"rules broken": (3, 0), "requests that misread": (1, 0)},
 }
 
@@ -129,6 +136,11 @@ def test_the_rules_that_the_alternatives_break(id: str, column: str, rules: set[
         ("vllm-42656", ev.BlockEvicted),
         ("inference-sim-704", ev.BlockEvicted),
         ("mini-sglang-142", ev.BlockFreed),
+        ("mini-sglang-52", ev.NodeEvicted),
+        ("mini-sglang-124", ev.NodeEvicted),
+        ("mini-sglang-5e52ef3", ev.PrefixHit),
+        ("bytedance-sglang-508", ev.NodeLocked),
+        ("sglang-16521", ev.BlockFreed),
         ("sglang-jax-1618", ev.BlockFreed),
     ],
 )

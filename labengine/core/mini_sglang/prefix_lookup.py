@@ -13,6 +13,8 @@ from labengine.core.request import Request
 class MatchingLookup(TreeLookup):
     """Splits and touches as it looks up: a request that waits does so at every step."""
 
+    changes_nothing = False
+
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
         """Return the longest hit on at most max_tokens leading tokens; whole blocks only."""
         group = cast(MatchedGroup, self._groups[0])

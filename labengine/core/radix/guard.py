@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +11,18 @@ from labengine.config import is_single_int, shown
 from labengine.core.guard import Checks, name_of
 from labengine.core.radix.node import Node
 from labengine.core.request import Request
+
+
+def _check_find(tree: Any, found: Any, request: Request, num_blocks: int) -> None:
+    """Refuse anything but a path from the root, and a length that ends in its last node, within the walk's limit."""
+    is_pair = isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list) and is_single_int(found[1])
+    if is_pair and all(_is_of(tree, node) for node in found[0]):
+        path, end = [tree.root, *found[0]], found[1]
+        is_path = all(node.parent is above for above, node in pairwise(path))
+        if is_path and path[-1].first_index <= end <= min(path[-1].end, num_blocks) and bool(end) == bool(found[0]):
+            return
+    asked = f"Found(the nodes below the root on the way, how many blocks match: at most {num_blocks})"
+    raise _refused(tree, "find", asked, found)
 
 
 def _check_match(tree: Any, node: Any, request: Request, num_blocks: int) -> None:
@@ -79,6 +92,7 @@ def _refused(tree: Any, name: str, asked: str, answer: Any) -> ValueError:
 
 TREE_CHECKS: Checks = MappingProxyType(
     {
+        "find": _check_find,
         "match": _check_match,
         "child_of": _check_child_of,
         "num_equal": _check_num_equal,

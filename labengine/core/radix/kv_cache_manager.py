@@ -20,8 +20,6 @@ class RadixKVCacheManager(KVCacheManager):
     it first.
     """
 
-    drops_unregistered: tuple[FreeReason, ...] = ("preempted",)
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.prefill_ends: dict[int, int] = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
+from labengine.core.block import Block
 from labengine.core.journal import Journal
 from labengine.core.radix.node import Node
 from labengine.core.request import ExtraKeys, Request
@@ -18,11 +19,19 @@ from labengine.events import (
     NodeSplit,
     NodesTouched,
     NodeUnlocked,
+    QueueEnd,
 )
 from labengine.record.hooks import Hooks
 
-if TYPE_CHECKING:
-    from labengine.core.radix.block_pool import RadixBlockPool
+
+class TreePool(Protocol):
+    """The methods of a pool that its tree calls."""
+
+    @property
+    def blocks(self) -> Sequence[Block]: ...
+    def share(self, block: Block) -> None: ...
+    def reclaim(self, block_ids: Sequence[int], reason: EvictReason) -> QueueEnd | None: ...
+    def evict(self, block: Block, reason: EvictReason) -> None: ...
 
 
 class Found(NamedTuple):
@@ -46,7 +55,7 @@ class PrefixTree:
     without locks can be evicted, and then its parent may have become one. Source: mini-sglang's RadixPrefixCache.
     """
 
-    def __init__(self, pool: RadixBlockPool, hooks: Hooks, journal: Journal) -> None:
+    def __init__(self, pool: TreePool, hooks: Hooks, journal: Journal) -> None:
         self.root = Node(0, None, (), 0, [], [])
         self.nodes: dict[int, Node] = {}
         """All nodes but the root, by id."""

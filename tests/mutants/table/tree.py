@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.table.mutant import Mutant
 
 TREE = "core/radix/prefix_tree.py"
+MINI_TREE = "core/mini_sglang/prefix_tree.py"
 POOL = "core/radix/block_pool.py"
 GROUP = "core/radix/full_attention.py"
 MANAGER = "core/radix/kv_cache_manager.py"
@@ -24,7 +25,7 @@ MUTANTS = (
         "upper.num_locks, upper.touched = node.num_locks, node.touched",
         "upper.num_locks, upper.touched = node.num_locks, self._num_touches + 1",
     ),
-    Mutant("a split leads past the lower half", "state", TREE, "        upper.children[node.key] = node\n", ""),
+    Mutant("a split leads past the lower half", "state", TREE, "        upper.children[key] = node\n", ""),
     Mutant(
         "a leaf takes no reference to its blocks",
         "state",
@@ -99,16 +100,18 @@ MUTANTS = (
         "what a request generated is not inserted at its end",
         "state",
         MANAGER,
-        '            self.register(request, request.num_computed_tokens, "finished")',
-        "            pass",
+        "            self.insert(request)\n        super().free",
+        "            pass\n        super().free",
     ),
-    Mutant("an undone split leaves its upper half", "journal", TREE, "        del self.nodes[upper.node_id]\n", ""),
+    Mutant(
+        "an undone split leaves its upper half", "journal", TREE, "        self.nodes.pop(upper.node_id, None)\n", ""
+    ),
     Mutant(
         "an undone insertion still counts as evictable",
         "journal",
         TREE,
-        "        self.num_evictable -= len(node.block_ids)\n        self._num_created -= 1\n",
-        "        self._num_created -= 1\n",
+        "        self.num_evictable, self._num_touches = num_evictable, num_touches\n",
+        "        self._num_touches = num_touches\n",
     ),
     Mutant(
         "an undone touch stays",
@@ -120,22 +123,22 @@ MUTANTS = (
     Mutant(
         "a hit leaves its deepest node as old as it was",
         "policy",
-        TREE,
-        "        self.touch(matched)\n        return node\n",
-        "        self.touch(matched[:-1])\n        return node\n",
+        MINI_TREE,
+        "        self.touch(path)\n        return node\n",
+        "        self.touch(path[:-1])\n        return node\n",
     ),
     Mutant(
         "an eviction takes a leaf too many",
         "policy",
-        TREE,
-        "while num_evicted < num_blocks and",
-        "while num_evicted <= num_blocks and",
+        MINI_TREE,
+        "while num_blocks > 0 and",
+        "while num_blocks >= 0 and",
     ),
     Mutant(
-        "evicted blocks are reused first",
+        "freed blocks are reused first",
         "policy",
         POOL,
-        'evicted_go_to: QueueEnd = "tail"',
-        'evicted_go_to: QueueEnd = "head"',
+        'freed_go_to: QueueEnd = "tail"',
+        'freed_go_to: QueueEnd = "head"',
     ),
 )

@@ -180,7 +180,7 @@ def numbers(page: ComparePage) -> list[dict[str, str]]:
     """Used, peak, findable, lost and computed of either side, as shown above the columns."""
     names = ("used", "peak", "findable", "lost", "computed")
     heads = page.page.locator(".le-column-head").all()
-    return [dict(zip(names, head.locator("b").all_text_contents(), strict=True)) for head in heads]
+    return [dict(zip(names, head.locator(":not([hidden]) > b").all_text_contents(), strict=True)) for head in heads]
 
 
 def show_comparison(

@@ -53,13 +53,9 @@ def test_without_a_tier_it_takes_no_room() -> None:
 
 @pytest.mark.parametrize("width", [620, 1220])
 def test_it_takes_its_room_from_the_page_and_not_from_the_tables(width: int) -> None:
-    heights: list[float] = []
-
     def check(page: ComparePage) -> None:
         page.press("End")
-        box = page.page.locator(".le-column[data-side='0'] .le-tables-panel").bounding_box()
-        heights.append(box["height"] if box else 0)
+        tables = page.page.locator(".le-column[data-side='0'] .le-tables")
+        assert tables.evaluate("(one) => one.scrollHeight - one.clientHeight") < 40, "nearly all rows are in sight"
 
-    for id in ("lmcache-5095", "mini-sglang-142"):
-        show_comparison(check, bug(id).compare(), width=width)
-    assert abs(heights[0] - heights[1]) < 40 and min(heights) > 150
+    show_comparison(check, bug("lmcache-5095").compare(), width=width)

@@ -39,8 +39,8 @@ def test_an_evicted_leaf_is_compared_with_the_others(timeline: Timeline) -> None
         num_locked, free = sum(node.num_locks > 0 for node in leaves), [node for node in leaves if not node.num_locks]
         answer = why(timeline, {"event": number}).answer
         assert free[0].node_id == event.node_id
-        assert f"Of the tree's {len(leaves)} leaves, {num_locked} ha" in answer
-        assert ("used longest ago" if len(free) > 1 else "the only other") in answer
+        assert f"The tree has {len(leaves)} leaves, {num_locked or 'none'} of them with locks." in answer
+        assert ("used longest ago" if len(free) > 1 else "the only one") in answer
         taken = next(n for n, e in enumerate(timeline.events()) if n > number and isinstance(e, ev.BlockEvicted))
         assert number in [link.event_number for link in why(timeline, {"event": taken}).links]
         num_evicted += 1

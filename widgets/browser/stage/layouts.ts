@@ -75,7 +75,8 @@ export function layDashboard(stage: Stage, root: HTMLElement, { views }: Shown) 
   const signs = Object.entries(panels).map(([name, made]) => name !== "pool" && overflowOf(made, name));
   stage.add({ paint: () => signs.forEach((sign) => sign && !stage.painting.isHurried && sign.paint()) });
   if (tier) stage.add({ paint: () => put(tier, "hidden", !stage.sides[0].recording.hasTier) });
-  stage.add({ paint: () => root.classList.toggle("le-has-tree", showTree(panels, stage.sides[0])) });
+  const showTree = treeOrMap(panels, stage.sides[0]);
+  stage.add({ paint: () => root.classList.toggle("le-has-tree", showTree()) });
   stage.drawer = drawer;
   stage.askWhy = (about) => drawer.askWhy(about);
   watchWidth(stage, root, NARROW);
@@ -85,11 +86,17 @@ export function layDashboard(stage: Stage, root: HTMLElement, { views }: Shown) 
   ]);
 }
 
-// The tree stands where the map is in an edition without one.
-export function showTree({ map, tree }: Record<string, Panel | undefined>, { recording }: Side) {
-  if (map) put(map, "hidden", recording.hasTree);
-  if (tree) put(tree, "hidden", !recording.hasTree);
-  return recording.hasTree;
+// The tree stands where the map is in an edition without one; only one of them is painted. Returns a function that
+// shows the right one, and returns true for the tree.
+export function treeOrMap({ map, tree }: Record<string, Panel | undefined>, side: Side, isShown = () => true) {
+  if (map) map.shown.isShown = () => isShown() && !side.recording.hasTree;
+  if (tree) tree.shown.isShown = () => isShown() && side.recording.hasTree;
+  return () => {
+    const { hasTree } = side.recording;
+    if (map) put(map, "hidden", hasTree);
+    if (tree) put(tree, "hidden", !hasTree);
+    return hasTree;
+  };
 }
 
 function shown(made: Panel | undefined) {

@@ -148,7 +148,7 @@ export class Picture {
   // Takes the size of the element; false while it has none.
   measure() {
     const { clientWidth: width, clientHeight: height } = this.canvas,
-      ratio = window.devicePixelRatio || 1,
+      ratio = (window.devicePixelRatio || 1) * (this.canvas.currentCSSZoom ?? 1), // a presentation enlarges it
       old = this.size;
     if (width !== old.width || height !== old.height || ratio !== old.ratio) {
       this.size = { width, height, ratio };

@@ -10,6 +10,7 @@ from labengine.record.wording import block_names, counted, listed, node_name, no
 from labengine_widgets.why.past import Past
 
 TreeEvent = ev.NodeInserted | ev.NodeSplit | ev.NodesTouched | ev.NodeLocked | ev.NodeUnlocked | ev.NodeEvicted
+_COMPUTED = (ev.TokenSampled, ev.TokensComputed, ev.SlotsWritten)
 MAX_OTHERS = 3
 """Maximum number of other nodes that an answer compares with one."""
 
@@ -35,12 +36,12 @@ def walk_of(past: Past, number: int) -> tuple[int | None, ev.Event | None]:
             cause = past.last(ev.RequestAdded, ev.RequestPreempted, before=number, request_id=event.request_id)
             return (None if cause is None else cause[0]), event
         if isinstance(event, ev.NodeInserted | ev.NodeUnlocked | ev.NodeLocked):
-            cause = past.last(ev.TokenSampled, ev.TokensComputed, before=number, request_id=event.request_id)
+            cause = past.last(*_COMPUTED, before=number, request_id=event.request_id)
             return (None if cause is None else cause[0]), event
         if not isinstance(event, ev.NodeSplit | ev.NodesTouched):
             break
     for before, event in past.backwards(number):
-        if isinstance(event, ev.TokenSampled | ev.TokensComputed):
+        if isinstance(event, _COMPUTED):
             return before, event
         if not isinstance(event, ev.NodeSplit | ev.NodesTouched):
             break
@@ -143,15 +144,19 @@ def _evicted(event: ev.NodeEvicted, tree: TreeFold) -> str:
     older = ages[: ages.index(event.node_id)]
     if event.node_id not in free:
         return ""
-    num_locked = len(leaves) - len(free)
-    text = f"Of the tree's {len(leaves)} leaves, {num_locked} {'has' if num_locked == 1 else 'have'} locks. "
+    text = _leaves_in_words(len(leaves), len(leaves) - len(free))
     if free[0] != event.node_id:
         text += f"{node_name(free[0]).capitalize()} was used longer ago than this one."
     elif others:
-        text += f"This one was used longest ago of the {len(free)} others, before {node_names(others[:MAX_OTHERS])}."
+        text += f"Of those without, this one was used longest ago, before {node_names(others[:MAX_OTHERS])}."
     else:
-        text += "This one is the only other."
+        text += "This one is the only one without."
     return f"{text}{_why_older_stay(tree, older)}"
+
+
+def _leaves_in_words(num_leaves: int, num_locked: int) -> str:
+    leaves = "The tree has one leaf" if num_leaves == 1 else f"The tree has {num_leaves} leaves"
+    return f"{leaves}, {num_locked or 'none'} of them with locks. "
 
 
 def _why_older_stay(tree: TreeFold, older: Sequence[int]) -> str:

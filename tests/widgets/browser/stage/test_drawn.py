@@ -71,7 +71,7 @@ def test_whatever_a_model_or_a_person_writes_stays_text() -> None:
 def test_the_frame_keeps_its_size_and_the_cells_their_places() -> None:
     def check(view: View) -> None:
         def places() -> list[Any]:
-            boxes = [view.page.locator(selector).bounding_box() for selector in (".labengine", "canvas")]
+            boxes = [view.page.locator(selector).bounding_box() for selector in (".labengine", ".le-pool")]
             return [*boxes, view.page.evaluate("() => document.documentElement.scrollHeight")]
 
         before = places()

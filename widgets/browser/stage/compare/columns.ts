@@ -5,7 +5,7 @@ import { element, put, takeKey, targetOf, write } from "../../look/element.ts";
 import { hasMisnamed } from "../../model/alarms.ts";
 import type { Side } from "../../model/side.ts";
 import { AlarmCount, CrashSign } from "../alarm.ts";
-import { showTree } from "../layouts.ts";
+import { treeOrMap } from "../layouts.ts";
 import type { Overflow } from "../overflow.ts";
 import { overflowOf } from "../overflow.ts";
 import type { Panel } from "../panel.ts";
@@ -113,7 +113,7 @@ class Column {
   line = element("span", "le-column-line", {}, this.name, this.role, ...this.alarms.map((one) => one.element));
   head = element("div", "le-column-head", {}, this.line, this.score.element);
   panels = PANELS.map((name) => panel(this.stage, name, this.side.index));
-  named = Object.fromEntries(this.panels.map((made, i) => [PANELS[i], made]));
+  showTree: () => boolean;
   element = element("div", "le-column", {}, ...this.panels.filter((_, i) => !LOWER.includes(PANELS[i])));
   lower = element("div", "le-lower", {}, ...this.panels.filter((_, i) => LOWER.includes(PANELS[i])));
   queue = this.lower.querySelector<HTMLElement>(".le-queue-panel h3 > span") as HTMLElement;
@@ -129,6 +129,7 @@ class Column {
     for (const one of [this.head, this.element]) one.dataset.side = String(side.index);
     this.head.addEventListener("click", choose);
     for (const { shown } of this.panels) shown.isShown = isShown;
+    this.showTree = treeOrMap(Object.fromEntries(this.panels.map((made, i) => [PANELS[i], made])), side, isShown);
     for (const [i, made] of this.panels.entries()) if (PANELS[i] !== "queue") explain(made);
     this.element.append(this.lower);
     this.overflow = this.panels.map((made, i) => overflowIn(made, PANELS[i])).filter((one) => one !== null);
@@ -177,7 +178,7 @@ class Column {
       put(made, "title", [names[index], roles[index]].filter(Boolean).join(": "));
     this.score.paint();
     for (const one of this.alarms) one.paint();
-    showTree(this.named, this.side);
+    this.showTree();
     this.score.element.classList.toggle("le-is-doubtful", this.alarms[0].found.length > 0);
     write(this.queue, `Free queue: ${this.side.scene.queue.size}`);
   }

@@ -43,6 +43,7 @@ class TreeView {
   selected: Selection | null = null;
   pointed: Subject | null = null;
   cursor = 0;
+  sizes = new ResizeObserver(() => this.draw()); // it may have been painted before it was shown
   scrolled = 0; // pixels, when it was drawn
   isByHand = false;
 
@@ -52,12 +53,14 @@ class TreeView {
   ) {
     Object.assign(this.canvas, { className: "le-tree-canvas", tabIndex: 0 });
     this.canvas.setAttribute("role", "img");
+    this.sizes.observe(this.frame);
     this.frame.addEventListener("scroll", () => this.draw(), { passive: true });
     this.canvas.addEventListener("keydown", (event) => this.onKey(event));
     this.canvas.addEventListener("click", () => this.noteHand(), { capture: true });
   }
 
   destroy() {
+    this.sizes.disconnect();
     this.element.remove();
   }
 
@@ -195,8 +198,9 @@ class TreeView {
   // -- selecting
 
   at(event: MouseEvent): Subject | null {
-    if (!this.scene || event.target !== this.canvas || event.offsetY < HEADER) return null;
-    const row = Math.floor((event.offsetY - HEADER + this.frame.scrollTop) / this.rowHeight),
+    const y = event.offsetY / (this.canvas.currentCSSZoom ?? 1) - HEADER;
+    if (!this.scene || event.target !== this.canvas || y < 0) return null;
+    const row = Math.floor((y + this.scrolled) / this.rowHeight),
       id = this.laid.ids[row];
     return id === undefined || this.laid.gone.has(id) ? null : { kind: "node", id };
   }
