@@ -173,24 +173,25 @@ class MiniSglangCore:
 
     def add(self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None) -> None:
         """Queue a request; mini-sglang has no salts."""
+        self.queue(name, prompt, max_tokens, ignore_eos=True)
+        self.after_call("add")
+
+    def queue(self, name: str, prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool) -> None:
+        """Queue a request."""
         self._prompts[name] = list(prompt)
-        self._take(
-            message.UserMsg(
-                uid=int(name),
-                input_ids=torch.tensor(list(prompt), dtype=torch.int32),
-                sampling_params=core.SamplingParams(max_tokens=max_tokens, ignore_eos=True),
-            ),
-            "add",
-        )
+        sampling = core.SamplingParams(max_tokens=max_tokens, ignore_eos=ignore_eos)
+        tokens = torch.tensor(list(prompt), dtype=torch.int32)
+        self.scheduler._process_one_msg(message.UserMsg(uid=int(name), input_ids=tokens, sampling_params=sampling))
 
     def abort(self, name: str) -> None:
         """Abort a request that has not ended."""
         if name in self.state()["requests"]:
-            self._take(message.AbortBackendMsg(uid=int(name)), "abort")
+            self.cancel(name)
+            self.after_call("abort")
 
-    def _take(self, what: Any, call: str) -> None:
-        self.scheduler._process_one_msg(what)
-        self.after_call(call)
+    def cancel(self, name: str) -> None:
+        """Abort a request."""
+        self.scheduler._process_one_msg(message.AbortBackendMsg(uid=int(name)))
 
     def step(self) -> bool:
         """Go through the loop once. Returns False if nothing was scheduled."""

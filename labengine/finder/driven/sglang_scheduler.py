@@ -144,8 +144,9 @@ class StandInScheduler(scheduling.Scheduler):  # type: ignore[name-defined]
 class SglangCore:
     """One scheduler with an empty cache, in its normal loop.
 
-    settings: num_blocks, groups [[page size, None]], max_num_seqs, max_num_batched_tokens, new_token_ratio,
-    retract_steps. tokens: the token that a request samples at each position. Page n + 1 is block n: page 0 is padding.
+    settings: num_blocks, groups [[page size, None]], max_num_seqs, max_num_batched_tokens, new_token_ratio, and
+    retract_steps (20). tokens: the token that a request samples at each position. Block n is page n + 1, because page 0
+    is padding.
     """
 
     def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
@@ -169,7 +170,7 @@ class SglangCore:
     def _publish(self) -> None:
         settings = self._settings
         scheduling.envs.SGLANG_INIT_NEW_TOKEN_RATIO.set(settings["new_token_ratio"])
-        scheduling.envs.SGLANG_RETRACT_DECODE_STEPS.set(settings["retract_steps"])
+        scheduling.envs.SGLANG_RETRACT_DECODE_STEPS.set(settings.get("retract_steps", 20))
         context = of("runtime_context")
         context.get_context().override_server_args(
             device="cpu",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from labengine import events as ev
@@ -11,6 +12,7 @@ from labengine.core.editions import VLLM_ASYNC, edition
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
+from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.core.step_plan import StepPlan
 from labengine.finder.driven.symptoms import actions
 from labengine.finder.engines.scopes import EngineScope
@@ -24,7 +26,18 @@ LONGEST = 8192
 
 def edition_of(scope: EngineScope) -> Parts:
     """Return the edition that an engine of this scope is compared with."""
-    return VLLM_ASYNC if scope.is_async else edition(scope.edition or scope.engine)
+    if scope.is_async:
+        return VLLM_ASYNC
+    parts = edition(scope.edition or scope.engine)
+    return _with_ratio(parts, scope.new_token_ratio) if issubclass(parts.scheduler, SglangScheduler) else parts
+
+
+@cache
+def _with_ratio(parts: Parts, ratio: float) -> Parts:
+    class Scheduler(parts.scheduler):  # type: ignore[misc,name-defined]
+        first_new_token_ratio = ratio
+
+    return Parts(Scheduler).overriding(parts)
 
 
 class EditionEngine:

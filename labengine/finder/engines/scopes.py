@@ -20,13 +20,14 @@ Transfers = tuple[int, int, int, int]
 class EngineScope(Scope):
     """A scope for another engine. engine: its name. edition: the one to compare it with, by default its own.
 
-    is_async: each step is scheduled before the previous step's tokens are known. transfers: of a connector: steps of a
-    load (0: at once), steps of sending (0: not sent), one of how many loads fails (0: none), one of how many requests
-    is told to ask again (0: none).
+    new_token_ratio: SGLang's when it is idle. is_async: each step is scheduled before the previous step's tokens are
+    known. transfers: of a connector: steps of a load (0: at once), steps of sending (0: not sent), one of how many
+    loads fails (0: none), one of how many requests is told to ask again (0: none).
     """
 
     engine: str = "vllm"
     edition: str = ""
+    new_token_ratio: float = 0.7
     is_async: bool = False
     transfers: Transfers | None = None
 
@@ -40,9 +41,11 @@ class EngineScope(Scope):
 
         A pool that vLLM refuses at its start (_check_enough_kv_cache_memory) may leave a request waiting forever.
         """
-        longest = len(add.token_ids) + add.max_tokens
+        longest, size = len(add.token_ids) + add.max_tokens, self.config.scheduler_block_size
+        if self.engine == "sglang":  # would lower max_tokens to keep a page and a slot free
+            longest += -len(add.token_ids) % size + size + 1
         if self.engine != "vllm":
-            return longest <= self.config.num_blocks * self.config.scheduler_block_size
+            return longest <= self.config.num_blocks * size
         in_flight = self.config.max_num_batched_tokens * (2 if self.is_async else 1)
         needed = 0
         for group in self.config.groups:
@@ -63,6 +66,7 @@ class EngineScope(Scope):
             "is_async": self.is_async,
             "transfers": None if self.transfers is None else list(self.transfers),
             "caches_all": self.engine == "nano-vllm",
+            "new_token_ratio": self.new_token_ratio,
         }
 
 
@@ -75,18 +79,23 @@ def nano_scopes() -> tuple[EngineScope, ...]:
 def tree_scopes(engine: str) -> tuple[EngineScope, ...]:
     """Return the scopes for an engine with a prefix tree, with pages of one token and of several."""
     long: dict[str, Any] = {"num_prompt_blocks": 4, "max_tokens": (1, 2, 5)}
-    return tuple(
-        _engine_scope(scope, engine=engine)
-        for scope in (
-            Scope("pages of a token", config(24, size=1), max_requests=4, **long),
-            Scope("pages of a token, a tight pool", config(11, size=1), **long),
-            Scope("pages of a token, chunks", config(18, size=1, budget=3), **long),
-            Scope("pages of two", config(12, max_num_seqs=6), max_requests=5, max_tokens=(1, 3, 6)),
-            Scope("pages of two, a tight pool", config(7), max_tokens=(1, 2, 4)),
-            Scope("pages of two, chunks", config(9, budget=4), num_prompt_blocks=3, max_tokens=(1, 3)),
-            Scope("pages of four", config(8, size=4, budget=8), num_prompt_blocks=3, max_tokens=(1, 2, 6)),
-        )
+    plain = (
+        Scope("pages of a token", config(24, size=1), max_requests=4, **long),
+        Scope("pages of a token, a tight pool", config(11, size=1), **long),
+        Scope("pages of a token, chunks", config(18, size=1, budget=3), **long),
+        Scope("pages of two", config(12, max_num_seqs=6), max_requests=5, max_tokens=(1, 3, 6)),
+        Scope("pages of two, a tight pool", config(7), max_tokens=(1, 2, 4)),
+        Scope("pages of two, chunks", config(9, budget=4), num_prompt_blocks=3, max_tokens=(1, 3)),
+        Scope("pages of four", config(8, size=4, budget=8), num_prompt_blocks=3, max_tokens=(1, 2, 6)),
     )
+    return tuple(_engine_scope(scope, engine=engine) for scope in plain)
+
+
+def sglang_scopes() -> tuple[EngineScope, ...]:
+    """Return the scopes for SGLang: those of a tree, and such in which it reserves next to nothing, and retracts."""
+    plain = tree_scopes("sglang")
+    reckless = [replace(one, max_tokens=(4, 9), new_token_ratio=0.01) for one in (*plain[:3], plain[3], plain[6])]
+    return (*plain, *(replace(one, name=f"{one.name}, nothing reserved") for one in reckless))
 
 
 def vllm_scopes() -> tuple[EngineScope, ...]:

@@ -17,7 +17,7 @@ from labengine.finder.engines.finding import EngineFinding, EngineSearch
 from labengine.finder.engines.judgement import PlayedCase, SameWay
 from labengine.finder.engines.player import Player
 from labengine.finder.engines.process import DrivenEngine, EngineProcess
-from labengine.finder.engines.scopes import EngineScope, nano_scopes, tree_scopes, vllm_scopes
+from labengine.finder.engines.scopes import EngineScope, nano_scopes, sglang_scopes, tree_scopes, vllm_scopes
 from labengine.finder.find import INTERRUPTED
 from labengine.finder.judgement import KINDS, Case
 from labengine.finder.limits import AFTER_S
@@ -37,7 +37,7 @@ SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {
     "vllm": vllm_scopes,
     "nano-vllm": nano_scopes,
     "mini-sglang": partial(tree_scopes, "mini-sglang"),
-    "sglang": partial(tree_scopes, "sglang"),
+    "sglang": sglang_scopes,
 }
 """Per engine, the scopes of its workloads."""
 
