@@ -198,12 +198,16 @@ class MiniSglangCore:
         if self.is_idle:
             return False
         self.plan = {}
-        self.scheduler.normal_loop()
+        self.turn()
         if not self.plan:
             self.after_call("schedule")
-        self._batch = []
         self.after_call("update")
         return bool(self.plan)
+
+    def turn(self) -> None:
+        """Go through the loop once."""
+        self.scheduler.normal_loop()
+        self._batch = []
 
     def begin(self, batch: Any) -> None:
         """Note a scheduled batch."""
@@ -233,7 +237,7 @@ class MiniSglangCore:
             "requests": {
                 name: ["waiting" if name in pending else "running", [table]] for name, table in tables.items()
             },
-            "free_queue": [slot // self.page_size for slot in self.scheduler.cache_manager.free_slots.tolist()],
+            "free_queue": self.free_pages(),
             "tree": [node[:3] + node[4:] for node in self.nodes()],
             "holds": {
                 name: self.number_of(one.cache_handle.node)
@@ -253,6 +257,10 @@ class MiniSglangCore:
         """Return the pages of a request, those of the batch that is being computed included."""
         length = request.device_len if request in self._batch else request.cached_len
         return self._pages(self.scheduler.engine.page_table[request.table_idx, :length])
+
+    def free_pages(self) -> list[int]:
+        """Return the free pages, the next one first."""
+        return [slot // self.page_size for slot in self.scheduler.cache_manager.free_slots.tolist()]
 
     def nodes(self) -> list[list[Any]]:
         """Return each node's number, parent, locks, tokens and pages, the oldest first.
