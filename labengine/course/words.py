@@ -29,6 +29,7 @@ NOTEBOOKS = {
     "sharing": ("sharing",),
     "guessing": ("guessing",),
     "states": ("states",),
+    "trees": ("trees",),
 }
 """Modules in labengine.course.exercises, by the first half of exercises' names. The texts are beside the first."""
 

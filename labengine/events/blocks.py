@@ -194,7 +194,7 @@ class BlockMerged(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "MergePolicy.merge_target MergePolicy.is_alive MergePolicy.is_equal HashChain.link",
+            "PrefixTree.insert MergePolicy.merge_target MergePolicy.is_alive MergePolicy.is_equal HashChain.link",
             "KVCacheGroup.register_block BlockPool.share KVCacheGroup.merge",
         ),
     }
@@ -221,7 +221,9 @@ class BlockFreed(Event):
     decided_by = {
         "": methods(_FREED),
         "preempted": methods("Scheduler.choose_victim WaitingQueue.least_urgent", _FREED),
-        "merged": methods("MergePolicy.merge_target KVCacheGroup.merge BlockPool.reused_first", _RELEASED),
+        "merged": methods(
+            "PrefixTree.insert MergePolicy.merge_target KVCacheGroup.merge BlockPool.reused_first", _RELEASED
+        ),
         "copied": methods(
             "KVCacheGroup.copies_before_write KVCacheGroup.copy BlockPool.release KVCacheGroup.release",
         ),

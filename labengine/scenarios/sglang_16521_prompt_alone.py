@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from labengine.core.kv_cache_manager import Moment
-from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
 from labengine.core.request import Request
+from labengine.core.sglang.kv_cache_manager import SglangKVCacheManager
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens
 from labengine.scenarios.scenario import Column, Scenario
 
 
-class KeepsThePromptAlone(RadixKVCacheManager):
+class KeepsThePromptAlone(SglangKVCacheManager):
     """Inserts an ended request with the tokens that it had when its prefill was scheduled."""
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
@@ -22,7 +22,7 @@ class KeepsThePromptAlone(RadixKVCacheManager):
 class PromptAlone(Scenario):
     """A conversation of two turns: the second prompt is the first one, its answer, and a new question."""
 
-    columns = (Column("labengine-radix", KeepsThePromptAlone), Column("labengine-radix"))
+    columns = (Column("sglang", KeepsThePromptAlone), Column("sglang"))
     figures = {
         "tokens found in the second turn": lambda lab: num_hit_tokens(lab, 1),
         "tokens computed": num_computed_tokens,

@@ -13,7 +13,7 @@ from checkout import ROOT
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import Connector
-from labengine.core.editions import EDITIONS, LABENGINE, RECORDED_EDITIONS, edition
+from labengine.core.editions import EDITIONS, LABENGINE, LABENGINE_RADIX, RECORDED_EDITIONS, edition
 from labengine.core.part_methods import definers, is_custom
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -176,6 +176,12 @@ class Deep(TokenBudgetScheduler):
 def test_overrides_are_all_that_replaces_something_of_ours() -> None:
     parts = Parts(scheduler=Deep).overriding(LABENGINE)
     assert [str(one) for one in overrides(parts)] == ["Deep._schedule_running", "Deep.skips"]
+
+
+@pytest.mark.parametrize("event", ["BlockMerged", "BlockFreed:merged"])
+def test_a_tree_decides_what_is_merged(event: str) -> None:
+    assert str(decider(LABENGINE_RADIX, event)) == "PrefixTree.insert"
+    assert str(decider(LABENGINE, event)) == "LateMerge.merge_target"
 
 
 def test_a_part_of_ones_own_is_the_decider() -> None:

@@ -64,3 +64,11 @@ def test_the_sums_that_09_quotes_are_what_its_lines_print(capsys: pytest.Capture
     one, other = (re.findall(r"-?\d+\.\d+", line) for line in capsys.readouterr().out.splitlines())
     assert f"{one[0]} to {other[0]}" in text and f"{other[1]} to {one[1]}" in text
     assert float(one[0]) > float(other[0]) and float(one[1]) < float(other[1])
+
+
+def test_the_race_that_16_quotes_is_that_of_the_documentation() -> None:
+    [row] = re.findall(
+        r"^\| repeats \| 16 \|(.*)\|$", (ROOT / "docs" / "editions.md").read_text(encoding="utf-8"), re.M
+    )
+    *_, in_map, in_tree = (cell.split(" / ")[0].strip() for cell in row.split("|"))
+    assert f"({in_tree} tokens with blocks of 16, the map {in_map})" in text_of("16")

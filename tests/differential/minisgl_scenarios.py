@@ -37,6 +37,7 @@ class Run:
         self._outputs = {uid: iter(output) for step in requests.values() for uid, _, output in step}
         self.misread: set[int] = set()
         self.found: dict[int, int] = {}
+        """Tokens that each request found at its admission, by uid."""
         self.step = 0
         self._in_flight: Any = None
         self._kv: dict[int, tuple[int, ...]] = {}

@@ -35,6 +35,7 @@ EXPECTED = {
     "13_sharing_what_is_written",
     "14_guessing_ahead",
     "15_states_instead_of_keys",
+    "16_trees",
 }
 RUN_IN_A_BROWSER = {"01_first_light", "05_late_merge", "10_reading_a_run"}
 """Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 at each change, with its weights, in

@@ -93,6 +93,17 @@ FIGURES = {
     ("mini-sglang-124", ""): {"tokens found": (4, 8), "tokens computed": (48, 44)},
     ("mini-sglang-5e52ef3", ""): {"steps ended by an error": (1, 0), "requests finished": (1, 3)},
     ("bytedance-sglang-508", ""): {"blocks locked": (3, 2), "tokens generated for C": (0, 1)},
+    # 12, 8, 1 and 16 tokens; of E's nine all, or one. Upstream's scheduler finds 0 as well.
+    ("sglang-24892", ""): {"tokens found": (0, 8), "tokens computed": (46, 38)},
+    # Five blocks of nodes of two, or two blocks; 8, 8, 8 and 16 tokens, and of E's nine all, or one.
+    ("sglang-32016", ""): {
+        "blocks evicted for D": (6, 2),
+        "tokens found": (0, 8),
+        "tokens computed": (49, 41),
+    },
+    # 8 and 12 tokens, and of C's nine all, or one. Upstream's scheduler finds 0 as well.
+    ("sglang-34958", ""): {"tokens found": (0, 8), "tokens computed": (29, 21)},
+    ("sglang-6690", ""): {"steps ended by an error": (1, 0), "requests finished": (1, 3)},
     # 16 in the first turn; of the second turn's 20, 12 or 4.
     ("sglang-16521", ""): {"tokens found in the second turn": (8, 16), "tokens computed": (28, 20)},
     ("sglang-jax-1618", ""): {"rules broken": (3, 0), "requests that misread": (1, 0)},
@@ -141,6 +152,10 @@ def test_the_rules_that_the_alternatives_break(id: str, column: str, rules: set[
         ("mini-sglang-5e52ef3", ev.PrefixHit),
         ("bytedance-sglang-508", ev.NodeLocked),
         ("sglang-16521", ev.BlockFreed),
+        ("sglang-24892", ev.NodeEvicted),
+        ("sglang-32016", ev.NodeEvicted),
+        ("sglang-34958", ev.NodeEvicted),
+        ("sglang-6690", ev.PrefixHit),
         ("sglang-jax-1618", ev.BlockFreed),
     ],
 )
@@ -151,7 +166,7 @@ def test_the_first_wrong_event(id: str, kind: type[ev.Event]) -> None:
         assert first is not None and isinstance(first.event, kind)
 
 
-@pytest.mark.parametrize("id", ["nano-vllm-208", "nano-vllm-243", "vllm-12621"])
+@pytest.mark.parametrize("id", ["nano-vllm-208", "nano-vllm-243", "sglang-6690", "vllm-12621"])
 def test_claims_that_do_not_hold(id: str) -> None:
     assert not bug(id).verdict().claim_holds
 

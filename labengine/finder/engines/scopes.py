@@ -66,7 +66,7 @@ class EngineScope(Scope):
             "is_async": self.is_async,
             "transfers": None if self.transfers is None else list(self.transfers),
             "caches_all": self.engine == "nano-vllm",
-            "new_token_ratio": self.new_token_ratio,
+            **({"new_token_ratio": self.new_token_ratio} if self.engine == "sglang" else {}),
         }
 
 
