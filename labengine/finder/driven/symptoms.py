@@ -107,8 +107,10 @@ def wrong_counts(state: Mapping[str, Any], num_blocks: int) -> Iterator[str]:
             continue
         if count != held[block]:
             yield f"block {block} has ref_count {count}, but {held[block]} hold it"
-        if queued[block] != (count == 0):
-            yield f"block {block} is in the free queue {queued[block]} times, and held {count} times"
+        if count and queued[block]:
+            yield f"block {block} is in use and in the free queue"
+        elif not count and queued[block] != 1:
+            yield f"block {block} is unused, but in the free queue {queued[block]} times"
 
 
 def wrong_tree(state: Mapping[str, Any]) -> Iterator[str]:
