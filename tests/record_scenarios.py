@@ -2,9 +2,11 @@
 
 git clone https://github.com/GeeeekExplorer/nano-vllm; git clone https://github.com/sgl-project/mini-sglang
 python tests/record_scenarios.py --nano-vllm nano-vllm --mini-sglang mini-sglang --vllm PYTHON --vllm OLDER_PYTHON
+python tests/record_scenarios.py --sglang WHEEL
 
 PYTHON: of an environment with a release of vLLM; more than one may be given. nano-vLLM needs xxhash, mini-sglang torch
-and msgpack. What is not named keeps its recorded rows.
+and msgpack. WHEEL: the folder of SGLang 0.5.23's unpacked wheel; differential/tree_process.py says what it needs. What
+is not named keeps its recorded rows.
 """
 
 from __future__ import annotations
@@ -47,6 +49,14 @@ def of_mini_sglang(clone: Path) -> Iterator[tuple[str, Run]]:
         yield id, _run(f"mini-sglang {COMMIT}", part, "--mini-sglang CLONE", rows_of())
 
 
+def of_sglang(wheel: str) -> Iterator[tuple[str, Run]]:
+    """Yield scenarios and their runs."""
+    from differential.sglang_scenarios import VERSION, rows_of
+
+    for id, rows in rows_of(wheel):
+        yield id, _run(f"sglang {VERSION}", "Scheduler and radix tree", "--sglang WHEEL", rows)
+
+
 def of_vllm(python: str) -> Iterator[tuple[str, Run]]:
     """Yield scenarios and their runs on the release of that interpreter."""
     script = str(TESTS / "differential" / "vllm_scenarios.py")
@@ -64,11 +74,13 @@ def main() -> int:
     parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--nano-vllm", type=Path, metavar="CLONE")
     parser.add_argument("--mini-sglang", type=Path, metavar="CLONE")
+    parser.add_argument("--sglang", metavar="WHEEL")
     parser.add_argument("--vllm", action="append", default=[], metavar="PYTHON")
     options = parser.parse_args()
     found = [pair for python in options.vllm for pair in of_vllm(python)]
     found += of_nano_vllm(options.nano_vllm) if options.nano_vllm else ()
     found += of_mini_sglang(options.mini_sglang) if options.mini_sglang else ()
+    found += of_sglang(options.sglang) if options.sglang else ()
     recorded: dict[str, list[Run]] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     for id, run in found:
         others = [one for one in recorded.get(id, ()) if one["version"] != run["version"]]

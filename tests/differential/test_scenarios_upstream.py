@@ -1,7 +1,7 @@
 """Live: upstream's own code on the scenarios' requests, as it was recorded.
 
-LABENGINE_NANO_VLLM=nano-vllm LABENGINE_MINI_SGLANG=mini-sglang LABENGINE_VLLM_PYTHON=vllm/bin/python
-pytest tests/differential/test_scenarios_upstream.py
+LABENGINE_NANO_VLLM=nano-vllm LABENGINE_MINI_SGLANG=mini-sglang LABENGINE_SGLANG=wheel
+LABENGINE_VLLM_PYTHON=vllm/bin/python pytest tests/differential/test_scenarios_upstream.py
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from record_scenarios import RECORDED, TESTS
     [
         ("LABENGINE_NANO_VLLM", "--nano-vllm"),
         ("LABENGINE_MINI_SGLANG", "--mini-sglang"),
+        ("LABENGINE_SGLANG", "--sglang"),
         ("LABENGINE_VLLM_PYTHON", "--vllm"),
     ],
 )

@@ -93,7 +93,7 @@ FIGURES = {
     ("mini-sglang-124", ""): {"tokens found": (4, 8), "tokens computed": (48, 44)},
     ("mini-sglang-5e52ef3", ""): {"steps ended by an error": (1, 0), "requests finished": (1, 3)},
     ("bytedance-sglang-508", ""): {"blocks locked": (3, 2), "tokens generated for C": (0, 1)},
-    # 12, 8, 1 and 16 tokens; of E's nine all, or one. Upstream's scheduler finds 0 as well.
+    # 12, 8, 1 and 16 tokens; of E's nine all, or one.
     ("sglang-24892", ""): {"tokens found": (0, 8), "tokens computed": (46, 38)},
     # Five blocks of nodes of two, or two blocks; 8, 8, 8 and 16 tokens, and of E's nine all, or one.
     ("sglang-32016", ""): {
@@ -101,7 +101,7 @@ FIGURES = {
         "tokens found": (0, 8),
         "tokens computed": (49, 41),
     },
-    # 8 and 12 tokens, and of C's nine all, or one. Upstream's scheduler finds 0 as well.
+    # 8 and 12 tokens, and of C's nine all, or one.
     ("sglang-34958", ""): {"tokens found": (0, 8), "tokens computed": (29, 21)},
     ("sglang-6690", ""): {"steps ended by an error": (1, 0), "requests finished": (1, 3)},
     # 16 in the first turn; of the second turn's 20, 12 or 4.
