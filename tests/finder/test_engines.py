@@ -265,24 +265,18 @@ def answer_like(edition: str, scope: EngineScope) -> Callable[[Answer], Answer]:
             error = ["Symptom", str(symptom), "...", symptom.rule]
         except NotGrantedError as failure:
             error = ["AssertionError", str(failure), "...", ""]
-        return (
-            {"messages": [], "num_done": 99, "num_steps": 9}
-            | NOTHING_ELSE
-            | {
-                "states": watching.states,
-                "error": error,
-            }
-        )
+        counts = {"messages": [], "num_done": 99, "num_steps": 9}
+        return counts | NOTHING_ELSE | {"states": watching.states, "error": error}
 
     return answer
 
 
-def search_tree(edition: str | None, add: Add, size: int, num_blocks: int, like: str = "mini-sglang") -> EngineSearch:
+def search_tree(edition: str | None, add: Add, size: int, num_blocks: int) -> EngineSearch:
     config = replace(TREE.config, num_blocks=num_blocks, groups=(GroupSpec(size),), hash_block_size=size)
     scope = replace(TREE, config=config, only=(add,))
 
     def start(driven: DrivenEngine) -> Recorded:
-        return Recorded(answer_like(like, scope))
+        return Recorded(answer_like("mini-sglang", scope))
 
     return find_in_engine("mini-sglang", "python", max_workloads=9, edition=edition, scopes=(scope,), start=start)
 

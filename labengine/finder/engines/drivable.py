@@ -50,5 +50,5 @@ def drivable(engine: str) -> Drivable:
 def refuse_edition(engine: str, edition: str) -> None:
     """Raise ConfigError for an edition that an engine cannot be compared with."""
     if edition not in (known := drivable(engine).editions):
-        known_ones = f"{engine} is compared with {' or '.join(known)}" if known else "vLLM's release tells its edition"
-        raise ConfigError(f"{known_ones}: edition {shown(edition)} does not apply")
+        reason = f"{engine} is compared with {' or '.join(known)}" if known else "vLLM's release tells its edition"
+        raise ConfigError(f"{reason}: omit edition {shown(edition)}")

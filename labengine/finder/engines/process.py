@@ -159,5 +159,6 @@ def _environment(driven: DrivenEngine) -> dict[str, str]:
     """Return this process's environment without variables for its Python, and without a user's tap."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
-    found |= {ENGINES[driven.name].folder: str(Path(driven.checkout).resolve())} if driven.checkout else {}
+    if driven.checkout and (folder := ENGINES[driven.name].folder):
+        found[folder] = str(Path(driven.checkout).resolve())
     return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found
