@@ -109,11 +109,12 @@ def find(options: Namespace) -> int:
 
 
 @terminal_command(
-    argument("engine", metavar="ENGINE", help="vllm or nano-vllm"),
+    argument("engine", metavar="ENGINE", help="vllm, nano-vllm, mini-sglang or sglang"),
     SEARCH_SECONDS,
     SEARCH_SEED,
-    argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON)"),
-    argument("--checkout", metavar="DIR", help="the folder of nano-vLLM ($LABENGINE_NANO_VLLM)"),
+    argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON, ..._SGLANG_PYTHON)"),
+    argument("--checkout", metavar="DIR", help="the folder of any but vLLM ($LABENGINE_NANO_VLLM, ..._SGLANG)"),
+    argument("--edition", metavar="NAME", help="compare with this edition, and pass over faults that it has too"),
     argument("--hours", type=float, metavar="H", help="hours, instead of --seconds"),
     argument("--patch", metavar="FILE.py", help="a change to the engine, run first in its process"),
     argument("--no-connector", action="store_true", help="omit workloads with a KV connector"),

@@ -12,6 +12,7 @@ is not named keeps its recorded rows.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -40,9 +41,9 @@ def of_nano_vllm(clone: Path) -> Iterator[tuple[str, Run]]:
 
 def of_mini_sglang(clone: Path) -> Iterator[tuple[str, Run]]:
     """Yield scenarios and their runs."""
-    from differential.minisgl_scenarios import COMMIT, PARTS, RUNS, import_upstream
+    os.environ["LABENGINE_MINI_SGLANG"] = str(clone)
+    from differential.minisgl_scenarios import COMMIT, PARTS, RUNS
 
-    import_upstream(clone / "python")
     for id, rows_of in RUNS.items():
         part = PARTS.get(id, "Scheduler and radix cache")
         yield id, _run(f"mini-sglang {COMMIT}", part, "--mini-sglang CLONE", rows_of())

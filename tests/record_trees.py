@@ -52,7 +52,7 @@ def record(edition: str) -> bool:
     }
     workloads = map(WORKLOADS[edition], range(NUM_WORKLOADS[edition]))
     with upstream_of(edition, folder) as upstream:
-        golden.write(edition, header, ((workload, upstream.run(workload, edition)) for workload in workloads))
+        golden.write(edition, header, ((workload, upstream.run(workload)) for workload in workloads))
     path = golden.golden_path(edition)
     print(f"{edition}: {NUM_WORKLOADS[edition]} workloads, {path.stat().st_size // 1024} KiB in {path.name}")
     return True

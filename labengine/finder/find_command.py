@@ -12,15 +12,13 @@ from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
 from labengine.finder.as_notebook import checked_name
 from labengine.finder.counterexample import Counterexample
+from labengine.finder.engines.drivable import drivable
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.engines.search import find_in_engine
 from labengine.finder.find import find
 from labengine.finder.report import SearchReport
 from labengine.isolation.endings import UserInterrupt, interrupts_named, named
 from labengine.record.files.file_access import replace_file
-
-VARIABLE = "LABENGINE_VLLM_PYTHON"
-"""Environment variable that names the interpreter of an environment with vLLM."""
 
 
 def find_from_file(
@@ -42,9 +40,10 @@ def find_from_file(
 
 def find_in_engine_command(options: Namespace) -> EngineSearch:
     """Search with the options; write a script per finding. Raises ConfigError for invalid options."""
-    python = options.python or (os.environ.get(VARIABLE) if options.engine == "vllm" else sys.executable)
+    variable = drivable(options.engine).python
+    python = options.python or os.environ.get(variable) or (None if options.engine == "vllm" else sys.executable)
     if not python:
-        raise ConfigError(f"name the engine's Python with --python vllm/bin/python, or in {VARIABLE}")
+        raise ConfigError(f"name the engine's Python with --python vllm/bin/python, or in {variable}")
     found = find_in_engine(
         options.engine,
         python,
@@ -53,6 +52,7 @@ def find_in_engine_command(options: Namespace) -> EngineSearch:
         max_findings=options.findings,
         patch=options.patch,
         checkout=options.checkout,
+        edition=options.edition,
         with_connector=not options.no_connector,
         show=_show if sys.stderr.isatty() else lambda line: None,
     )

@@ -1,114 +1,23 @@
 """Scenarios about mini-sglang, run on mini-sglang's own scheduler, cache manager and radix cache, without its model.
 
-Stood in for: the compiled comparison of keys, the engine, CUDA's streams, pinned memory, and the radix cache's clock.
-Needs torch and msgpack. One import serves one process: the packages are replaced in sys.modules.
+LABENGINE_MINI_SGLANG names the clone. The finder's driver imports it, with what stands in for the rest.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Mapping, Sequence
-from itertools import count
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import torch
+
+from differential.finder_driver import driver
 
 COMMIT = "20fcd7f"
 Rows = dict[str, dict[str, int]]
 
-
-class _Stream:
-    """Stands for a stream, a context manager of one, and an event."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        pass
-
-    def wait_stream(self, other: object) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-
-class _Sampled(NamedTuple):
-    next_tokens_gpu: torch.Tensor
-    next_tokens_cpu: torch.Tensor
-    copy_done_event: Any
-
-
-class StandInEngine:
-    """Stands for mini-sglang's engine: keeps, per slot, the tokens up to and with the one whose KV it holds."""
-
-    run: Any
-    """The run that samples: it has `scheduler`, `next_token` and `misread`."""
-
-    def __init__(self, config: SimpleNamespace) -> None:
-        self.device, self.stream, self.tp_cpu_group = torch.device("cpu"), _Stream(), None
-        core = importlib.import_module("minisgl.core")
-        core._GLOBAL_CTX = None
-        self.ctx = core.Context(config.page_size)
-        core.set_global_ctx(self.ctx)
-        self.num_pages, self.max_seq_len = config.num_pages, config.max_seq_len
-        shape = config.max_running_req + 1, -(-self.max_seq_len // 32) * 32
-        self.ctx.page_table = self.page_table = torch.zeros(shape, dtype=torch.int32)
-        self.graph_runner = SimpleNamespace(pad_batch=lambda batch: setattr(batch, "padded_reqs", batch.reqs))
-        self.attn_backend = SimpleNamespace(prepare_metadata=lambda batch: None)
-        self.sampler = SimpleNamespace(prepare=lambda batch: None)
-        self._kv: dict[int, tuple[int, ...]] = {}
-        self.found: dict[int, int] = {}
-        """Tokens that each request found at its admission, by uid."""
-
-    def forward_batch(self, batch: Any, _: object) -> _Sampled:
-        """Write, read, and sample the workload's tokens."""
-        run, reads = StandInEngine.run, []
-        for request in batch.reqs:
-            self.found.setdefault(request.uid, request.cached_len)
-            tokens = run.scheduler.token_pool[request.table_idx, : request.device_len].tolist()
-            slots = self.page_table[request.table_idx, : request.device_len].tolist()
-            for position in range(request.cached_len, request.device_len):
-                self._kv[slots[position]] = tuple(tokens[: position + 1])
-            reads.append((request.uid, [(slot, tuple(tokens[: p + 1])) for p, slot in enumerate(slots)]))
-        run.misread |= {uid for uid, read in reads for slot, content in read if self._kv.get(slot) != content}
-        for request in batch.reqs:
-            request.complete_one()
-        tokens = torch.tensor([run.next_token(request.uid) for request in batch.reqs], dtype=torch.int32)
-        return _Sampled(tokens, tokens.clone(), _Stream())
-
-
-def import_upstream(python: Path) -> None:
-    """Import mini-sglang from its folder python/, with the stand-ins."""
-    sys.path.insert(0, str(python))
-    for name, content in (("kernel", {"fast_compare_key": _common_prefix}), ("engine", {"Engine": StandInEngine})):
-        module = sys.modules[f"minisgl.{name}"] = ModuleType(f"minisgl.{name}")
-        vars(module).update(content, EngineConfig=SimpleNamespace)
-    for name in ("empty", "tensor"):
-        setattr(torch, name, _unpinned(getattr(torch, name)))
-    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[assignment,method-assign]
-    torch.cuda.Stream = torch.cuda.stream = torch.cuda.set_stream = _Stream  # type: ignore[assignment]
-    scheduling = importlib.import_module("minisgl.scheduler.scheduler")
-    scheduling.load_tokenizer = lambda _: SimpleNamespace(eos_token_id=99)
-    quiet = SimpleNamespace(**{f"{kind}_rank0": lambda *_: None for kind in ("debug", "info", "warning")})
-    scheduling.logger = importlib.import_module("minisgl.scheduler.prefill").logger = quiet
-    importlib.import_module("minisgl.kvcache.radix_cache").time = SimpleNamespace(monotonic_ns=count(1).__next__)
-
-
-def _common_prefix(one: torch.Tensor, other: torch.Tensor) -> int:
-    length = min(len(one), len(other))
-    differs = (one[:length] != other[:length]).nonzero()
-    return int(differs[0]) if len(differs) else length
-
-
-def _unpinned(make: Any) -> Any:
-    return lambda *args, pin_memory=False, **keywords: make(*args, **keywords)
+driving = driver("mini_sglang_scheduler")
 
 
 class Run:
@@ -127,38 +36,42 @@ class Run:
         self._page_size = page_size
         self._outputs = {uid: iter(output) for step in requests.values() for uid, _, output in step}
         self.misread: set[int] = set()
+        self.found: dict[int, int] = {}
+        """Tokens that each request found at its admission, by uid."""
         self.step = 0
         self._in_flight: Any = None
-        StandInEngine.run = self
-        scheduling = importlib.import_module("minisgl.scheduler.scheduler")
-        run = self
-
-        class Scheduler(scheduling.Scheduler):  # type: ignore[misc,name-defined]
-            def offline_receive_msg(self, blocking: bool = False) -> list[Any]:
-                return run._messages()
-
-            def offline_send_result(self, reply: object) -> None:
-                pass
-
-        self.scheduler: Any = Scheduler(
+        self._kv: dict[int, tuple[int, ...]] = {}
+        """Per slot, the tokens up to and with the one whose KV it holds."""
+        self.scheduler: Any = driving.OrderedScheduler(
             SimpleNamespace(
                 page_size=page_size,
                 num_pages=num_pages,
-                max_seq_len=num_pages * page_size,
                 max_running_req=8,
                 max_extend_tokens=64,
                 cache_type="radix",
                 model_path="",
                 offline_mode=True,
                 tp_info=SimpleNamespace(is_primary=lambda: True, size=1, rank=0),
+                next_token=lambda request: next(self._outputs[request.uid]),
+                on_batch=self._compute,
             )
         )
+        self.scheduler.receive_msg = self._messages
+        self.scheduler.eos_token_id = 99
 
-    def next_token(self, uid: int) -> int:
-        """Return the token that a request samples next."""
-        return next(self._outputs[uid])
+    def _compute(self, batch: Any) -> None:
+        """Write the batch's slots, then read."""
+        reads = []
+        for request in batch.reqs:
+            self.found.setdefault(request.uid, request.cached_len)
+            tokens = self.scheduler.token_pool[request.table_idx, : request.device_len].tolist()
+            slots = self.scheduler.engine.page_table[request.table_idx, : request.device_len].tolist()
+            for position in range(request.cached_len, request.device_len):
+                self._kv[slots[position]] = tuple(tokens[: position + 1])
+            reads.append((request.uid, [(slot, tuple(tokens[: p + 1])) for p, slot in enumerate(slots)]))
+        self.misread |= {uid for uid, read in reads for slot, content in read if self._kv.get(slot) != content}
 
-    def _messages(self) -> list[Any]:
+    def _messages(self, blocking: bool) -> list[Any]:
         message, core = (importlib.import_module(f"minisgl.{name}") for name in ("message", "core"))
         added = [
             message.UserMsg(
@@ -276,7 +189,7 @@ def stale_half() -> Rows:
         prompts = (range(1, 14), range(21, 30), range(1, 9), range(41, 58), [*range(1, 9), 61])
         run = Run(8, {step: [(step, prompt, [7])] for step, prompt in enumerate(prompts)}, page_size=4)
         run.play(5)
-        rows[name] = {"tokens found": run.scheduler.engine.found[4]}
+        rows[name] = {"tokens found": run.found[4]}
     cache.RadixTreeNode.split_at = split_at
     return rows
 

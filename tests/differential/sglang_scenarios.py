@@ -24,7 +24,7 @@ def rows_of(folder: str) -> Iterator[tuple[str, dict[str, dict[str, int]]]]:
     """Yield scenarios and their rows. folder: the unpacked wheel."""
     with upstream_of("sglang", folder) as upstream:
         for id, (column, num_pages, prompts) in PROMPTS.items():
-            steps = upstream.run(_workload(num_pages, prompts), "sglang")
+            steps = upstream.run(_workload(num_pages, prompts))
             scheduled = [one for step in steps for one in step["scheduled"]]
             found = next(start for uid, start, _ in scheduled if uid == len(prompts) - 1)
             computed = sum(num_tokens for _, _, num_tokens in scheduled)

@@ -28,7 +28,7 @@ def test_every_step_is_equal(edition: str) -> None:
     with upstream_of(edition, folder) as upstream:
         for seed in range(NUM_WORKLOADS):
             workload = WORKLOADS[edition](seed)
-            difference = compared.difference(workload, upstream.run(workload, edition))
+            difference = compared.difference(workload, upstream.run(workload))
             assert difference is None, f"workload {seed}: {difference}\n{workload}"
     print(f"{edition}: {NUM_WORKLOADS} workloads, {compared.num_steps} steps, equal after each; {dict(compared.met)}")
     assert edition != "sglang" or all(compared.met[name] >= number for name, number in LEAST.items())

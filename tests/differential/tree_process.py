@@ -33,16 +33,21 @@ def named_folder(edition: str) -> str | None:
     return os.environ.get(UPSTREAM[edition][0]) or None
 
 
+def python() -> str:
+    """The interpreter that has what the engines import."""
+    return os.environ.get("LABENGINE_SGLANG_PYTHON") or sys.executable
+
+
 class TreeProcess:
     """Answers one workload at a time."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, workload: dict[str, Any], edition: str) -> list[dict[str, Any]]:
+    def run(self, workload: dict[str, Any]) -> list[dict[str, Any]]:
         """What upstream holds after each iteration of its loop."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        print(json.dumps({"workload": workload, "edition": edition}), file=self._process.stdin, flush=True)
+        print(json.dumps(workload), file=self._process.stdin, flush=True)
         rows: list[dict[str, Any]] = json.loads(self._process.stdout.readline())
         return rows
 
@@ -50,8 +55,8 @@ class TreeProcess:
 @contextmanager
 def upstream_of(edition: str, folder: str) -> Iterator[TreeProcess]:
     """Start the engine that an edition is named for."""
-    _, module, _ = UPSTREAM[edition]
-    command = [os.environ.get("LABENGINE_SGLANG_PYTHON") or sys.executable, "-m", f"differential.{module}", folder]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=TESTS, stdin=pipe, stdout=pipe, text=True) as process:
+    variable, module, _ = UPSTREAM[edition]
+    command = [python(), "-m", f"differential.{module}", edition]
+    environment, pipe = {**os.environ, variable: str(Path(folder).resolve())}, subprocess.PIPE
+    with subprocess.Popen(command, cwd=TESTS, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         yield TreeProcess(process)

@@ -16,20 +16,21 @@ import pytest
 
 from differential import vllm_streams
 from labengine.__main__ import main
-from labengine.config import ConfigError
+from labengine.config import ConfigError, GroupSpec
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import NANO_VLLM_243, VLLM
+from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.parts import Parts
-from labengine.finder.driven.symptoms import Symptom, play
+from labengine.finder.driven.symptoms import Symptom, Watching, actions, play, wrong_tree
 from labengine.finder.engines.edition import EditionEngine, expected_states
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.engines.process import DrivenEngine, EngineLostError, EngineProcess
-from labengine.finder.engines.scopes import EngineScope, nano_scopes, vllm_scopes, wire_workload
+from labengine.finder.engines.scopes import EngineScope, nano_scopes, tree_scopes, vllm_scopes, wire_workload
 from labengine.finder.engines.search import DistinctStates, find_in_engine
 from labengine.finder.operations import Add, TakeStep
 
 Answer = dict[str, Any]
-SCOPE, NANO = vllm_scopes()[0], nano_scopes()[0]
+SCOPE, NANO, TREE = vllm_scopes()[0], nano_scopes()[0], tree_scopes("mini-sglang")[0]
 NOTHING_ELSE = {"states": None, "left": None, "error": None}
 NEVER_ENDS = {
     "messages": [],
@@ -178,7 +179,9 @@ def test_a_pool_in_which_vllm_would_not_start_is_no_case() -> None:
     [
         (["vllm"], "--python vllm/bin/python"),
         (["vllm", "--python", "/nowhere/python"], "/nowhere/python does not start (No such file"),
-        (["sglang", "--python", "python"], "engine must be one of vllm"),
+        (["sgl", "--python", "python"], "engine must be one of vllm"),
+        (["vllm", "--python", "python", "--edition", "vllm"], "vLLM's release tells its edition"),
+        (["mini-sglang", "--edition", "vllm"], "compared with mini-sglang or mini-sglang+142"),
         (["vllm", "--python", "python", "--patch", "/nowhere.py"], "cannot be read"),
     ],
 )
@@ -243,6 +246,78 @@ def test_a_script_sees_a_missed_hit() -> None:
         play(Driven(scope, wire), wire["settings"], wire["operations"], [])
     merging = Driven(scope, wire, NANO_VLLM_243)
     play(merging, wire["settings"], wire["operations"], [])
+
+
+# -- an engine with a prefix tree -----------------------------------------------------------------------------------
+
+
+def answer_like(edition: str, scope: EngineScope) -> Callable[[Answer], Answer]:
+    """Return what the driver answers for an engine that decides like an edition."""
+
+    def answer(wire: Answer) -> Answer:
+        engine = Driven(replace(scope, edition=edition), wire)
+        watching, error = Watching(engine, wire["settings"]), None
+        do = actions(engine)
+        try:
+            for what, *values in [*wire["operations"], *[["step"]] * 9]:
+                do[what](*values)
+        except Symptom as symptom:
+            error = ["Symptom", str(symptom), "...", symptom.rule]
+        except NotGrantedError as failure:
+            error = ["AssertionError", str(failure), "...", ""]
+        counts = {"messages": [], "num_done": 99, "num_steps": 9}
+        return counts | NOTHING_ELSE | {"states": watching.states, "error": error}
+
+    return answer
+
+
+def search_tree(edition: str | None, add: Add, size: int, num_blocks: int) -> EngineSearch:
+    config = replace(TREE.config, num_blocks=num_blocks, groups=(GroupSpec(size),), hash_block_size=size)
+    scope = replace(TREE, config=config, only=(add,))
+
+    def start(driven: DrivenEngine) -> Recorded:
+        return Recorded(answer_like("mini-sglang", scope))
+
+    return find_in_engine("mini-sglang", "python", max_workloads=9, edition=edition, scopes=(scope,), start=start)
+
+
+@pytest.mark.parametrize(
+    ("add", "size", "num_blocks", "place", "known"),
+    [
+        (Add((1, 2), 2), 1, 12, ("rule", "ref_count"), ["mini-sglang"]),
+        (Add((1, 2, 3, 4, 5), 1), 4, 3, ("raises", "AssertionError"), ["mini-sglang", "mini-sglang+142"]),
+    ],
+)
+def test_a_fault_counts_unless_the_edition_asked_for_has_it(
+    add: Add, size: int, num_blocks: int, place: tuple[str, str], known: list[str]
+) -> None:
+    """Two equal prompts in one step: the copy's blocks are freed, and stay in the table; or the step lacks a block."""
+    for edition in (None, "mini-sglang", "mini-sglang+142"):
+        found = [(one.kind, one.finding.rule) for one in search_tree(edition, add, size, num_blocks).findings]
+        assert found == ([] if edition in known else [place])
+
+
+def test_an_engine_that_goes_on_where_the_edition_ends_differs() -> None:
+    def answer(wire: Answer) -> Answer:
+        honest = answer_like("mini-sglang", scope)(wire)
+        return honest | {"states": honest["states"] + honest["states"][-1:], "error": None}
+
+    scope = replace(TREE, only=(Add((1,), 1),))
+    start = lambda driven: Recorded(answer)  # noqa: E731
+    (finding,) = find_in_engine("mini-sglang", "python", max_workloads=1, scopes=(scope,), start=start).findings
+    assert finding.kind == "differs" and "all its requests have ended" in finding.finding.message
+
+
+@pytest.mark.parametrize(
+    ("tree", "holds", "wrong"),
+    [
+        ([[1, 0, 1, [0]], [2, 1, 1, [1]]], {"7": 2}, ""),
+        ([[1, 0, 1, [0]], [2, 1, 1, [0]]], {"7": 2}, "block 0 is in 2 nodes"),
+        ([[1, 0, 1, [0]], [2, 1, 0, [1]]], {"7": 2}, "node 2 has 0 locks, but 1 requests need it"),
+    ],
+)
+def test_a_script_sees_a_wrong_tree(tree: list[Any], holds: dict[str, int], wrong: str) -> None:
+    assert list(wrong_tree({"tree": tree, "holds": holds})) == ([wrong] if wrong else [])
 
 
 # -- the script ----------------------------------------------------------------------------------------------------

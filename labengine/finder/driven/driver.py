@@ -36,6 +36,8 @@ MAX_STALLS = 12
 MODULES: dict[str, tuple[str, str | None]] = {
     "vllm": ("vllm_scheduler", "vllm_events"),
     "nano-vllm": ("nano_scheduler", None),
+    "mini-sglang": ("mini_sglang_scheduler", None),
+    "sglang": ("sglang_scheduler", None),
 }
 """Per engine, the module that drives it, and the module that records its events; None: states are kept."""
 

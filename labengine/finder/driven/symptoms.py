@@ -13,7 +13,7 @@ MOST_STEPS = 400
 
 
 class Symptom(Exception):
-    """An error in the engine's state. rule: ref_count, one_entry, read, hit, state or end."""
+    """An error in the engine's state. rule: ref_count, one_entry, tree, read, hit, state or end."""
 
     def __init__(self, message: str, rule: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class Contents:
         self._groups = groups
         self._slots: dict[tuple[int, int], tuple[Any, ...]] = {}
         self._held: set[int] = set()
-        """Blocks that were in use after the call before."""
+        """Blocks of tables after the call before."""
         self._begun: set[str] = set()
         """Requests that had blocks then."""
 
@@ -52,8 +52,8 @@ class Contents:
                 yield f"request {name} finds {start} tokens in the cache, but blocks {blocks} hold {length}"
 
     def note(self, state: Mapping[str, Any]) -> None:
-        """Remember the blocks in use."""
-        self._held = {block for block, count in enumerate(state["ref_counts"]) if count}
+        """Remember the blocks of the tables."""
+        self._held = {block for _, tables in state["requests"].values() for table in tables for block in table}
         self._begun = {name for name, (_, tables_of) in state["requests"].items() if any(tables_of)}
 
     def forget(self, engine: Any, state: Mapping[str, Any]) -> None:
@@ -93,18 +93,40 @@ class Contents:
         return tuple(engine.content_of(name)[: position + 2])
 
 
-def wrong_counts(state: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each reference count and queue entry that the tables contradict. Block 0 is vLLM's null."""
+def wrong_counts(state: Mapping[str, Any], num_blocks: int) -> Iterator[str]:
+    """Yield a sentence for each reference count and queue entry that tables and tree contradict.
+
+    Block 0 is vLLM's null. Engines with a tree count no references.
+    """
     held = Counter(block for _, tables in state["requests"].values() for table in tables for block in set(table))
     held.update(state.get("deferred", ()))
+    held.update(block for *_, blocks in state.get("tree", ()) for block in blocks)
     queued = Counter(state["free_queue"])
-    for block, count in enumerate(state["ref_counts"]):
+    for block, count in enumerate(state.get("ref_counts", [held[block] for block in range(num_blocks)])):
         if block == state.get("null_block", 0):
             continue
         if count != held[block]:
             yield f"block {block} has ref_count {count}, but {held[block]} hold it"
-        if queued[block] != (count == 0):
-            yield f"block {block} has ref_count {count}, but is in the free queue {queued[block]} times"
+        if count and queued[block]:
+            yield f"block {block} is in use and in the free queue"
+        elif not count and queued[block] != 1:
+            yield f"block {block} is unused, but in the free queue {queued[block]} times"
+
+
+def wrong_tree(state: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each block in several nodes, and for each node whose locks are not those of the requests."""
+    nodes = {number: (parent, locks, blocks) for number, parent, locks, blocks in state.get("tree", ())}
+    for block, number in Counter(block for *_, blocks in nodes.values() for block in blocks).items():
+        if number > 1:
+            yield f"block {block} is in {number} nodes"
+    held = Counter[int]()
+    for node in state.get("holds", {}).values():
+        while node in nodes:
+            held[node] += 1
+            node = nodes[node][0]
+    for node, (_, locks, _) in nodes.items():
+        if locks != held[node]:
+            yield f"node {node} has {locks} locks, but {held[node]} requests need it"
 
 
 def shared_blocks(state: Mapping[str, Any]) -> Iterator[str]:
@@ -122,7 +144,7 @@ class Watching:
     def __init__(self, engine: Any, settings: Mapping[str, Any]) -> None:
         self._engine, self._contents = engine, Contents(settings["groups"])
         self._follows_content = not settings["transfers"]  # the content that a connector loads is unknown
-        self._caches_all = settings["caches_all"]
+        self._caches_all, self._num_blocks = settings["caches_all"], settings["num_blocks"]
         engine.after_call = self.look
         self.states: list[dict[str, Any]] = []
         """The state after each call."""
@@ -131,8 +153,9 @@ class Watching:
         """Keep the state, and check it."""
         engine, contents, state = self._engine, self._contents, self._engine.state()
         self.states.append(state)
-        refuse("ref_count", wrong_counts(state))
+        refuse("ref_count", wrong_counts(state, self._num_blocks))
         refuse("one_entry", shared_blocks(state))
+        refuse("tree", wrong_tree(state))
         if call == "schedule" and self._follows_content:
             missed = [*contents.missed(engine, state)] if self._caches_all else []
             contents.forget(engine, state)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from labengine import events as ev
-from labengine.core.editions import NANO_VLLM, VLLM, VLLM_ASYNC
+from labengine.core.editions import VLLM_ASYNC, edition
+from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
+from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.core.step_plan import StepPlan
 from labengine.finder.driven.symptoms import actions
 from labengine.finder.engines.scopes import EngineScope
@@ -22,10 +25,19 @@ LONGEST = 8192
 
 
 def edition_of(scope: EngineScope) -> Parts:
-    """Return the edition that should decide like an engine of this scope."""
-    if scope.engine == "nano-vllm":
-        return NANO_VLLM
-    return VLLM_ASYNC if scope.is_async else VLLM
+    """Return the edition that an engine of this scope is compared with."""
+    if scope.is_async:
+        return VLLM_ASYNC
+    parts = edition(scope.edition or scope.engine)
+    return _with_ratio(parts, scope.new_token_ratio) if issubclass(parts.scheduler, SglangScheduler) else parts
+
+
+@cache
+def _with_ratio(parts: Parts, ratio: float) -> Parts:
+    class Scheduler(parts.scheduler):  # type: ignore[misc,name-defined]
+        first_new_token_ratio = ratio
+
+    return Parts(Scheduler).overriding(parts)
 
 
 class EditionEngine:
@@ -81,7 +93,8 @@ class EditionEngine:
 
     def abort(self, name: str) -> None:
         """Abort a request that has not ended."""
-        if self.rerun.timeline.state().requests[int(name)].status != FINISHED:
+        request = self.rerun.timeline.state().requests.get(int(name))
+        if request is not None and request.status != FINISHED:
             self._called("abort", self.rerun.abort(int(name)))
 
     def reset(self) -> None:
@@ -89,21 +102,30 @@ class EditionEngine:
         self._called("reset", self.rerun.reset())
 
     def state(self) -> dict[str, Any]:
-        """Return status and tables of the open requests, reference counts, the free queue and the cached blocks."""
+        """Return status and tables of the open requests, the free queue, and reference counts and cached blocks.
+
+        An edition with a prefix tree has its nodes and its locks instead.
+        """
         fold = self.rerun.timeline.state()
+        requests = {
+            str(i): [self._status(one), [list(table) for table in one.block_tables]]
+            for i, one in fold.requests.items()
+            if one.status != FINISHED
+        }
+        return {"requests": requests, "free_queue": list(fold.free_queue), **self._cache(fold)}
+
+    def _cache(self, fold: Fold) -> dict[str, Any]:
+        if self.rerun.scheduler.manager.pool.tree is None:
+            cached = {block_id for ids in fold.prefix_map.values() for block_id in ids}
+            return {"ref_counts": list(fold.ref_counts), "cached": sorted(cached)}
+        nodes = fold.tree.states()
         return {
-            "requests": {
-                str(i): [self._status(one), [list(table) for table in one.block_tables]]
-                for i, one in fold.requests.items()
-                if one.status != FINISHED
-            },
-            "ref_counts": list(fold.ref_counts),
-            "free_queue": list(fold.free_queue),
-            "cached": sorted({block_id for ids in fold.prefix_map.values() for block_id in ids}),
+            "tree": [[node.node_id, node.parent_id, node.num_locks, list(node.block_ids)] for node in nodes],
+            "holds": {str(i): node_id for i, node_id in fold.tree.holds.items()},
         }
 
     def _status(self, request: RequestFold) -> str:
-        """Return the engine's name for a status: nano-vLLM has none for preempted requests."""
+        """Return the engine's name for a status: only vLLM has one for preempted requests."""
         return "waiting" if request.status == "preempted" and not self._is_vllm else request.status
 
     def _called(self, call: str, events: Sequence[ev.Event]) -> None:
@@ -115,20 +137,36 @@ class EditionEngine:
 
 def expected_states(scope: EngineScope, wire: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the edition's state after each call of a workload and of the steps to its end."""
-    return edition_run(scope, wire)[0]
+    return edition_run(scope, wire).states
+
+
+class EditionRun(NamedTuple):
+    """A workload on an edition: its state after each call, its events, and why it broke off, if it did."""
+
+    states: list[dict[str, Any]]
+    events: list[ev.Event]
+    failure: str
 
 
 def edition_run(
     scope: EngineScope, wire: dict[str, Any], on_state: Callable[[Fold], object] = lambda fold: None
-) -> tuple[list[dict[str, Any]], list[ev.Event]]:
-    """Play a workload on the edition; return its states after each call, and its events. on_state: gets each state."""
-    engine, states = EditionEngine(scope, wire["tokens"]), list[dict[str, Any]]()
+) -> EditionRun:
+    """Play a workload on the edition. on_state: gets each state."""
+    engine, states, failure = EditionEngine(scope, wire["tokens"]), list[dict[str, Any]](), ""
 
     def keep(call: str) -> None:
         states.append(engine.state())
         on_state(engine.rerun.timeline.state())
 
     engine.after_call = keep
+    try:
+        _play(engine, wire)
+    except NotGrantedError as error:
+        failure = str(error)
+    return EditionRun(states, list(engine.rerun.timeline.events()), failure)
+
+
+def _play(engine: EditionEngine, wire: dict[str, Any]) -> None:
     do = actions(engine)
     for what, *values in wire["operations"]:
         do[what](*values)
@@ -136,4 +174,3 @@ def edition_run(
         if engine.is_idle:
             break
         engine.step()
-    return states, list(engine.rerun.timeline.events())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from labengine.events import Event
 from labengine.finder.driven.symptoms import differences
-from labengine.finder.engines.edition import edition_run
+from labengine.finder.engines.edition import EditionRun, edition_run
 from labengine.finder.engines.scopes import EngineScope, can_hold_all, wire_workload
 from labengine.finder.judgement import Case
 from labengine.finder.sandbox import Finding
@@ -51,11 +51,12 @@ class AnswerReader:
     ) -> PlayedCase:
         """Judge an answer of the driver. on_state: called with each state of the engine, or of its edition."""
         scope = cast(EngineScope, case.scope)
-        found = [*_raised(answer["error"])]
         if answer["states"] is None:
+            found = [*_raised(answer["error"])]
             why, events = self._judge_events(answer, on_state, found)
         else:
-            why, events = "", _judge_states(scope, case, answer["states"], on_state, found)
+            rerun = edition_run(scope, wire_workload(scope, case.workload), on_state)
+            found, why, events = [*_judge_states(scope, answer, rerun)], "", rerun.events
         if not found and answer["left"]:
             found.append(_unfinished(answer["left"], answer["num_steps"]))
         return PlayedCase(tuple(found), answer["num_done"], answer["num_steps"], why, events)
@@ -86,20 +87,31 @@ class AnswerReader:
         return conformance.why_unjudged, list(recorded.piece.timeline.events())
 
 
-def _judge_states(
-    scope: EngineScope,
-    case: Case,
-    states: Sequence[Mapping[str, Any]],
-    on_state: Callable[[Fold], object],
-    found: list[Finding],
-) -> Sequence[Event]:
-    """Add the first state that differs from the edition's; return the edition's events."""
-    expected, events = edition_run(scope, wire_workload(scope, case.workload), on_state)
+def _judge_states(scope: EngineScope, answer: Mapping[str, Any], rerun: EditionRun) -> Iterator[Finding]:
+    """Yield the engine's error, unless the edition asked for has it, too, and the first difference from the edition."""
+    differing = _first_difference(answer, rerun)
+    if differing is not None:
+        yield from (*_raised(answer["error"]), differing)
+    elif not (scope.edition and _has_error(rerun, answer)):
+        yield from _raised(answer["error"])
+
+
+def _has_error(rerun: EditionRun, answer: Mapping[str, Any]) -> bool:
+    """Return whether an edition with the engine's states has its error: a symptom of the last one, or an exception."""
+    is_symptom = answer["error"] is not None and answer["error"][3]
+    return bool(is_symptom or (rerun.failure and len(rerun.states) == len(answer["states"])))
+
+
+def _first_difference(answer: Mapping[str, Any], rerun: EditionRun) -> Finding | None:
+    """Return the first call after which the states differ, or that the edition cannot follow."""
+    states, expected = answer["states"], rerun.states
     for number, (state, wanted) in enumerate(zip(states, expected, strict=False), 1):
         if differing := [*differences(state, wanted)]:
-            found.append(Finding("differs", f"after call {number}: {differing[0]}", differing[0].partition(" ")[0]))
-            break
-    return events
+            return Finding("differs", f"after call {number}: {differing[0]}", differing[0].partition(" ")[0])
+    if len(states) > len(expected) and not answer["left"]:
+        why = rerun.failure or "all its requests have ended"
+        return Finding("differs", f"the edition cannot follow call {len(expected) + 1}: {why}", "calls")
+    return None
 
 
 def _take_all(reader: StreamReader, messages: Sequence[dict[str, Any]], on_state: Callable[[Fold], object]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError
+from labengine.finder.engines.drivable import ENGINES
 from labengine.isolation.confinement import end_session
 from labengine.record.wording import readable
 from labengine.system.closing import Closing
@@ -44,7 +45,7 @@ class EngineLostError(Exception):
 class DrivenEngine:
     """An engine to be driven.
 
-    name: vllm or nano-vllm; python: its interpreter; patch: a file executed there first; checkout: the folder of an
+    name: a key of ENGINES; python: its interpreter; patch: a file executed there first; checkout: the folder of an
     engine that is not installed.
     """
 
@@ -158,5 +159,6 @@ def _environment(driven: DrivenEngine) -> dict[str, str]:
     """Return this process's environment without variables for its Python, and without a user's tap."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
-    found |= {"LABENGINE_NANO_VLLM": str(Path(driven.checkout).resolve())} if driven.checkout else {}
+    if driven.checkout and (folder := ENGINES[driven.name].folder):
+        found[folder] = str(Path(driven.checkout).resolve())
     return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found

@@ -9,22 +9,25 @@ from typing import Any
 
 from labengine.config import TUNING, EngineConfig, GroupSpec
 from labengine.engine.simulated import default_next_token
+from labengine.finder.engines.drivable import ENGINES
 from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
-from labengine.finder.scopes import Scope, large_scopes
+from labengine.finder.scopes import Scope, config, large_scopes
 
 Transfers = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class EngineScope(Scope):
-    """A scope for another engine. engine: its name.
+    """A scope for another engine. engine: its name. edition: the one to compare it with, by default its own.
 
-    is_async: each step is scheduled before the previous step's tokens are known. transfers: of a connector: steps of a
-    load (0: at once), steps of sending (0: not sent), one of how many loads fails (0: none), one of how many requests
-    is told to ask again (0: none).
+    new_token_ratio: SGLang's when it is idle. is_async: each step is scheduled before the previous step's tokens are
+    known. transfers: of a connector: steps of a load (0: at once), steps of sending (0: not sent), one of how many
+    loads fails (0: none), one of how many requests is told to ask again (0: none).
     """
 
     engine: str = "vllm"
+    edition: str = ""
+    new_token_ratio: float = 0.7
     is_async: bool = False
     transfers: Transfers | None = None
 
@@ -34,13 +37,15 @@ class EngineScope(Scope):
         return tuple(add for add in super().adds if self.can_hold(add))
 
     def can_hold(self, add: Add) -> bool:
-        """Return whether vLLM would start with this pool for requests of this length.
+        """Return whether an engine with this pool would take requests of this length.
 
         A pool that vLLM refuses at its start (_check_enough_kv_cache_memory) may leave a request waiting forever.
         """
-        longest = len(add.token_ids) + add.max_tokens
-        if self.engine == "nano-vllm":
-            return ceil_div(longest, self.config.scheduler_block_size) <= self.config.num_blocks
+        longest, size = len(add.token_ids) + add.max_tokens, self.config.scheduler_block_size
+        if self.engine == "sglang":  # would lower max_tokens to keep a page and a slot free
+            longest += -len(add.token_ids) % size + size + 1
+        if self.engine != "vllm":
+            return longest <= self.config.num_blocks * size
         in_flight = self.config.max_num_batched_tokens * (2 if self.is_async else 1)
         needed = 0
         for group in self.config.groups:
@@ -61,6 +66,7 @@ class EngineScope(Scope):
             "is_async": self.is_async,
             "transfers": None if self.transfers is None else list(self.transfers),
             "caches_all": self.engine == "nano-vllm",
+            **({"new_token_ratio": self.new_token_ratio} if self.engine == "sglang" else {}),
         }
 
 
@@ -68,6 +74,28 @@ def nano_scopes() -> tuple[EngineScope, ...]:
     """Return the scopes for nano-vLLM: one group, no salts."""
     plain = [scope for scope in large_scopes() if scope.tier is None and not scope.ends and not scope.config.groups[1:]]
     return tuple(_engine_scope(scope, engine="nano-vllm") for scope in plain if scope.salts == (None,))
+
+
+def tree_scopes(engine: str) -> tuple[EngineScope, ...]:
+    """Return the scopes for an engine with a prefix tree, with pages of one token and of several."""
+    long: dict[str, Any] = {"num_prompt_blocks": 4, "max_tokens": (1, 2, 5)}
+    plain = (
+        Scope("pages of a token", config(24, size=1), max_requests=4, **long),
+        Scope("pages of a token, a tight pool", config(11, size=1), **long),
+        Scope("pages of a token, chunks", config(18, size=1, budget=3), **long),
+        Scope("pages of two", config(12, max_num_seqs=6), max_requests=5, max_tokens=(1, 3, 6)),
+        Scope("pages of two, a tight pool", config(7), max_tokens=(1, 2, 4)),
+        Scope("pages of two, chunks", config(9, budget=4), num_prompt_blocks=3, max_tokens=(1, 3)),
+        Scope("pages of four", config(8, size=4, budget=8), num_prompt_blocks=3, max_tokens=(1, 2, 6)),
+    )
+    return tuple(_engine_scope(scope, engine=engine) for scope in plain)
+
+
+def sglang_scopes() -> tuple[EngineScope, ...]:
+    """Return the scopes for SGLang: those of a tree, and such in which it reserves next to nothing, and retracts."""
+    plain = tree_scopes("sglang")
+    reckless = [replace(one, max_tokens=(4, 9), new_token_ratio=0.01) for one in (*plain[:3], plain[3], plain[6])]
+    return (*plain, *(replace(one, name=f"{one.name}, nothing reserved") for one in reckless))
 
 
 def vllm_scopes() -> tuple[EngineScope, ...]:
@@ -172,11 +200,6 @@ def wire_operation(operation: Operation) -> list[Any]:
             raise TypeError(f"{operation} works only with labengine's engine")
 
 
-def _does(scope: EngineScope, operation: Operation) -> bool:
-    """Return False for an operation without a method in the engine: nano-vLLM cannot abort or reset."""
-    return scope.engine == "vllm" or isinstance(operation, (Add, TakeStep))
-
-
 def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str, Any]:
     """Return a workload in JSON types, with the tokens that requests sample at each position."""
     adds = [operation for operation in workload if isinstance(operation, Add)]
@@ -184,5 +207,5 @@ def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str
     return {
         "settings": scope.settings,
         "tokens": [default_next_token(0, position) for position in range(longest + 2)],
-        "operations": [wire_operation(operation) for operation in workload if _does(scope, operation)],
+        "operations": [wire_operation(one) for one in workload if isinstance(one, ENGINES[scope.engine].operations)],
     }

@@ -6,16 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError, checked_int, shown
+from labengine.finder.engines.drivable import drivable, refuse_edition
 from labengine.finder.engines.finding import EngineFinding, EngineSearch
 from labengine.finder.engines.judgement import PlayedCase, SameWay
 from labengine.finder.engines.player import Player
 from labengine.finder.engines.process import DrivenEngine, EngineProcess
-from labengine.finder.engines.scopes import EngineScope, nano_scopes, vllm_scopes
+from labengine.finder.engines.scopes import EngineScope, nano_scopes, sglang_scopes, tree_scopes, vllm_scopes
 from labengine.finder.find import INTERRUPTED
 from labengine.finder.judgement import KINDS, Case
 from labengine.finder.limits import AFTER_S
@@ -31,7 +33,12 @@ SHRINKING_S = 30.0
 """Seconds by which a search may exceed its own for shrinking, each try of which goes through the engine's process. It
 may exceed them by AFTER_S more for an engine that does not answer."""
 
-SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {"vllm": vllm_scopes, "nano-vllm": nano_scopes}
+SCOPES: dict[str, Callable[[], Sequence[EngineScope]]] = {
+    "vllm": vllm_scopes,
+    "nano-vllm": nano_scopes,
+    "mini-sglang": partial(tree_scopes, "mini-sglang"),
+    "sglang": sglang_scopes,
+}
 """Per engine, the scopes of its workloads."""
 
 
@@ -49,6 +56,7 @@ def find_in_engine(
     max_workloads: int | None = None,
     patch: str | None = None,
     checkout: str | None = None,
+    edition: str | None = None,
     with_connector: bool = True,
     scopes: Sequence[EngineScope] | None = None,
     show: Callable[[str], object] = lambda line: None,
@@ -56,18 +64,20 @@ def find_in_engine(
 ) -> EngineSearch:
     """Search for the shortest workloads on which an engine's scheduler and cache go wrong.
 
-    engine: "vllm" or "nano-vllm". python: the interpreter of its environment. seconds: wall-clock time, without the
-    engine's start; shrinking may take SHRINKING_S more, and an engine that does not answer AFTER_S more. The search
-    ends earlier after max_findings different findings or max_workloads. seed: of the workloads. patch: a Python file
-    executed first in the engine's process: a change under test. checkout: the folder of nano-vLLM, by default
-    LABENGINE_NANO_VLLM. with_connector: also search scopes in which a KV connector loads tokens. scopes: bounds of the
-    workloads, instead of the default ones. show: called with a line of progress now and then. start: makes the
-    engine's process.
+    engine: a key of ENGINES. python: the interpreter of its environment. seconds: wall-clock time, without the engine's
+    start; shrinking may take SHRINKING_S more, and an engine that does not answer AFTER_S more. The search ends earlier
+    after max_findings different findings or max_workloads. seed: of the workloads. patch: a Python file executed first
+    in the engine's process: a change under test. checkout: the folder of an engine that is not installed there, by
+    default the environment variable's. edition: the one to compare with, whose own faults then do not count; by default
+    the one that equals the engine, and every fault counts. with_connector: also search scopes in which a KV connector
+    loads tokens. scopes: bounds of the workloads, instead of the default ones. show: called with a line of progress now
+    and then. start: makes the engine's process.
 
     Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search and returns its findings so far.
     """
-    if engine not in SCOPES:
-        raise ConfigError(f"engine must be one of {', '.join(SCOPES)}, got {shown(engine)}")
+    drivable(engine)
+    if edition is not None:
+        refuse_edition(engine, edition)
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds < inf:
         raise ConfigError(f"seconds must be a number above 0, got {shown(seconds)}")
     checked_int("seed", seed)
@@ -75,6 +85,7 @@ def find_in_engine(
     text = _patch_text(patch)
     if scopes is None:
         scopes = [scope for scope in SCOPES[engine]() if with_connector or scope.transfers is None]
+    scopes = [replace(scope, edition=edition or "") for scope in scopes]
     search = _Search(seed, scopes)
     driven = DrivenEngine(engine, python, patch, checkout)
     with Player(driven, search.note_state, start) as player:

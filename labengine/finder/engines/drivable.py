@@ -1,0 +1,54 @@
+"""The engines that can be driven: what they can do, and where to find them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from labengine.config import ConfigError, shown
+from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
+
+
+@dataclass(frozen=True)
+class Drivable:
+    """One engine.
+
+    operations: those with a method in it. editions: those that its states can be compared with, the one that equals it
+    first; empty if its release tells. python, folder: environment variables that name its interpreter, and its folder
+    if it is not installed there.
+    """
+
+    operations: tuple[type[Operation], ...]
+    editions: tuple[str, ...] = ()
+    python: str = ""
+    folder: str = ""
+
+
+ENGINES: Mapping[str, Drivable] = MappingProxyType(
+    {
+        "vllm": Drivable((Add, TakeStep, Abort, Reset), python="LABENGINE_VLLM_PYTHON"),
+        "nano-vllm": Drivable((Add, TakeStep), ("nano-vllm", "nano-vllm+243"), folder="LABENGINE_NANO_VLLM"),
+        "mini-sglang": Drivable(
+            (Add, TakeStep, Abort),
+            ("mini-sglang", "mini-sglang+142"),
+            "LABENGINE_SGLANG_PYTHON",
+            "LABENGINE_MINI_SGLANG",
+        ),
+        "sglang": Drivable((Add, TakeStep, Abort), ("sglang",), "LABENGINE_SGLANG_PYTHON", "LABENGINE_SGLANG"),
+    }
+)
+
+
+def drivable(engine: str) -> Drivable:
+    """Return an engine by its name. Raises ConfigError."""
+    if engine not in ENGINES:
+        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {shown(engine)}")
+    return ENGINES[engine]
+
+
+def refuse_edition(engine: str, edition: str) -> None:
+    """Raise ConfigError for an edition that an engine cannot be compared with."""
+    if edition not in (known := drivable(engine).editions):
+        reason = f"{engine} is compared with {' or '.join(known)}" if known else "vLLM's release tells its edition"
+        raise ConfigError(f"{reason}: omit edition {shown(edition)}")
