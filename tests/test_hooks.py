@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from driving import recorded, small_engine
+from driving import num_reserved_blocks, recorded, small_engine
 from grounds import ALL_GROUNDS, Ground
 from labengine.config import SamplingParams
+from labengine.core.collaborator import Absent
+from labengine.core.editions import EDITIONS
 from labengine.events import (
     EVENT_KINDS,
     BeamReplaced,
@@ -29,10 +31,17 @@ from labengine.events import (
     FreeDeferred,
     HashesMoved,
     LoadFailed,
+    NodeEvicted,
+    NodeInserted,
+    NodeLocked,
+    NodeSplit,
+    NodesTouched,
+    NodeUnlocked,
     PrefixCacheReset,
     RequestAdded,
     RequestForked,
     RequestHandedOver,
+    RequestPreempted,
     RequestReceived,
     RequestReleased,
     SharedPrefixFound,
@@ -240,8 +249,12 @@ def unmet_by(ground: Ground) -> set[type[Event]]:
     }  # of states, and where retention leaves blocks out
     if not ground.has_forks or ground.edition == "vllm":
         unmet |= {RequestForked, BlockCopied, BeamReplaced}
-    if ground.edition not in ("labengine", "nano-vllm+243"):
+    if ground.edition not in ("labengine", "labengine-radix", "nano-vllm+243", "mini-sglang+142", "sglang"):
         unmet.add(BlockMerged)
+    if EDITIONS[ground.edition].prefix_tree is Absent:
+        unmet |= {NodeInserted, NodeSplit, NodesTouched, NodeLocked, NodeUnlocked, NodeEvicted}
+    if num_reserved_blocks(EDITIONS[ground.edition]):  # such editions keep blocks free beside a request
+        unmet.add(RequestPreempted)
     if not ground.is_hybrid:
         unmet.add(BlocksSkipped)
     if ground.tier == "none":

@@ -20,7 +20,10 @@ from labengine.events.fields import (
     Signed,
 )
 
-_RELEASED = "BlockPool.release FreeQueue.append FreeQueue.prepend KVCacheGroup.release"
+_RELEASED = (
+    "BlockPool.release FreeQueue.append FreeQueue.prepend KVCacheGroup.freed_together KVCacheGroup.free_in_group "
+    "KVCacheGroup.release"
+)
 _FREED = f"BlockPool.reused_first KVCacheGroup.freeing_order KVCacheManager.free KVCacheGroup.free {_RELEASED}"
 
 
@@ -195,7 +198,8 @@ class BlockMerged(Event):
     decided_by = {
         "": methods(
             "PrefixTree.insert MergePolicy.merge_target MergePolicy.is_alive MergePolicy.is_equal HashChain.link",
-            "KVCacheGroup.register_block BlockPool.share KVCacheGroup.merge",
+            "KVCacheGroup.insert KVCacheGroup.merge_into KVCacheGroup.register_block BlockPool.share",
+            "KVCacheGroup.merge",
         ),
     }
 

@@ -18,9 +18,12 @@ from labengine.events.fields import (
 
 _LOOKED_UP = (
     "PrefixTree.find PrefixTree.child_of PrefixTree.num_equal PrefixLookup.longest_hit KVCacheManager.find_prefix "
-    "KVCacheGroup.node_of_hit"
+    "KVCacheGroup.node_of_hit KVCacheManager.refresh_prefix Scheduler.refresh_interval Scheduler.most_refreshed"
 )
-_REGISTERED = "KVCacheManager.num_registrable_tokens KVCacheManager.register KVCacheGroup.register"
+_REGISTERED = (
+    "KVCacheManager.num_registrable_tokens KVCacheManager.insert KVCacheManager.keep KVCacheManager.register "
+    "KVCacheGroup.register KVCacheGroup.insert"
+)
 _FORGOTTEN = "BlockPool.evict_cached PrefixTree.forget PrefixTree.remove"
 
 
@@ -107,7 +110,8 @@ class NodeEvicted(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "PrefixTree.next_leaf BlockPool.take BlockPool.make_room BlockPool.reclaim BlockPool.freed_go_to",
+            "PrefixTree.next_leaf BlockPool.take BlockPool.make_room Scheduler.make_room_for",
+            "Scheduler.has_blocks_to_decode BlockPool.reclaim BlockPool.freed_go_to",
             "PrefixTree.evict PrefixTree.remove",
         ),
         "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),

@@ -154,7 +154,11 @@ class RequestScheduled(Event):
             "Scheduler.clipped KVCacheGroup.chunk_end StateGroup.chunk_unit StateGroup.stops StateGroup.last_hit_end",
             "StateGroup.leaves_checkpoint StateGroup.is_reachable StateGroup.num_own_blocks",
             "Scheduler.admit WaitingQueue.remove_request KVCacheManager.can_admit KVCacheManager.has_room",
-            "Scheduler.fits Scheduler.num_to_come Scheduler.num_to_compute KVCacheGroup.num_newly_locked",
+            "Scheduler.may_admit Scheduler.chunked Scheduler.fits Scheduler.num_left Scheduler.num_expected",
+            "Scheduler.first_new_token_ratio Scheduler.smallest_share Scheduler.num_decay_steps",
+            "Scheduler.ratio_after_retraction Scheduler.rest_if_idle Scheduler.most_new_tokens",
+            "Scheduler.num_blocks Scheduler.in_whole_blocks",
+            "Scheduler.num_to_come Scheduler.num_to_compute KVCacheGroup.num_newly_locked",
             "KVCacheGroup.num_blocks_to_admit KVCacheGroup.max_blocks_held SlidingWindowGroup.num_steps_in_flight",
             "KVCacheManager.num_blocks_needed KVCacheManager.needs_tokens_to_allocate BlockPool.num_free",
             "Scheduler.num_plannable Scheduler.num_known Drafts.num_affordable Drafts.fitting Scheduler.num_admitted",
@@ -181,6 +185,7 @@ class RequestPreempted(Event):
     decided_by = {
         "": methods(
             "Scheduler.choose_victim WaitingQueue.least_urgent WaitingQueue.order Scheduler.allocate_or_preempt",
+            "Scheduler.has_blocks_to_decode Scheduler.num_retract_steps",
             "Scheduler.preempt Scheduler.requeue WaitingQueue.prepend_request ExternalLoads.give_up",
             "BeamSearches.holds BeamSearches.park BeamSearches.unpark BeamSearches.last_held",
             _FREED,

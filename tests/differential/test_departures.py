@@ -25,9 +25,9 @@ Row = dict[str, Any]
 
 
 def rows_in_the_docs() -> list[list[str]]:
-    """Return the cells of the rows of the table in docs/editions.md."""
+    """Return the cells of the rows of vLLM's table in docs/editions.md."""
     text = (ROOT / "docs" / "editions.md").read_text(encoding="utf-8")
-    section = text.split("## Where the editions depart\n")[1].split("\n## ")[0]
+    section = text.split("## Where the editions depart\n")[1].split("\n*mini-sglang.*")[0]
     rows = re.findall(r"^\| (.*) \|$", section, re.MULTILINE)
     return [[cell.strip() for cell in row.split(" | ")] for row in rows][1:]
 

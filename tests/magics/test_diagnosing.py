@@ -20,4 +20,4 @@ def test_the_lab_is_examined_and_the_diagnosis_stored(started: Notebook, tmp_pat
 
 def test_what_is_no_recording_is_refused_in_a_sentence(started: Notebook) -> None:
     assert "cannot be read" in started.refused("%lab doctor nothing.lab")
-    assert "num_blocks must be" in started.refused("%lab doctor --blocks -1")
+    assert "--blocks must be" in started.refused("%lab doctor --blocks -1")

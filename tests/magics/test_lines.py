@@ -77,7 +77,7 @@ def test_bad_lines_are_refused_with_a_word_on_what_to_do(started: Notebook, cell
     ("options", "said"),
     [
         ("--edition nano-vlm", "got 'nano-vlm'. Did you mean 'nano-vllm'?"),
-        ("--block-size 0", "block_size must be at least 1, got 0"),
+        ("--block-size 0", "--block-size must be at least 1, got 0"),
         ("--blocks many", "argument --blocks: must be a number or auto, got 'many'"),
         ("--model smolm2", "no model 'smolm2', did you mean 'smollm2'?"),
         ("--bloks 3", "no option --bloks; did you mean --blocks?"),

@@ -65,7 +65,7 @@ def test_a_second_start_takes_what_only_a_real_model_has(notebook: Notebook) -> 
     notebook.value(start)
     second = notebook.value(start)
     assert second.status()["attention"].startswith("torch") and second.status()["state"] == "paused"
-    assert "max_num_seqs" in notebook.refused(start + " --max-num-seqs 0")
+    assert "--max-num-seqs must be" in notebook.refused(start + " --max-num-seqs 0")
     assert second.status()["state"] == "paused"
     second.close()
 

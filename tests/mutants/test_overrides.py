@@ -53,6 +53,7 @@ def test_every_method_that_an_edition_uses_is_among_the_seams(drawn: list[Overri
     ]
     without_a_change = {"KVCacheGroup.begin_step", "MergePolicy.merge_target", "Scheduler.restore_unbooked"}
     without_a_change |= {"KVCacheGroup.beside_table", "PartialHits.beside_table"}
+    without_a_change |= {"PrefixTree.held_by", "RadixScheduler.make_room_for"}
     without_a_change |= {"VllmScheduler.refuse_forks", "VllmScheduler.refuse_beams", "BeamSearches.policy"}
     assert {str(seam) for seam in methods} - covered == without_a_change
     assert {"PrefixLookup.longest_hit", "ExternalLoads.match", "HostStore.has", "KVStore.save_kv"} <= covered
@@ -77,7 +78,12 @@ def test_all_are_accepted_as_overrides_and_have_their_source(drawn: list[Overrid
     [
         ("BlockPool.touch", "for block_id in block_ids: ...", "rule", "said"),
         ("KVCacheManager.allocate", "never: missing > self.pool.num_free", "rule", "granted"),
-        ("PrefillFirstScheduler.refuse_what_it_lacks", "always: connector is not None", "raises", "ConfigError"),
+        (
+            "PrefillFirstScheduler.refuse_what_it_lacks",
+            "getattr(config, setting.name) != setting.default becomes getattr(config, setting.name) == setting.default",
+            "raises",
+            "ConfigError",
+        ),
         ("KVCacheGroup.slots", "start += length", "no return", "EndlessOperationError"),
         ("WaitingQueue.least_urgent", "-1 becomes -2", "shadow", ""),
         ("KVCacheManager.allocate_computed", "always: num_external", "equivalent", ""),

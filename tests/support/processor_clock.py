@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import psutil
-
 
 class ProcessorClock:
     """Adds up what each process has spent since the last reading; a process that is gone takes nothing back."""
@@ -29,6 +27,8 @@ class ProcessorClock:
 
 def _of_each_process() -> dict[int, tuple[float, float]]:
     """Return by process what it has spent itself, and what its ended children have."""
+    import psutil  # of an extra: tests without extras are not measured
+
     ours = psutil.Process()
     times = {}
     for process in (ours, *ours.children(recursive=True)):

@@ -72,12 +72,18 @@ class EvictsAsBefore(BlockPool):
         super().evict(block, reason)
 
 
+class ForgetsAsBefore(BlockPool):
+    def forget(self, blocks: Sequence[Block], reason: EvictReason) -> None:
+        super().forget(blocks, reason)
+
+
 @pytest.mark.parametrize(
     ("pool", "kind", "sentence"),
     [
         (NeverForgets, BlockAllocated, "decided by NeverForgets.evict: "),
         (EvictsAsBefore, BlockAllocated, "decided by EvictsAsBefore.evict: "),
-        (EvictsAsBefore, BlockEvicted, "EvictsAsBefore.evict reports: "),
+        (EvictsAsBefore, BlockEvicted, "decided by EvictsAsBefore.evict: "),
+        (ForgetsAsBefore, BlockEvicted, "ForgetsAsBefore.forget reports: "),
         (BlockPool, BlockEvicted, "#"),
     ],
 )
