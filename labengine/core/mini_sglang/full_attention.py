@@ -14,8 +14,9 @@ class MatchedGroup(RadixGroup):
     """Locks the node at which the look-up ended, which it has split and touched."""
 
     def node_of_hit(self, request: Request, hit: Sequence[int]) -> Node:
-        """Return the node that ends a hit, without touching it again."""
-        return self.tree.node_of[hit[-1]]
+        """Return the node that ends a hit, without touching it again; a hit that was shortened may end inside one."""
+        node = self.tree.node_of[hit[-1]]
+        return node if node.end == len(hit) else self.tree.split(node, len(hit) - node.first_index)
 
 
 class UnmappedMergeGroup(MatchedGroup):

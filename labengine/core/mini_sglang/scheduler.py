@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from labengine.config import ConfigError
@@ -40,10 +41,12 @@ class WorstCaseScheduler(RadixScheduler):
 
     def _choose_prompts(self) -> list[tuple[Request, int]]:
         self.num_reserved = sum(self.num_to_come(request) + self.block_size - 1 for request in self.running)
-        self.num_rows = len(self.running) + sum(request.has_blocks for request in self.waiting)
+        self.num_rows = len(self.running) + (
+            1 if self.waiting and self.waiting[0].has_blocks else 0
+        )  # its first chunks
         chosen: list[tuple[Request, int]] = []
         budget = self.config.max_num_batched_tokens
-        for request in [*self.waiting]:
+        for request in [*islice(self.waiting, self.config.max_num_seqs)]:
             if budget <= 0 or (num_tokens := self.admit(request, budget, is_first=not chosen)) is NOT_ADMITTED:
                 break
             self.num_reserved += self.num_to_compute(request) + self.num_to_come(request)

@@ -69,5 +69,6 @@ class RadixKVCacheManager(KVCacheManager):
         """Empty the tree too; return False, and change nothing, while a request holds blocks."""
         tree = self.pool.tree
         if tree is not None and self.pool.num_free == self.pool.num_usable:
-            self.pool.evict_cached([node.block_ids[0] for node in tree.root.children.values()], "reset")
+            by_age = sorted(tree.root.children.values(), key=lambda node: node.age)  # an undone step may reorder them
+            self.pool.evict_cached([node.block_ids[0] for node in by_age], "reset")
         return super().reset_prefix_cache()

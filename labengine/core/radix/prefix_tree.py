@@ -117,8 +117,8 @@ class PrefixTree:
     def touch(self, nodes: Sequence[Node]) -> None:
         """Make these nodes the youngest, in this order.
 
-        They are the whole path from the root, so a node is at least as young as all below it were when last used. The
-        order within the path decides nothing, because only leaves are evicted: a prefix outlives what continues it.
+        Here they are the whole path from the root, so a node's last touch is never from an earlier walk than that of
+        any node below it. The order within the path decides nothing, because only leaves are evicted.
         """
         if not nodes:
             return

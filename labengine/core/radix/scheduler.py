@@ -25,6 +25,8 @@ class RadixScheduler(PrefillFirstScheduler):
     So no prompt's blocks evict the hit of one behind it.
     """
 
+    reserves_whole_prompts = False
+
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError also for a hash chain that is finer than the blocks: nodes consist of whole blocks."""
         super().refuse_what_it_lacks(config, connector)
