@@ -31,7 +31,10 @@ from labengine.core.radix.block_pool import RadixBlockPool
 from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.radix.guard import TREE_CHECKS
 from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
+from labengine.core.radix.prefix_lookup import TreeLookup
 from labengine.core.radix.prefix_tree import PrefixTree
+from labengine.core.radix.scheduler import RadixScheduler
+from labengine.core.radix.token_budget import RadixTokenBudgetScheduler
 from labengine.core.scheduler import Scheduler
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.state_group import StateGroup
@@ -121,6 +124,9 @@ class Parts:
         return replace(edition, **replaced)
 
     def _refuse_half_a_tree(self) -> None:
+        for name, needing in _NEEDING_A_TREE.items():
+            if self.prefix_tree is Absent and issubclass(part := getattr(self, name), needing):
+                raise ConfigError(f"parts: {name} {class_name(part)} needs a prefix tree: name the edition it is from")
         for name, base in _ON_A_TREE.items():
             part = getattr(self, name)
             if self.prefix_tree is Absent:
@@ -174,6 +180,12 @@ _ON_A_TREE: dict[str, type] = {
     "block_pool": RadixBlockPool,
 }
 """Per field, the base class that an edition with a prefix tree needs, and that needs a tree itself."""
+
+_NEEDING_A_TREE: dict[str, tuple[type, ...]] = {
+    "scheduler": (RadixScheduler, RadixTokenBudgetScheduler),
+    "prefix_lookup": (TreeLookup,),
+}
+"""Per further field, the classes that need a tree."""
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Final
 
@@ -72,6 +72,10 @@ class Scheduler(RequestQueues):
     def waits_for_modules(self, request: Request, budget: int) -> bool:
         """Return True while a chunk could only end among tokens that a drafter's modules read ahead; here never."""
         return False
+
+    def beside_queues(self) -> Hashable:
+        """Return the facts that later steps depend on and neither requests nor queues show; None for none."""
+        return None
 
     def restore_unbooked(self, request: Request, unbooked: Any) -> None:
         """Restore a request's planned but unbooked tokens; none if each step is booked before the next."""

@@ -43,7 +43,7 @@ def state_key(scheduler: Scheduler, memory: SlotMemory, known: Mapping[type, fro
     return hash(
         (
             tuple([_request(request, names) for request in requests]),
-            (len(scheduler.running), len(scheduler.waiting)),
+            (len(scheduler.running), len(scheduler.waiting), scheduler.beside_queues()),
             tuple([_siblings(scheduler, request, numbers) for request in requests] if scheduler.siblings else ()),
             _searches(scheduler, requests, numbers),
             tuple([group.beside_table(one) for group in scheduler.manager.groups for one in requests]),

@@ -11,8 +11,11 @@ from driving import Drive, assert_drained, recorded, small_engine
 from labengine import ConfigError, Lab
 from labengine.config import SamplingParams
 from labengine.core.block_pool import BlockPool
+from labengine.core.editions import SGLANG
+from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.parts import Parts
 from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.prefix_lookup import TreeLookup
 from labengine.core.request import RequestStatus
 from labengine.engine.engine import Engine
 from labengine.events import (
@@ -183,6 +186,9 @@ def test_parts_with_and_without_a_tree_are_not_mixed() -> None:
         Lab("simulated", edition="labengine-radix", parts=Parts(Pool))
     with pytest.raises(ConfigError, match="TreePool needs a prefix tree: use it with edition 'labengine-radix'"):
         Lab("simulated", parts=Parts(TreePool))
+    for part in (SGLANG.scheduler, WorstCaseScheduler, TreeLookup):
+        with pytest.raises(ConfigError, match=f"{part.__name__} needs a prefix tree"):
+            Lab("simulated", parts=Parts(part))
     Lab("simulated", edition="labengine-radix", parts=Parts(TreePool))
 
 

@@ -102,6 +102,7 @@ DECIDES_NO_EVENT = {
     "num_kept": "asked by the checks alone",
     "planned": "asked by the finder alone",
     "beside_table": "asked by the finder alone",
+    "beside_queues": "asked by the finder alone",
     "serves_all": "asked by the checks alone",
     "num_pins": "asked by the checks alone",
     "changes_nothing": "declares a policy to the checks",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from driving import small_engine
+from labengine.check.slot_memory import SlotMemory
 from labengine.config import ConfigError, SamplingParams
+from labengine.core.parts import parts_of
 from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.engine.engine import Engine
+from labengine.finder.state_key import attributes_of, state_key
 
 
 def scheduler_of(engine: Engine) -> SglangScheduler:
@@ -51,6 +54,22 @@ def test_a_request_aborted_in_its_prefill_ends_at_once_without_its_last_chunk() 
     engine.abort(request_id)
     assert engine.requests[request_id].finish_reason == "abort"
     assert [len(node.block_ids) for node in engine.snapshot().tree] == [4]
+
+
+def test_states_that_later_steps_tell_apart_have_different_keys() -> None:
+    def key(change: str) -> int:
+        engine = small_engine(edition="sglang")
+        scheduler, request_id = scheduler_of(engine), engine.add([1, 2, 3], SamplingParams(8))
+        engine.step()
+        if change == "aborted":
+            engine.abort(request_id)
+        elif change:
+            setattr(scheduler, change, {"is_full": True, "new_token_ratio": 0.1, "num_passes": 7}[change])
+        known = {type(part): attributes_of(part) for part in parts_of(scheduler)}
+        return state_key(scheduler, SlotMemory([4]), known)
+
+    changes = ["", "aborted", "is_full", "new_token_ratio", "num_passes"]
+    assert len({key(change) for change in changes}) == len(changes) and key("") == key("")
 
 
 def test_the_ratio_starts_over_when_nothing_is_left_to_run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -280,6 +280,11 @@ class SglangScheduler(RadixScheduler):
         super().forget_finished()
         for request_id in [one for one in self.aborted if one not in self.requests]:
             del self.aborted[request_id]
+
+    def beside_queues(self) -> Hashable:
+        """Return what the next steps admit by, and which running requests will end."""
+        aborted = tuple([request.request_id in self.aborted for request in self.running])
+        return self.is_full, self.new_token_ratio, self.num_passes % self.refresh_interval, aborted
 
     def rest_if_idle(self) -> None:
         """Start over with new_token_ratio when nothing is left to run."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from labengine import Lab
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
@@ -87,3 +88,16 @@ def test_the_trees_reference_is_told(timeline: Timeline) -> None:
         if count:
             assert sum(link.change for link in reply.links) == count
             assert ("The prefix tree holds 1 reference" in reply.answer) == (block_id in state.pins)
+
+
+def test_a_leaf_that_goes_in_part_was_split_by_the_eviction() -> None:
+    lab = Lab("simulated", edition="labengine-radix", num_blocks=12, block_size=1)
+    for prompt in (range(1, 9), [9] * 7):
+        lab.add(token_ids=prompt, max_tokens=1)
+        lab.run()
+    timeline = lab.timeline
+    assert timeline is not None
+    number = next(n for n, event in enumerate(timeline.events()) if isinstance(event, ev.NodeSplit))
+    answer = why(timeline, {"event": number}).answer
+    assert "Only the last 3 of the node's 8 blocks are needed" in answer
+    assert "PrefixTree.match" not in answer and "not admitted" not in answer

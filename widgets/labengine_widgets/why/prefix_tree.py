@@ -48,6 +48,20 @@ def walk_of(past: Past, number: int) -> tuple[int | None, ev.Event | None]:
     return None, None
 
 
+def eviction_after(past: Past, number: int) -> ev.NodeEvicted | None:
+    """Return the eviction for which a node was split, because only its end had to go; None for other events."""
+    split = past.event(number)
+    for _, event in past.forwards(number + 1, min(past.timeline.end, number + 64)):
+        if not isinstance(split, ev.NodeSplit) or not isinstance(event, _LEAVING):
+            break
+        if isinstance(event, ev.NodeEvicted) and event.node_id == split.node_id:
+            return event
+    return None
+
+
+_LEAVING = ev.NodeUnlocked, ev.NodeEvicted, ev.BlockEvicted
+
+
 def values_of(past: Past, number: int, event: TreeEvent) -> str:
     """Return the values behind a change of the tree, in words; empty for an event that no tree can follow."""
     try:
@@ -84,6 +98,12 @@ def _inserted(past: Past, event: ev.NodeInserted) -> str:
 
 
 def _split(past: Past, number: int, event: ev.NodeSplit, node: NodeFold) -> str:
+    if (evicted := eviction_after(past, number)) is not None:
+        why = "may hold another request's KV" if evicted.reason == "distrusted" else "are needed"
+        return (
+            f"Only the last {len(evicted.block_ids)} of the node's {counted(len(node.block_ids), 'block')} {why}: they "
+            "are evicted next, and the others stay in the tree."
+        )
     _, walk = walk_of(past, number)
     whose = "a request that was not admitted" if walk is None else _owner(walk)
     return (
