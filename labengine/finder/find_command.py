@@ -10,9 +10,9 @@ from pathlib import Path
 
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
+from labengine.driven.drivable import drivable
 from labengine.finder.as_notebook import checked_name
 from labengine.finder.counterexample import Counterexample
-from labengine.finder.engines.drivable import drivable
 from labengine.finder.engines.finding import EngineSearch
 from labengine.finder.engines.search import find_in_engine
 from labengine.finder.find import find

@@ -11,6 +11,9 @@ from labengine.config import ConfigError, EngineConfig, checked_int, shown
 from labengine.core.connector import Connector
 from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
+from labengine.driven.driven import Driven
+from labengine.driven.engine import DrivenEngine
+from labengine.driven.model import DrivenModel
 from labengine.engine.ahead import choose_engine
 from labengine.engine.checked_proposer import CheckedProposer
 from labengine.engine.draft_model import bound
@@ -60,16 +63,17 @@ class Session:
         self.lab_id = f"lab {self.number}"
         self.hooks = Hooks()
         self.timeline = _timeline(settings.record)
-        if self.timeline is not None:
+        is_driven = isinstance(settings.model, Driven)
+        if self.timeline is not None and not is_driven:
             self.hooks.subscribe(self.timeline.record)
-        self.watch = Watch(self.hooks, self.timeline) if settings.check else None
+        self.watch = Watch(self.hooks, self.timeline) if settings.check and not is_driven else None
         """The checks; None with check=False."""
         self.violation_warnings = ViolationWarnings(self.hooks)
         self.hides_seams = False
         """True while views hide methods, because the reader is asked to find a wrong one."""
         self.stats = StatsListener(lambda: self.stepper.engine.report)
         self.stats.subscribe(self.hooks)
-        self.model = load_model(settings.model, config, settings.model_options()) if model is None else model
+        self.model = _loaded(settings, config) if model is None else model
         self.config: EngineConfig = self.model.config
         self._engine_class, scheduling = choose_engine(
             settings.overlap,
@@ -177,6 +181,8 @@ class Session:
     def _make_engine(self) -> tuple[Engine, list[Event]]:
         """Return an empty engine, and the events to emit once it is in place."""
         watch, runner, proposer = self.watch, self.model.runner, self._proposer
+        if isinstance(self.model, DrivenModel):
+            return self._make_driven(self.model)
         with self.hooks.held() as events:
             engine = self._engine_class(
                 self.config,
@@ -188,6 +194,12 @@ class Session:
             )
         if watch is not None:
             watch.follow(engine)
+        return engine, events
+
+    def _make_driven(self, model: DrivenModel) -> tuple[Engine, list[Event]]:
+        timeline = Timeline(1) if self.timeline is None else self.timeline
+        with self.hooks.held() as events:
+            engine = DrivenEngine(self.config, model, self.parts, self.hooks, timeline, self.settings.policy)
         return engine, events
 
     def _open_proposer(self) -> CheckedProposer | None:
@@ -214,6 +226,12 @@ class Session:
         """The name of everything that determines KV besides tokens; a tier separates the KV of different names."""
         chain = "" if self.parts.hash_chain is HashChain else f"-{self.parts.hash_chain.__name__}"
         return f"{self.model.fingerprint}{chain}"
+
+
+def _loaded(settings: LabSettings, config: EngineConfig) -> LoadedModel:
+    if isinstance(settings.model, Driven):
+        return DrivenModel(settings.model, config, settings.max_model_len)
+    return load_model(settings.model, config, settings.model_options())
 
 
 def _timeline(record: bool | int) -> Timeline | None:

@@ -16,6 +16,7 @@ from labengine.core.editions import Policy, with_policy
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts, given_parts
 from labengine.core.proposer import Proposer
+from labengine.driven.driven import Driven
 from labengine.engine.checked_proposer import drafts_of, refuse_wrong_proposer
 from labengine.engine.loaded_model import ModelOptions
 
@@ -82,7 +83,7 @@ def request_id_of(name: object) -> object:
 class LabSettings:
     """The keywords of Lab, as passed; see there. Raises ConfigError for values that cannot work."""
 
-    model: str | PathLike[str] = field(default="smollm2", kw_only=False)
+    model: str | PathLike[str] | Driven = field(default="smollm2", kw_only=False)
     num_blocks: int | Literal["auto"] = 256
     block_size: int = 16
     groups: Sequence[GroupSpec] | None = None
@@ -131,14 +132,17 @@ class LabSettings:
             refuse_wrong_proposer(self.speculation)
         if self.groups is not None and (isinstance(self.groups, str) or not isinstance(self.groups, Iterable)):
             raise ConfigError(f"groups must be a list of GroupSpecs, got {shown(self.groups)}")
-        if self.groups is not None and self.model != "simulated":
+        if isinstance(self.model, Driven):
+            self.model.refuse(self.changed())
+        elif self.groups is not None and self.model != "simulated":
             raise ConfigError("groups are for the simulated model; a real model's layers determine its groups")
 
     @property
     def all_parts(self) -> Parts:
         """The edition's parts, overridden by the user's."""
         if self.parts is None:
-            return edition_named(self.edition, self.policy)
+            edition = self.model.edition if isinstance(self.model, Driven) else self.edition
+            return edition_named(edition, self.policy)
         return with_policy(given_parts(self.parts), self.edition, self.policy)
 
     @property

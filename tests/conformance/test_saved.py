@@ -12,6 +12,8 @@ from differential import vllm_streams
 from labengine import events as ev
 from labengine.__main__ import main
 from labengine.record.files.file import save
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine.vllm.stream import reader
 from labengine.vllm.stream.description import facts_of
 from labengine.vllm.stream.reader import LiveReader
@@ -26,7 +28,7 @@ BROKEN = next(vllm_streams.read(vllm_streams.BROKEN_PATH))[1]
 
 def saved(items: list[Item], folder: Path, max_events: int = 100_000) -> Path:
     """Read a stream as a viewer of a running engine does, and save it."""
-    live, path = LiveReader("unix:/tmp/tap", max_events, 1 << 30), folder / "run.lab"
+    live, path = LiveReader("unix:/tmp/tap", Timeline(max_events), Hooks(), 1 << 30), folder / "run.lab"
     for line in vllm_streams.lines_of(items):
         live.take(line)
     save(path, live.timeline, facts_of(live, live.newest, "a note"), str)

@@ -9,6 +9,6 @@ from typing import Any
 
 
 def driver(name: str) -> Any:
-    """Return a module of labengine/finder/driven; it imports the engine from where the environment says."""
+    """Return a module of labengine/driven/inside; it imports the engine from where the environment says."""
     sys.path.append(str(Path(__file__).resolve().parents[2] / "labengine" / "finder" / "driven"))
     return importlib.import_module(name)

@@ -21,10 +21,10 @@ from labengine.core.block_pool import BlockPool
 from labengine.core.editions import NANO_VLLM_243, VLLM
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.parts import Parts
-from labengine.finder.driven.symptoms import Symptom, Watching, actions, play, wrong_tree
+from labengine.driven.inside.symptoms import Symptom, Watching, actions, play, wrong_tree
+from labengine.driven.process import DrivenEngine, EngineLostError, EngineProcess
 from labengine.finder.engines.edition import EditionEngine, expected_states
 from labengine.finder.engines.finding import EngineSearch
-from labengine.finder.engines.process import DrivenEngine, EngineLostError, EngineProcess
 from labengine.finder.engines.scopes import EngineScope, nano_scopes, tree_scopes, vllm_scopes, wire_workload
 from labengine.finder.engines.search import DistinctStates, find_in_engine
 from labengine.finder.operations import Add, TakeStep

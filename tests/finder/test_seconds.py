@@ -16,10 +16,10 @@ import pytest
 
 from finder.endings import ending
 from finder.test_find import TINY
+from labengine.driven.process import SILENCE_S, DrivenEngine, EngineLostError
 from labengine.finder import shrinking, workers
 from labengine.finder.engines import player as engine_player
 from labengine.finder.engines import search as engine_search
-from labengine.finder.engines.process import SILENCE_S, DrivenEngine, EngineLostError
 from labengine.finder.engines.scopes import nano_scopes
 from labengine.finder.engines.search import find_in_engine
 from labengine.finder.find import GRAVE, find

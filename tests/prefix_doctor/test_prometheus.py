@@ -28,6 +28,8 @@ from labengine.prefix_doctor.report.metric_sums import MAX_SETS, LabelledSum, Me
 from labengine.prefix_doctor.report.prometheus import PrometheusEndpoint
 from labengine.record.files.file_access import Limits
 from labengine.record.fold_state import RequestFold
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.reader import LiveReader
 from recorded_files import written
@@ -42,7 +44,7 @@ Labels = dict[str, str]
 
 def followed(lines: list[bytes], looks: float, rng: Random, max_events: int = 100_000) -> tuple[Sums, MetricSums]:
     """Follow a stream line by line; return the sums before its end, and at it. looks: share of lines that are seen."""
-    reader, sums, follower = LiveReader("a stream", max_events, 10**9), MetricSums(), None
+    reader, sums, follower = LiveReader("a stream", Timeline(max_events), Hooks(), 10**9), MetricSums(), None
     for line in lines:
         reader.take(line)
         if follower is None and reader.pieces:

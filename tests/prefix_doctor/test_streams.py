@@ -13,6 +13,8 @@ import pytest
 from differential import vllm_streams
 from labengine.__main__ import main
 from labengine.events import PrefixHit
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.reader import LiveReader
 from recorded_engines import diagnosis_without_runs, recorded_engine
@@ -87,7 +89,7 @@ def test_a_running_engine_is_examined_like_its_file(path: Path, cause: str, tmp_
 
 def live(items: list[dict[str, Any]]) -> LiveStream:
     """Return a recorded stream as a running engine sends it."""
-    reader, lines = LiveReader("unix:/tmp/tap", 100_000, 1 << 24), iter(vllm_streams.lines_of(items))
+    reader, lines = LiveReader("unix:/tmp/tap", Timeline(100_000), Hooks(), 1 << 24), iter(vllm_streams.lines_of(items))
     while not reader.pieces:
         reader.take(next(lines))
     stream = LiveStream(Mock(place="unix:/tmp/tap"), reader, lines, str)

@@ -134,7 +134,7 @@ def test_the_foundation_and_core_use_the_standard_library_alone(tree: SourceTree
 
 def is_program(module: str) -> bool:
     """Return True for what only another engine's interpreter executes, with that engine's packages."""
-    return module.startswith("labengine.finder.driven.") and module.endswith("_scheduler")
+    return module.startswith("labengine.driven.inside.") and module.endswith("_scheduler")
 
 
 def test_only_the_engine_leads_to_torch_on_import(tree: SourceTree) -> None:

@@ -227,6 +227,12 @@ class Tap:
         finally:
             self._entries.gate.release()
 
+    def send_state(self) -> None:
+        """Send the rows up to now, and a keyframe unless a step is open. Called between two calls of the scheduler."""
+        self._flush()
+        if self.is_attached and not self.recorder.has_open_step:
+            self._send_keyframe()
+
     def _flush(self) -> None:
         rows, inputs, names = self.recorder.take()
         if not (rows or inputs):

@@ -14,7 +14,8 @@ from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys
 from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.core.step_plan import StepPlan
-from labengine.finder.driven.symptoms import actions
+from labengine.driven.inside.symptoms import actions
+from labengine.engine.simulated import default_next_token
 from labengine.finder.engines.scopes import EngineScope
 from labengine.finder.limits import NUM_STEPS
 from labengine.record.fold import Fold
@@ -41,13 +42,13 @@ def _with_ratio(parts: Parts, ratio: float) -> Parts:
 
 
 class EditionEngine:
-    """An edition's scheduler with the methods of a driven engine; see labengine/finder/driven/vllm_scheduler.py."""
+    """An edition's scheduler with the methods of a driven engine; see labengine/driven/inside/vllm_scheduler.py."""
 
-    def __init__(self, scope: EngineScope, tokens: Sequence[int], parts: Parts | None = None) -> None:
+    def __init__(self, scope: EngineScope, parts: Parts | None = None) -> None:
         """parts: replace the edition's parts."""
         self.rerun = Rerun(scope.config, parts or edition_of(scope), {}, LONGEST)
         self.after_call: Callable[[str], object] = lambda call: None
-        self._tokens, self._depth = tokens, 2 if scope.is_async else 1
+        self._depth = 2 if scope.is_async else 1
         self._is_vllm = scope.engine == "vllm"
         self._in_flight: deque[StepPlan] = deque()
         self._has_ended = False
@@ -88,7 +89,9 @@ class EditionEngine:
         plan = self._in_flight.popleft()
         requests = self.rerun.scheduler.requests
         sampling = (part.request_id for part in plan.sampling)
-        self._called("update", self.rerun.update({i: [self._tokens[requests[i].num_tokens]] for i in sampling}, {}))
+        self._called(
+            "update", self.rerun.update({i: [default_next_token(0, requests[i].num_tokens)] for i in sampling}, {})
+        )
         return bool(plan.scheduled)
 
     def abort(self, name: str) -> None:
@@ -152,7 +155,7 @@ def edition_run(
     scope: EngineScope, wire: dict[str, Any], on_state: Callable[[Fold], object] = lambda fold: None
 ) -> EditionRun:
     """Play a workload on the edition. on_state: gets each state."""
-    engine, states, failure = EditionEngine(scope, wire["tokens"]), list[dict[str, Any]](), ""
+    engine, states, failure = EditionEngine(scope), list[dict[str, Any]](), ""
 
     def keep(call: str) -> None:
         states.append(engine.state())

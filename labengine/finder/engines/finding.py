@@ -9,8 +9,8 @@ from os import PathLike
 from textwrap import indent
 from typing import Any, cast
 
+from labengine.driven.process import DRIVER
 from labengine.finder.engines.edition import expected_states
-from labengine.finder.engines.process import DRIVER
 from labengine.finder.engines.scopes import EngineScope, wire_workload
 from labengine.finder.judgement import Case
 from labengine.finder.operations import Abort, Add, Operation, Reset
@@ -28,7 +28,7 @@ if __name__ == "__main__":
     signal.alarm(60)  # a workload without an end
     print("engine:", VERSION)
     try:
-        play(CORE(SETTINGS, TOKENS), SETTINGS, OPERATIONS, EXPECTED)
+        play(CORE(SETTINGS, alike), SETTINGS, OPERATIONS, EXPECTED)
     except Symptom as symptom:
         sys.exit(f"SYMPTOM: {symptom}")
     print("Nothing is wrong here.")
@@ -156,7 +156,6 @@ def script_of(heading: str, source: str, patch: str, wire: Mapping[str, Any], ex
     data = "\n".join(
         (
             f"SETTINGS = {dict(wire['settings'])!r}",
-            f"TOKENS = {wire['tokens']!r}",
             "OPERATIONS = [" + "".join(f"\n    {one!r}," for one in wire["operations"]) + "\n]",
             "EXPECTED = [" + "".join(f"\n    {one!r}," for one in expected) + "\n]",
         )

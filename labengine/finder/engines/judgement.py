@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from labengine.driven.inside.symptoms import differences
 from labengine.events import Event
-from labengine.finder.driven.symptoms import differences
 from labengine.finder.engines.edition import EditionRun, edition_run
 from labengine.finder.engines.scopes import EngineScope, can_hold_all, wire_workload
 from labengine.finder.judgement import Case
@@ -128,7 +128,7 @@ def _take_all(reader: StreamReader, messages: Sequence[dict[str, Any]], on_state
 def _raised(error: Sequence[str] | None) -> list[Finding]:
     if error is None:
         return []
-    name, message, trace, rule = error
+    name, message, trace, rule, *_ = error
     if rule:
         return [Finding("worse" if rule == "hit" else "rule", readable(message, 300), rule)]
     if name == ENDLESS:

@@ -8,8 +8,8 @@ from math import inf
 from time import monotonic
 from typing import Any, cast
 
+from labengine.driven.process import SILENCE_S, DrivenEngine, EngineLostError, EngineProcess
 from labengine.finder.engines.judgement import AnswerReader, PlayedCase
-from labengine.finder.engines.process import SILENCE_S, DrivenEngine, EngineLostError, EngineProcess
 from labengine.finder.engines.scopes import EngineScope, wire_workload
 from labengine.finder.judgement import Case
 from labengine.finder.sandbox import Finding

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from labengine.config import TUNING, EngineConfig, GroupSpec
-from labengine.engine.simulated import default_next_token
-from labengine.finder.engines.drivable import ENGINES
+from labengine.driven.drivable import ENGINES
 from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
 from labengine.finder.scopes import Scope, config, large_scopes
 
@@ -185,6 +184,10 @@ def _of_groups(name: str, scope: Scope, *groups: GroupSpec, **settings: Any) -> 
     return replace(scope, name=name, config=EngineConfig(2 * config.num_blocks, groups, **limits, **settings))
 
 
+WORDS = {Add: "add", TakeStep: "step", Abort: "abort", Reset: "reset"}
+"""Names of operations in driver.py."""
+
+
 def wire_operation(operation: Operation) -> list[Any]:
     """Return an operation in JSON types. Raises TypeError for one that only labengine can do."""
     match operation:
@@ -201,11 +204,10 @@ def wire_operation(operation: Operation) -> list[Any]:
 
 
 def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str, Any]:
-    """Return a workload in JSON types, with the tokens that requests sample at each position."""
-    adds = [operation for operation in workload if isinstance(operation, Add)]
-    longest = max((len(add.token_ids) + add.max_tokens for add in adds), default=0)
+    """Return a workload in JSON types."""
     return {
         "settings": scope.settings,
-        "tokens": [default_next_token(0, position) for position in range(longest + 2)],
-        "operations": [wire_operation(one) for one in workload if isinstance(one, ENGINES[scope.engine].operations)],
+        "operations": [
+            wire_operation(one) for one in workload if WORDS.get(type(one)) in ENGINES[scope.engine].operations
+        ],
     }

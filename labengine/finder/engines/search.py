@@ -12,11 +12,11 @@ from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError, checked_int, shown
-from labengine.finder.engines.drivable import drivable, refuse_edition
+from labengine.driven.drivable import drivable, refuse_edition
+from labengine.driven.process import DrivenEngine, EngineProcess
 from labengine.finder.engines.finding import EngineFinding, EngineSearch
 from labengine.finder.engines.judgement import PlayedCase, SameWay
 from labengine.finder.engines.player import Player
-from labengine.finder.engines.process import DrivenEngine, EngineProcess
 from labengine.finder.engines.scopes import EngineScope, nano_scopes, sglang_scopes, tree_scopes, vllm_scopes
 from labengine.finder.find import INTERRUPTED
 from labengine.finder.judgement import KINDS, Case

@@ -137,7 +137,10 @@ class LiveStream(ViewedRecording):
         """
         connection = one_of(found, rank)
         try:
-            reader, lines = LiveReader(connection.place, max_events, max_bytes), _noted(connection.lines(), on_line)
+            reader, lines = (
+                LiveReader(connection.place, Timeline(max_events), Hooks(), max_bytes),
+                _noted(connection.lines(), on_line),
+            )
             _read_keyframe(connection, reader, lines)
             return cls(connection, reader, lines, token_text)
         except BaseException:

@@ -189,12 +189,20 @@ MAX_FINISHED = 1000
 
 
 class LiveReader(StreamReader):
-    """A StreamReader whose newest piece is always in the same timeline; hooks get its events."""
+    """A StreamReader whose newest piece is always in the same timeline; hooks get its events.
 
-    def __init__(self, place: str, max_events: int, max_bytes: int) -> None:
-        super().__init__(Limits(place, max_bytes, MAX_ALLOWED_SECONDS / 10), max_events)
-        self.timeline = Timeline(max_events)
-        self.hooks = Hooks()
+    max_finished: number of finished requests that are kept; None: all.
+    """
+
+    def __init__(
+        self, place: str, timeline: Timeline, hooks: Hooks, max_bytes: int, max_finished: int | None = MAX_FINISHED
+    ) -> None:
+        super().__init__(Limits(place, max_bytes, MAX_ALLOWED_SECONDS / 10), timeline.max_events)
+        self.timeline, self.hooks, self._max_finished = timeline, hooks, max_finished
+
+    def go_on_in(self, timeline: Timeline) -> None:
+        """Record in another timeline from now on, which ends at the same state."""
+        self.timeline = self.pieces[-1].timeline = timeline
 
     def take(self, line: bytes) -> None:
         """Read one line."""
@@ -210,4 +218,5 @@ class LiveReader(StreamReader):
         while len(self.pieces) >= MAX_PIECES:
             self.pieces.pop(0)
             self.num_forgotten += 1
-        return Piece(state, gap, self.timeline, self.hooks, MAX_FINISHED, gap_before, self._checkpoint_alignment)
+        kept = self._max_finished
+        return Piece(state, gap, self.timeline, self.hooks, kept, gap_before, self._checkpoint_alignment)

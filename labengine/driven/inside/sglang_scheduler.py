@@ -145,17 +145,17 @@ class SglangCore:
     """One scheduler with an empty cache, in its normal loop.
 
     settings: num_blocks, groups [[page size, None]], max_num_seqs, max_num_batched_tokens, new_token_ratio, and
-    retract_steps (20). tokens: the token that a request samples at each position. Block n is page n + 1, because page 0
+    retract_steps (20). token_at: returns what a request samples at a position. Block n is page n + 1, because page 0
     is padding.
     """
 
-    def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
+    def __init__(self, settings: Mapping[str, Any], token_at: Callable[[str, int], int]) -> None:
         self.plan: dict[str, tuple[int, int]] = {}
         """Per request of the newest step: the first computed position, and the number of tokens."""
         self.after_call: Callable[[str], object] = lambda call: None
         """Called after each call of the scheduler: add, schedule, update, abort."""
         self._settings, self.page_size = settings, settings["groups"][0][0]
-        self._tokens = tokens
+        self._token_at = token_at
         self._prompts: dict[str, list[int]] = {}
         self._batch: Any = None
         """The batch of the newest turn."""
@@ -359,12 +359,11 @@ class SglangCore:
 
     def next_token(self, name: str, position: int) -> int:
         """Return what a request samples at a position; any token in the middle of its prompt."""
-        return self._tokens[position]
+        return self._token_at(name, position)
 
     def content_of(self, name: str) -> list[Any]:
-        """Return a request's tokens with those that it will sample, after an empty salt."""
-        prompt = self._prompts[name]
-        return [None, *prompt, *self._tokens[len(prompt) :]]
+        """Return a request's prompt after an empty salt."""
+        return [None, *self._prompts[name]]
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,18 @@ class Symptom(Exception):
         self.rule = rule
 
 
+def token_at(number: int, position: int) -> int:
+    """Return the token that a request samples at a position. number: its seed, or its own number."""
+    return (number * 7919 + position * 104729) % 50021
+
+
+def alike(name: str, position: int) -> int:
+    """Return a token that depends on the position alone."""
+    return token_at(0, position)
+
+
 class Contents:
-    """Which prefix each slot of the cache was computed for. groups: [block size, window or None] each."""
+    """Which prefix each slot of the cache was computed for, if requests sample `alike`. groups: [block size, window or None] each."""
 
     def __init__(self, groups: Sequence[Sequence[Any]]) -> None:
         self._groups = groups
@@ -90,7 +100,8 @@ class Contents:
         return table[position // size], position % size
 
     def _prefix(self, engine: Any, name: str, position: int) -> tuple[Any, ...]:
-        return tuple(engine.content_of(name)[: position + 2])
+        content = engine.content_of(name)[: position + 2]
+        return (*content, *(alike(name, at) for at in range(len(content) - 1, position + 1)))
 
 
 def wrong_counts(state: Mapping[str, Any], num_blocks: int) -> Iterator[str]:
@@ -162,6 +173,14 @@ class Watching:
             refuse("read", contents.compute(engine))
             refuse("hit", missed)
         contents.note(state)
+
+
+class Following:
+    """Keeps each call of an engine, its state after it, and the newest plan."""
+
+    def __init__(self, engine: Any) -> None:
+        self.states: list[tuple[str, dict[str, Any], dict[str, tuple[int, int]]]] = []
+        engine.after_call = lambda call: self.states.append((call, engine.state(), dict(engine.plan)))
 
 
 def refuse(rule: str, sentences: Iterable[str]) -> None:

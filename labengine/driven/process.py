@@ -1,4 +1,4 @@
-"""Another engine's process, which receives workloads and returns their results in order."""
+"""Another engine's process, which receives lines and answers them in order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.finder.engines.drivable import ENGINES
+from labengine.driven.drivable import ENGINES
 from labengine.isolation.confinement import end_session
 from labengine.record.wording import readable
 from labengine.system.closing import Closing
 
-DRIVER = Path(__file__).resolve().parent.parent / "driven" / "driver.py"
+DRIVER = Path(__file__).resolve().parent / "inside" / "driver.py"
 
 PLUGIN = DRIVER.parents[3] / "vllm_tap"
 """The plugin in this clone; elsewhere it is installed beside vLLM."""
@@ -64,7 +64,7 @@ class EngineProcess(Closing):
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._buffer = bytearray()
         self._sent: deque[int] = deque()
-        """The numbers of the unanswered workloads, the oldest first."""
+        """The numbers of the unanswered lines, the oldest first."""
         self._num_sent = 0
         command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
         pipe = subprocess.PIPE
@@ -89,8 +89,13 @@ class EngineProcess(Closing):
         self.source = str(first["source"])
         """The text of the file that makes and drives it."""
 
+    def ask(self, line: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Send a line; return its answer. Raises EngineLostError, also after these seconds of silence."""
+        self.send(line)
+        return self.receive(seconds)
+
     def send(self, workload: dict[str, Any]) -> None:
-        """Send a workload. Raises EngineLostError."""
+        """Send a line. Raises EngineLostError."""
         self._num_sent += 1
         self._sent.append(self._num_sent)
         line = json.dumps({**workload, "number": self._num_sent}, separators=(",", ":")).encode() + b"\n"
@@ -102,13 +107,13 @@ class EngineProcess(Closing):
             raise EngineLostError(self._last_words("ended")) from None
 
     def receive(self, seconds: float = SILENCE_S) -> dict[str, Any]:
-        """Return the result of the oldest unanswered workload. Raises EngineLostError.
+        """Return the answer to the oldest unanswered line. Raises EngineLostError.
 
         seconds: of silence, after which the engine counts as lost.
         """
         answer = self._read(seconds)
         if answer.get("number") != self._sent.popleft():  # from a copy of the process, or printed by the engine
-            raise EngineLostError("its driver answered a different workload")
+            raise EngineLostError("its driver answered a different line")
         return answer
 
     def _read(self, seconds: float) -> dict[str, Any]:

@@ -37,11 +37,11 @@ VERSION = "checkout"
 class NanoCore:
     """One scheduler with an empty cache.
 
-    settings: num_blocks, groups [[block_size, None]], max_num_seqs, max_num_batched_tokens. tokens: the token that a
-    request samples at each position.
+    settings: num_blocks, groups [[block_size, None]], max_num_seqs, max_num_batched_tokens. token_at: returns what a
+    request samples at a position.
     """
 
-    def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
+    def __init__(self, settings: Mapping[str, Any], token_at: Callable[[str, int], int]) -> None:
         size = settings["groups"][0][0]
         sequences.Sequence.block_size = size
         limits = {name: settings[name] for name in ("max_num_seqs", "max_num_batched_tokens")}
@@ -52,7 +52,7 @@ class NanoCore:
         """Per request of the newest step: the first computed position, and the number of tokens."""
         self.after_call: Callable[[str], object] = lambda call: None
         """Called after each call of the scheduler: add, schedule, update."""
-        self._tokens = tokens
+        self._token_at = token_at
 
     @property
     def is_idle(self) -> bool:
@@ -77,7 +77,7 @@ class NanoCore:
             for one in batch
         }
         self.after_call("schedule")
-        self.scheduler.postprocess(batch, [self._tokens[len(one)] for one in batch], is_prefill)
+        self.scheduler.postprocess(batch, [self._token_at(names[one.seq_id], len(one)) for one in batch], is_prefill)
         self.after_call("update")
         return bool(batch)
 
@@ -86,10 +86,9 @@ class NanoCore:
         return len(self.requests[name])
 
     def content_of(self, name: str) -> list[Any]:
-        """Return a request's tokens with those that it will sample, after an empty salt."""
+        """Return a request's prompt after an empty salt."""
         sequence = self.requests[name]
-        prompt = list(sequence.token_ids[: sequence.num_prompt_tokens])
-        return [None, *prompt, *self._tokens[len(prompt) :]]
+        return [None, *sequence.token_ids[: sequence.num_prompt_tokens]]
 
     def state(self) -> dict[str, Any]:
         """Return status and table of the open requests, reference counts, the free queue and the cached blocks."""

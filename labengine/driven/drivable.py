@@ -7,35 +7,37 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from labengine.config import ConfigError, shown
-from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
 
 
 @dataclass(frozen=True)
 class Drivable:
     """One engine.
 
-    operations: those with a method in it. editions: those that its states can be compared with, the one that equals it
+    operations: its calls, in the words of driver.py. editions: those that its states can be compared with, the one that equals it
     first; empty if its release tells. python, folder: environment variables that name its interpreter, and its folder
-    if it is not installed there.
+    if it is not installed there. options: what its requests have besides a prompt and max_tokens, by calls.WORDS.
     """
 
-    operations: tuple[type[Operation], ...]
+    operations: tuple[str, ...]
     editions: tuple[str, ...] = ()
     python: str = ""
     folder: str = ""
+    options: tuple[str, ...] = ()
 
 
 ENGINES: Mapping[str, Drivable] = MappingProxyType(
     {
-        "vllm": Drivable((Add, TakeStep, Abort, Reset), python="LABENGINE_VLLM_PYTHON"),
-        "nano-vllm": Drivable((Add, TakeStep), ("nano-vllm", "nano-vllm+243"), folder="LABENGINE_NANO_VLLM"),
+        "vllm": Drivable(
+            ("add", "step", "abort", "reset"), python="LABENGINE_VLLM_PYTHON", options=("salt", "priority")
+        ),
+        "nano-vllm": Drivable(("add", "step"), ("nano-vllm", "nano-vllm+243"), folder="LABENGINE_NANO_VLLM"),
         "mini-sglang": Drivable(
-            (Add, TakeStep, Abort),
+            ("add", "step", "abort"),
             ("mini-sglang", "mini-sglang+142"),
             "LABENGINE_SGLANG_PYTHON",
             "LABENGINE_MINI_SGLANG",
         ),
-        "sglang": Drivable((Add, TakeStep, Abort), ("sglang",), "LABENGINE_SGLANG_PYTHON", "LABENGINE_SGLANG"),
+        "sglang": Drivable(("add", "step", "abort"), ("sglang",), "LABENGINE_SGLANG_PYTHON", "LABENGINE_SGLANG"),
     }
 )
 

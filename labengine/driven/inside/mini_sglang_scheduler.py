@@ -137,17 +137,17 @@ class OrderedScheduler(scheduling.Scheduler):  # type: ignore[name-defined]
 class MiniSglangCore:
     """One scheduler with an empty cache, in its normal loop.
 
-    settings: num_blocks, groups [[page size, None]], max_num_seqs, max_num_batched_tokens. tokens: the token that a
-    request samples at each position.
+    settings: num_blocks, groups [[page size, None]], max_num_seqs, max_num_batched_tokens. token_at: returns what a
+    request samples at a position.
     """
 
-    def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
+    def __init__(self, settings: Mapping[str, Any], token_at: Callable[[str, int], int]) -> None:
         self.page_size = settings["groups"][0][0]
         self.plan: dict[str, tuple[int, int]] = {}
         """Per request of the newest step: the first computed position, and the number of tokens."""
         self.after_call: Callable[[str], object] = lambda call: None
         """Called after each call of the scheduler: add, schedule, update, abort."""
-        self._tokens = tokens
+        self._token_at = token_at
         self._prompts: dict[str, list[int]] = {}
         self._batch: list[Any] = []
         """Requests that are being computed."""
@@ -217,12 +217,11 @@ class MiniSglangCore:
 
     def next_token(self, request: Any) -> int:
         """Return what a computed request samples."""
-        return self._tokens[int(request.cached_len)]
+        return self._token_at(str(request.uid), int(request.cached_len))
 
     def content_of(self, name: str) -> list[Any]:
-        """Return a request's tokens with those that it will sample, after an empty salt."""
-        prompt = self._prompts[name]
-        return [None, *prompt, *self._tokens[len(prompt) :]]
+        """Return a request's prompt after an empty salt."""
+        return [None, *self._prompts[name]]
 
     def state(self) -> dict[str, Any]:
         """Return status and table of the open requests, the free pages, the tree, and the node that each request holds.

@@ -52,17 +52,17 @@ class VllmCore:
 
     settings: num_blocks, groups [[block_size, window or None], ...], hash_block_size, max_num_seqs,
     max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async, transfers (of a
-    PromptTier, or None) and policy ("fcfs" by default). tokens: the token that a request samples at each position.
+    PromptTier, or None) and policy ("fcfs" by default). token_at: returns what a request samples at a position.
     """
 
-    def __init__(self, settings: Mapping[str, Any], tokens: Sequence[int]) -> None:
+    def __init__(self, settings: Mapping[str, Any], token_at: Callable[[str, int], int]) -> None:
         self.scheduler = new_scheduler(json.dumps(settings))
         self.requests: dict[str, Any] = {}
         self.plan: dict[str, tuple[int, int]] = {}
         """Per request of the newest planned step: the first computed position, and the number of tokens."""
         self.after_call: Callable[[str], object] = lambda call: None
         """Called after each call of the scheduler: add, schedule, update, abort, reset."""
-        self._tokens = tokens
+        self._token_at = token_at
         self._hasher = kv_cache_utils.get_request_block_hasher(settings["hash_block_size"], sha256)
         self._in_flight: deque[tuple[Any, list[bool]]] = deque()
         self._num_in_flight = 2 if settings["is_async"] else 1
@@ -72,7 +72,9 @@ class VllmCore:
         """True if no request waits or runs, and every step is booked."""
         return not self._in_flight and not self.scheduler.has_requests()
 
-    def add(self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None) -> None:
+    def add(
+        self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None, priority: int = 0
+    ) -> None:
         """Queue a request."""
         self.requests[name] = request = Request(
             request_id=name,
@@ -80,6 +82,7 @@ class VllmCore:
             sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True, temperature=0.0),
             pooling_params=None,
             cache_salt=salt,
+            priority=priority,
             block_hasher=self._hasher,
         )
         self.scheduler.add_request(request)
@@ -108,7 +111,7 @@ class VllmCore:
     def _book(self, plan: Any, samples: Sequence[bool]) -> bool:
         names = list(plan.num_scheduled_tokens)
         sampled = [
-            [self._tokens[self.requests[name].num_tokens]] if has_token else []
+            [self._token_at(name, self.requests[name].num_tokens)] if has_token else []
             for name, has_token in zip(names, samples, strict=True)
         ]
         output = ModelRunnerOutput(
@@ -138,10 +141,9 @@ class VllmCore:
         self.after_call("reset")
 
     def content_of(self, name: str) -> list[Any]:
-        """Return a request's salt and all its tokens, future ones included: everything that its KV depends on."""
+        """Return a request's salt and its prompt."""
         request = self.requests[name]
-        prompt = list(request.prompt_token_ids)
-        return [request.cache_salt, *prompt, *self._tokens[len(prompt) :]]
+        return [request.cache_salt, *request.prompt_token_ids]
 
     def state(self) -> dict[str, Any]:
         """Return the engine's state in plain numbers.

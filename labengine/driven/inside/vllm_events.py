@@ -48,10 +48,14 @@ class Events:
         self._outbox = MessageList()
         self._tap = Tap(engine, self._outbox)
 
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        """The stream's messages up to now."""
-        return self._outbox.messages
+    def take(self) -> list[dict[str, Any]]:
+        """Return the stream's messages since the last call."""
+        messages, self._outbox.messages = self._outbox.messages, []
+        return messages
+
+    def look(self) -> None:
+        """Send all events up to now, and the engine's state."""
+        self._tap.send_state()
 
     def end(self) -> None:
         """End the stream with the engine's state, and remove the wrappers."""

@@ -1,0 +1,85 @@
+"""A lab's calls in the words of driver.py: settings and requests; and its errors as exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from labengine.config import TUNING, ConfigError, EngineConfig
+from labengine.core.request import Request
+from labengine.engine.failure import RecordedFailureError
+from labengine.engine.request_options import RequestOptions
+from labengine.events import StepFailed
+from labengine.record.wording import readable
+
+MAX_LINES = 12
+"""Most lines of the engine's traceback that are shown."""
+
+
+class EngineRaisedError(RecordedFailureError):
+    """Raised when a driven engine raises, hangs or dies in a call; the lab is where it was before that call."""
+
+    def __init__(self, failed: StepFailed, trace: str = "") -> None:
+        super().__init__(failed)
+        if trace:
+            self.add_note(trace)
+
+    def __str__(self) -> str:
+        return f"{self.failed.error} in {self.failed.method}: {self.failed.message}"
+
+
+def raised_in(step: int, error: Sequence[str]) -> EngineRaisedError:
+    """Return the exception for an error in driver.py's answer."""
+    name, message, trace, _, method = error
+    if name == "EndlessWorkloadError":
+        message = f"the call takes too much processor time or waits forever, at {message}"
+    lines = trace.strip().splitlines()[-MAX_LINES:]
+    failed = StepFailed(step, readable(name), readable(message, 1000), readable(method))
+    return EngineRaisedError(failed, "\n".join(readable(line, 200) for line in lines))
+
+
+def wire_settings(config: EngineConfig, policy: str) -> dict[str, Any]:
+    """Return the settings of a new engine."""
+    same = "num_blocks", "max_num_seqs", "max_num_batched_tokens", *TUNING
+    smallest = min(group.block_size for group in config.groups)
+    return {
+        **{name: getattr(config, name) for name in same},
+        "hash_block_size": config.hash_block_size or smallest,
+        "groups": [[group.block_size, group.window] for group in config.groups],
+        "is_async": False,
+        "transfers": None,
+        "policy": policy,
+    }
+
+
+def add_operation(request: Request, known: Sequence[str]) -> list[Any]:
+    """Return the operation that queues a request. known: options that the engine has.
+
+    Raises ConfigError for an option that it lacks.
+    """
+    options = RequestOptions.of(request)
+    given = {
+        "priority": request.priority or None,
+        "extra_keys": options.other_keys or None,
+        "images": [list(image) for image in request.images] or None,
+        "unread": request.sampling.skip_reading_prefix_cache or None,
+        "salt": options.cache_salt,
+    }
+    asked = {name: value for name, value in given.items() if value is not None}
+    for name in asked:
+        if name not in known:
+            raise ConfigError(f"this engine's requests have no {WORDS[name]}: omit it")
+    if request.sampling.seed is not None:
+        asked["seed"] = request.sampling.seed
+    salt = asked.pop("salt", None)
+    return ["add", list(request.token_ids), request.sampling.max_tokens, salt, asked]
+
+
+WORDS = {
+    "priority": "priority",
+    "extra_keys": "extra_keys",
+    "images": "images",
+    "unread": "skip_reading_prefix_cache",
+    "salt": "cache_salt",
+}
+"""Options of `Lab.add` by their names in an operation."""

@@ -1,0 +1,168 @@
+"""DrivenEngine: another engine in a lab, with the interface of Engine. It repeats its calls after a failed one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from labengine.config import EngineConfig
+from labengine.core.parts import Parts
+from labengine.core.request import Request, RequestStatus
+from labengine.driven.calls import EngineRaisedError, add_operation, raised_in, wire_settings
+from labengine.driven.mirror import Mirror
+from labengine.driven.model import DrivenModel
+from labengine.driven.process import EngineLostError
+from labengine.engine.engine import Engine
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.step_report import Phase, StepReport
+from labengine.events import StepFailed
+from labengine.record.hooks import Hooks
+from labengine.record.snapshot import Snapshot
+from labengine.record.timeline import Timeline
+from labengine.record.wording import readable
+from labengine.system.code_roles import Role, plays, rolls_back
+
+plays(__name__, Role.ENGINE)
+
+CALLS_AT_ONCE = 20
+"""Calls repeated by one line to the driver, whose processor time is limited."""
+
+
+class DrivenEngine(Engine):
+    """One engine with an empty cache, in another process.
+
+    Its requests are followed by its events. If a call raises, hangs or ends the process, the next call is preceded by a
+    repetition of the calls before it on a new engine, so that nothing of the failed one is left. `scheduler` is the
+    edition's: it decides nothing, but knows which requests an engine of this kind can run.
+    """
+
+    def __init__(
+        self, config: EngineConfig, model: DrivenModel, parts: Parts, hooks: Hooks, timeline: Timeline, policy: str
+    ) -> None:
+        super().__init__(config, model.runner, parts, Hooks())
+        self.hooks = hooks
+        self._model, self._settings = model, wire_settings(config, policy)
+        self._calls: list[list[Any]] = []
+        """The calls that the engine has done, in the words of driver.py."""
+        self._must_repeat = False
+        self._mirror = Mirror(model.name, timeline, hooks, config.keep_finished)
+        answer = self._ask([], settings=self._settings)
+        if answer["error"]:
+            raise raised_in(0, answer["error"])
+        self._mirror.take(answer)
+
+    @property
+    def seams(self) -> dict[str, Any]:
+        """The engine's method that decides each kind of event."""
+        return {} if self._mirror.header is None else self._mirror.header.code
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def queue(self, *requests: Request, leader_id: int | None = None) -> None:
+        """Queue new requests, each by itself."""
+        self.refuse_while_busy("add()")
+        operations = [add_operation(request, self._model.driven.engine.options) for request in requests]
+        for request, operation in zip(requests, operations, strict=True):
+            self.requests[request.request_id] = request
+            try:
+                self._call(operation)
+            except BaseException:
+                del self.requests[request.request_id]
+                raise
+            self.num_added += 1
+
+    def abort(self, request_id: int) -> bool:
+        """End a request; return False if it has already finished."""
+        self.refuse_while_busy("abort()")
+        if self.requests[request_id].status is RequestStatus.FINISHED:
+            return False
+        self._call(["abort", request_id])
+        return True
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content; return False while a request holds blocks."""
+        self.refuse_while_busy("reset_prefix_cache()")
+        if any(request.has_blocks for request in self.requests.values()):
+            return False
+        self._call(["reset"])
+        return True
+
+    @rolls_back
+    def phases(self) -> Generator[Phase]:
+        """Take one whole step, and yield once: the engine does not stop inside it."""
+        self.refuse_while_busy("step()")
+        if self.scheduler.is_idle:
+            self.report = StepReport(self.step_number)
+            return
+        self.failure = self.reached = None
+        self.report = self._call(["step"])
+        yield "update"
+
+    def _call(self, operation: list[Any]) -> StepReport:
+        """Have the engine do one operation, and follow its events; return the report on the step, if it was one.
+
+        Raises EngineRaisedError if it fails. An interrupt ends the process.
+        """
+        if self._must_repeat:
+            self._repeat()
+        is_step = operation[0] == "step"
+        self._must_repeat = True
+        try:
+            answer = self._ask([operation])
+        except EngineLostError as lost:
+            failed = StepFailed(self.step_number + is_step, "EngineLost", readable(str(lost), 1000), "the engine")
+            self._fail(EngineRaisedError(failed), is_step)
+        with interrupts_deferred():
+            error = answer["error"]
+            if error is None or is_step:
+                report = self._mirror.take(answer)
+            if error is not None:
+                self._fail(raised_in(self.step_number + is_step, error), is_step)
+            self._calls.append(operation)
+            self._must_repeat = False
+            self._show()
+        return report
+
+    def _fail(self, error: EngineRaisedError, is_step: bool) -> None:
+        """Report a failed call; only steps have events for it."""
+        if is_step:
+            self.failure = error
+            self._mirror.fail(error.failed)
+            self._show()
+        raise error
+
+    def _repeat(self) -> None:
+        """Repeat all calls on a new engine."""
+        with interrupts_deferred():
+            self._mirror.repeat(self._repeated())
+            self._show()
+        self._must_repeat = False
+
+    def _repeated(self) -> Iterator[dict[str, Any]]:
+        yield self._ask([], settings=self._settings)
+        for first in range(0, len(self._calls), CALLS_AT_ONCE):
+            answer = self._ask(self._calls[first : first + CALLS_AT_ONCE])
+            if answer["error"]:
+                raise raised_in(self.step_number, answer["error"])
+            yield answer
+
+    def _ask(self, operations: list[list[Any]], **more: Any) -> dict[str, Any]:
+        return self._model.ask({"operations": operations, "goes_on": True, **more})
+
+    # -- the state -----------------------------------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        self._mirror.show_in(self.requests)
+        self.step_number = self._mirror.fold.step
+        open_ = [one for one in self.requests.values() if one.status is not RequestStatus.FINISHED]
+        self.scheduler.running[:] = open_
+
+    def snapshot(self) -> Snapshot:
+        """Return the state after the newest call."""
+        return self._mirror.fold.snapshot()
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks held by at least one request."""
+        fold = self._mirror.fold
+        return sum(count > 0 for block_id, count in enumerate(fold.ref_counts) if block_id != fold.null_block)

@@ -1,0 +1,252 @@
+"""Drives another engine in that engine's interpreter, for labengine to read and judge.
+
+    PYTHON driver.py ENGINE [PATCH.py]
+
+Lines of JSON come in, and each is answered by one. Every answer has the `number` of its line.
+
+{"settings", "operations"} plays a workload: a new engine, the operations, and steps to the end. With "goes_on", the
+engine stays, and {"operations", "goes_on"} without settings continues it. The answer is {"header", "messages", "states",
+"num_done", "num_steps", "is_idle", "left", "error"}: `header` is left out if it has not changed; `states`, after each
+call, are for an engine without events; `left` is the engine's state if a workload ends with work left.
+
+{"patch": {"method", "text", "file"}} replaces a method of the engine's classes, and {"method"} asks for its source; see
+methods.py. The first line that goes out is {"engine", "source"}: the engine's release, and the text of the file that
+makes and drives it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+WORKLOAD_S = 2.0
+"""Processor seconds that a line may take; most take a hundredth of that."""
+
+MAX_STEPS = 400
+"""Most steps to the end of a workload, which needs some dozens."""
+
+MAX_STALLS = 12
+"""Consecutive steps without a change after which the engine counts as stuck."""
+
+MODULES: dict[str, tuple[str, str | None]] = {
+    "vllm": ("vllm_scheduler", "vllm_events"),
+    "nano-vllm": ("nano_scheduler", None),
+    "mini-sglang": ("mini_sglang_scheduler", None),
+    "sglang": ("sglang_scheduler", None),
+}
+"""Per engine, the module that drives it, and the module that records its events; None: states are kept."""
+
+num_copies = [0]
+"""Number of copies of this process that the engine has made."""
+
+sys.path.append(str(Path(__file__).parents[2] / "isolation"))
+symptoms, methods, confinement, looks = map(importlib.import_module, ("symptoms", "methods", "confinement", "looks"))
+
+
+class EndlessWorkloadError(BaseException):
+    """Raised inside a line's work that takes too long. Not an Exception, so that no engine's `except` catches it."""
+
+
+def main(engine: str, patch: str | None = None) -> None:
+    """Answer until stdin ends; whatever the engine prints goes to stderr."""
+    answers = _own_stdout()
+    name, events = MODULES[engine]
+    driving = importlib.import_module(name)
+    confinement.confine()
+    if patch is not None:
+        runpy.run_path(patch)
+    with open(str(driving.__file__), encoding="utf-8") as file:
+        _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
+    signal.signal(signal.SIGVTALRM, _end)
+    signal.signal(signal.SIGALRM, _looking(looks.Looks()))
+    os.register_at_fork(after_in_child=_end_copy, after_in_parent=_count_copy)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine ends this process on Ctrl-C
+    driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        _say(answers, {"number": asked.get("number"), **driver.answer(asked)})
+
+
+class Driver:
+    """Plays one workload after the other, each on a new engine, or single operations on the newest one."""
+
+    def __init__(self, make_engine: Any, make_events: Any) -> None:
+        self._make_engine, self._make_events = make_engine, make_events
+        self._header: Any = None
+        self._run: DrivenRun | None = None
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Do what a line asks for; return the answer, with the engine's exception if any."""
+        if "patch" in asked:
+            return {"error": limited(partial(methods.replace, **asked["patch"]))}
+        if "method" in asked:
+            return {"found": methods.described(asked["method"])}
+        if "settings" in asked:
+            make = self._make_engine, self._make_events
+            self._run = DrivenRun(*make, asked["settings"], is_judged=not asked.get("goes_on"))
+        assert self._run is not None
+        return self._told(self._run, asked["operations"], bool(asked.get("goes_on")))
+
+    def _told(self, run: DrivenRun, operations: Sequence[Sequence[Any]], goes_on: bool) -> dict[str, Any]:
+        error = limited(partial(run.play, operations)) or (None if goes_on else limited(run.drain))
+        error = limited(run.events.look if goes_on else run.events.end) or error  # a broken queue may have no end
+        told = {
+            "messages": run.events.take(),
+            "states": run.take_states(),
+            "num_done": run.num_done,
+            "num_steps": run.num_steps,
+            "is_idle": not error and run.engine.is_idle,
+            "left": None if error or goes_on or run.engine.is_idle else run.engine.state(),
+            "error": error,
+        }
+        if run.events.header is not self._header:
+            self._header = told["header"] = run.events.header
+        return told
+
+
+class States:
+    """Replaces the events of an engine without a tap: the state and the plan after each of its calls."""
+
+    header = None
+
+    def __init__(self, engine: Any, key: str) -> None:
+        pass
+
+    def take(self) -> list[Any]:
+        """Return no messages."""
+        return []
+
+    def look(self) -> None:
+        """Do nothing."""
+
+    end = look
+
+
+class DrivenRun:
+    """One engine, and what it is told to do. num_done: operations begun; num_steps: steps, to the end if drained.
+
+    is_judged: each state is judged here, and requests sample alike; else each samples by its seed or number.
+    """
+
+    def __init__(self, make_engine: Any, make_events: Any, settings: Mapping[str, Any], *, is_judged: bool) -> None:
+        self._seeds: dict[str, int] = {}
+        self.engine = make_engine(settings, symptoms.alike if is_judged else self._token_at)
+        self._watching: Any = None
+        has_states = make_events is States
+        if is_judged and (has_states or settings["transfers"]):  # events do not tell everything
+            self._watching = symptoms.Watching(self.engine, settings)
+        elif has_states:
+            self._watching = symptoms.Following(self.engine)
+        self._states = self._watching.states if has_states else None
+        self.events = make_events(self.engine, json.dumps(settings))
+        self._actions = {**symptoms.actions(self.engine), "add": self._add, "step": self._step}
+        self.num_added = self.num_done = self.num_steps = 0
+
+    def play(self, operations: Sequence[Sequence[Any]]) -> None:
+        """Do operations. Raises the engine's exceptions."""
+        for operation in operations:
+            self.num_done += 1
+            what, *values = operation
+            self._actions[what](*values)
+
+    def drain(self) -> None:
+        """Take steps until all requests have ended, or the engine is stuck."""
+        num_stalls, last = 0, self.num_steps + MAX_STEPS
+        while not self.engine.is_idle and num_stalls < MAX_STALLS and self.num_steps < last:
+            num_stalls = 0 if self._step() else num_stalls + 1
+
+    def take_states(self) -> list[Any] | None:
+        """Return the states since the last call; None for an engine that has events."""
+        if self._states is None:
+            return None
+        states = list(self._states)
+        self._states.clear()
+        return states
+
+    def _add(
+        self, prompt: Sequence[int], max_tokens: int, salt: str | None = None, more: Mapping[str, Any] | None = None
+    ) -> None:
+        name, options = str(self.num_added), dict(more or {})
+        self._seeds[name] = options.pop("seed", self.num_added)
+        self.num_added += 1
+        self.engine.add(name, prompt, max_tokens, salt, **options)
+
+    def _step(self) -> Any:
+        self.num_steps += 1
+        return self.engine.step()
+
+    def _token_at(self, name: str, position: int) -> int:
+        return int(symptoms.token_at(self._seeds[name], position))
+
+
+def limited(act: Callable[[], object]) -> list[str] | None:
+    """Call `act`; return the exception that ended it: its name, message, traceback, a symptom's rule, and its method.
+
+    An engine's SystemExit or KeyboardInterrupt is an answer as well, and must not end this process silently.
+    """
+    signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
+    signal.setitimer(signal.ITIMER_REAL, looks.LOOK_S, looks.LOOK_S)
+    before = num_copies[0]
+    try:
+        act()
+        if num_copies[0] > before:
+            raise RuntimeError("it forks its process")
+    except BaseException as error:
+        rule = error.rule if isinstance(error, symptoms.Symptom) else ""
+        return [type(error).__name__, _text(error), traceback.format_exc(), rule, methods.raising(error)]
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return None
+
+
+def _count_copy() -> None:
+    num_copies[0] += 1
+
+
+def _end_copy() -> None:
+    os._exit(0)  # a copy would read and answer workloads instead of this process
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as second:
+        return f"(its __str__ raised {type(second).__name__})"
+
+
+def _looking(at: Any) -> Callable[[int, FrameType | None], None]:
+    """Return a handler of SIGALRM that raises EndlessWorkloadError inside a workload that waits."""
+    return lambda number, frame: _end(number, frame) if at.is_asleep_for_good() else None
+
+
+def _end(_: int, frame: FrameType | None) -> None:
+    place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    raise EndlessWorkloadError(place)
+
+
+def _own_stdout() -> TextIO:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _say(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer, separators=(",", ":")) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    with suppress(BrokenPipeError, KeyboardInterrupt):
+        main(*sys.argv[1:])

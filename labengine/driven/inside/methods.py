@@ -1,0 +1,91 @@
+"""Methods of the engine's classes: their source, and replacements by a text."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any
+
+PACKAGES = ("vllm", "nanovllm", "minisgl", "sglang")
+"""The engines' packages."""
+
+
+def find(name: str) -> tuple[type, str]:
+    """Return the class that defines a method, and the method's name. name: Class.method. Raises LookupError."""
+    owner, _, method = name.rpartition(".")
+    found = {one for one in _classes() if one.__name__ == owner and hasattr(one, method)}
+    if len(found) != 1:
+        near = get_close_matches(name, {f"{one.__name__}.{key}" for one in _classes() for key in vars(one)}, n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise LookupError(f"the engine has {len(found) or 'no'} {'classes' if found else 'method'} {name!r}{hint}")
+    return next(one for one in found.pop().__mro__ if method in vars(one)), method
+
+
+def described(name: str) -> dict[str, Any]:
+    """Return a method's class, module, file, first line and text; only a `refusal` if there is none."""
+    try:
+        owner, method = find(name)
+        function = inspect.unwrap(getattr(owner, method))
+        lines, line = inspect.getsourcelines(function)
+        file = inspect.getsourcefile(function)
+    except (LookupError, OSError, TypeError) as error:
+        return {"refusal": str(error)}
+    place = {"class": owner.__name__, "module": owner.__module__, "file": file, "line": line}
+    return {**place, "method": f"{owner.__name__}.{method}", "text": inspect.cleandoc("\n" + "".join(lines))}
+
+
+def replace(method: str, text: str, file: str) -> None:
+    """Replace a method by the function of its name in a text, which knows the names of the method's module.
+
+    file: the text's name in tracebacks; its first line there is the line before the text.
+    """
+    owner, name = find(method)
+    module = sys.modules[owner.__module__]
+    linecache.cache[file] = (len(text), None, ["\n", *text.splitlines(keepends=True)], file)
+    made: dict[str, Any] = {}
+    exec(compile(_in_class(text, name), file, "exec"), vars(module), made)
+    function = made["_made"](owner)
+    setattr(owner, name, function)
+
+
+def _in_class(text: str, name: str) -> ast.Module:
+    """Return a function of a class, in which `super()` works, that returns the text's function of this name."""
+    body = ast.parse(text).body
+    if not any(isinstance(one, ast.FunctionDef) and one.name == name for one in body):
+        raise LookupError(f"the text defines no function {name}")
+    made = ast.parse(f"def _made(__class__):\n    return {name}")
+    function = made.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    for one in body:
+        ast.increment_lineno(one)
+    function.body[:0] = body
+    return made
+
+
+def raising(error: BaseException) -> str:
+    """Return the innermost function of the engine, or of a replacement, that an exception came from."""
+    names = [frame.f_code for frame in _frames(error.__traceback__) if frame.f_globals.get("__name__") not in OWN]
+    return getattr(names[-1], "co_qualname", names[-1].co_name).rpartition("<locals>.")[2] if names else "the driver"
+
+
+OWN = (__name__, "__main__", "driver", "symptoms")
+"""Modules whose functions are the driver's own."""
+
+
+def _frames(trace: TracebackType | None) -> Iterator[Any]:
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _classes() -> Iterator[type]:
+    for module_name, module in list(sys.modules.items()):
+        if module_name.partition(".")[0] in PACKAGES:
+            for one in list(vars(module).values()):
+                if isinstance(one, type) and one.__module__ == module_name:
+                    yield one

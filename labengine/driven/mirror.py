@@ -1,0 +1,122 @@
+"""The state of a driven engine by its events, which go on to a lab's recording and its listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from labengine import events as ev
+from labengine.core.request import Request, RequestStatus
+from labengine.engine.step_report import StepReport
+from labengine.record.files.file_access import MAX_BYTES
+from labengine.record.fold import Fold
+from labengine.record.hooks import Hooks
+from labengine.record.timeline import Timeline
+from labengine.vllm.stream.header import StreamHeader, header_of
+from labengine.vllm.stream.reader import LiveReader
+
+
+class Relay(Hooks):
+    """Passes events on to other hooks, if any, and keeps those of the newest call."""
+
+    def __init__(self, to: Hooks | None) -> None:
+        super().__init__()
+        self.to = to
+        self.events: list[ev.Event] = []
+
+    def __contains__(self, kind: object) -> bool:
+        return True
+
+    def emit(self, event: ev.Event) -> None:
+        """Keep an event and pass it on."""
+        self.events.append(event)
+        if self.to is not None and type(event) in self.to:
+            self.to.emit(event)
+
+
+class Mirror:
+    """Follows one engine.
+
+    place: the engine's name in errors. timeline, hooks: get its events, except while it repeats earlier calls.
+    max_finished: number of finished requests that are kept.
+    """
+
+    def __init__(self, place: str, timeline: Timeline, hooks: Hooks, max_finished: int | None) -> None:
+        self._place, self._timeline, self._hooks, self._max_finished = place, timeline, hooks, max_finished
+        self.header: StreamHeader | None = None
+        self._restored: Fold | None = None
+        self._begin(timeline, hooks)
+
+    def _begin(self, timeline: Timeline, to: Hooks | None) -> None:
+        self._relay = Relay(to)
+        self._reader = LiveReader(self._place, timeline, self._relay, MAX_BYTES, self._max_finished)
+        self._reader.header = self.header
+
+    @property
+    def fold(self) -> Fold:
+        """The engine's state after the newest call, or before one that failed."""
+        return self._reader.pieces[-1].fold if self._restored is None else self._restored
+
+    def take(self, answer: dict[str, Any]) -> StepReport:
+        """Follow the events of an answer; return the report on its step."""
+        self._relay.events = []
+        if "header" in answer:
+            self.header = self._reader.header = header_of(answer["header"], self._place)
+        for message in answer["messages"]:
+            self._reader.take_document(message)
+        return report_of(self._relay.events, self.fold.step)
+
+    def fail(self, failed: ev.StepFailed) -> None:
+        """Roll back the step whose events were taken last, or one that had none."""
+        piece = self._reader.pieces[-1]
+        if not any(isinstance(event, ev.StepStarted) for event in self._relay.events):
+            piece.record(ev.StepStarted(failed.step))
+        piece.record(failed)
+        piece.record(ev.StepRolledBack(failed.step, failed.error))
+        self._restored = self._reader.timeline.state()
+
+    def repeat(self, answers: Iterable[dict[str, Any]]) -> None:
+        """Follow an engine that repeats the calls so far, without another word to the recording and its listeners."""
+        self._begin(Timeline(1), None)
+        for answer in answers:
+            self.take(answer)
+        self._reader.go_on_in(self._timeline)
+        self._relay.to, self._restored = self._hooks, None
+
+    def show_in(self, requests: dict[int, Request]) -> None:
+        """Bring requests up to date, and forget those that the state no longer has."""
+        ends = {event.request_id: event.reason for event in self._relay.events if type(event) is ev.RequestFinished}
+        for request_id in [*requests]:
+            state = self.fold.requests.get(request_id)
+            if state is None:
+                del requests[request_id]
+                continue
+            request = requests[request_id]
+            request.status = RequestStatus(state.status)
+            request.token_ids[:] = state.token_ids
+            request.num_computed_tokens, request.drafts = state.num_computed_tokens, state.drafts
+            request.block_tables = [list(table) for table in state.block_tables]
+            if request_id in ends:
+                request.finish_reason = ends[request_id]  # type: ignore[assignment]
+
+
+def report_of(events: Iterable[ev.Event], step: int) -> StepReport:
+    """Return the report on a step from its events."""
+    scheduled, sampled = dict[int, int](), dict[int, tuple[int, ...]]()
+    drafted, accepted = dict[int, int](), dict[int, int]()
+    preempted, finished = list[int](), list[int]()
+    for event in events:
+        match event:
+            case ev.RequestScheduled(request_id):
+                scheduled[request_id] = event.num_tokens
+            case ev.RequestPreempted(request_id):
+                preempted.append(request_id)
+                scheduled.pop(request_id, None)
+            case ev.RequestFinished(request_id):
+                finished.append(request_id)
+            case ev.TokenSampled(request_id):
+                sampled[request_id] = (*sampled.get(request_id, ()), event.token_id)
+            case ev.DraftsJudged(request_id):
+                drafted[request_id] = event.num_accepted + event.num_rejected
+                accepted[request_id] = event.num_accepted
+    return StepReport(step, scheduled, tuple(preempted), tuple(finished), sampled, drafted, accepted)
