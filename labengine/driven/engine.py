@@ -45,7 +45,7 @@ class DrivenEngine(Engine):
         self._calls: list[list[Any]] = []
         """The calls that the engine has done, in the words of driver.py."""
         self._must_repeat = False
-        self._mirror = Mirror(model.name, timeline, hooks, config.keep_finished)
+        self._mirror = Mirror(model, timeline, hooks, config.keep_finished)
         answer = self._ask([], settings=self._settings)
         if answer["error"]:
             raise raised_in(0, answer["error"])
@@ -54,7 +54,7 @@ class DrivenEngine(Engine):
     @property
     def seams(self) -> dict[str, Any]:
         """The engine's method that decides each kind of event."""
-        return {} if self._mirror.header is None else self._mirror.header.code
+        return self._mirror.seams
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.core.request import Request, RequestStatus
+from labengine.driven.model import DrivenModel
 from labengine.engine.step_report import StepReport
 from labengine.record.files.file_access import MAX_BYTES
 from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
-from labengine.vllm.stream.header import StreamHeader, header_of
+from labengine.vllm.stream.header import header_of
 from labengine.vllm.stream.reader import LiveReader
 
 
@@ -37,20 +38,23 @@ class Relay(Hooks):
 class Mirror:
     """Follows one engine.
 
-    place: the engine's name in errors. timeline, hooks: get its events, except while it repeats earlier calls.
+    timeline, hooks: get its events, except while it repeats earlier calls.
     max_finished: number of finished requests that are kept.
     """
 
-    def __init__(self, place: str, timeline: Timeline, hooks: Hooks, max_finished: int | None) -> None:
-        self._place, self._timeline, self._hooks, self._max_finished = place, timeline, hooks, max_finished
-        self.header: StreamHeader | None = None
+    def __init__(self, model: DrivenModel, timeline: Timeline, hooks: Hooks, max_finished: int | None) -> None:
+        self._model, self._timeline, self._hooks, self._max_finished = model, timeline, hooks, max_finished
         self._restored: Fold | None = None
         self._begin(timeline, hooks)
 
     def _begin(self, timeline: Timeline, to: Hooks | None) -> None:
         self._relay = Relay(to)
-        self._reader = LiveReader(self._place, timeline, self._relay, MAX_BYTES, self._max_finished)
-        self._reader.header = self.header
+        self._reader = LiveReader(self._model.name, timeline, self._relay, MAX_BYTES, self._max_finished)
+
+    @property
+    def seams(self) -> dict[str, Any]:
+        """The engine's method that decides each kind of event."""
+        return {} if self._reader.header is None else self._reader.header.code
 
     @property
     def fold(self) -> Fold:
@@ -60,8 +64,8 @@ class Mirror:
     def take(self, answer: dict[str, Any]) -> StepReport:
         """Follow the events of an answer; return the report on its step."""
         self._relay.events = []
-        if "header" in answer:
-            self.header = self._reader.header = header_of(answer["header"], self._place)
+        if self._reader.header is None:
+            self._reader.header = header_of(self._model.header, self._model.name)
         for message in answer["messages"]:
             self._reader.take_document(message)
         return report_of(self._relay.events, self.fold.step)

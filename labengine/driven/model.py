@@ -17,21 +17,27 @@ PATIENCE_S = 60.0
 class DrivenModel(SimulatedModel):
     """The process of a driven engine. It is started again when the engine is lost."""
 
+    has_edition = False
+
     def __init__(self, driven: Driven, config: EngineConfig, max_model_len: int | None = None) -> None:
         """Raises ConfigError if the engine cannot be driven, or a patch cannot be applied."""
         super().__init__(config, max_model_len)
         self.driven = driven
         self._process: EngineProcess | None = None
+        self.header: dict[str, Any] | None = None
+        """The newest header of the engine's stream; None for an engine without events."""
         self.name = self._started().engine
 
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a line. Raises EngineLostError; the next line goes to a new process."""
         process = self._started()
         try:
-            return process.ask(line, PATIENCE_S)
+            answer = process.ask(line, PATIENCE_S)
         except BaseException:  # after an interrupt, the answer to this line would be taken for the next one's
             self.release()
             raise
+        self.header = answer.get("header", self.header)
+        return answer
 
     def described(self, method: str) -> dict[str, Any]:
         """Return a method of the engine: class, module, file, line and text. Raises ConfigError for an unknown one."""

@@ -48,6 +48,8 @@ class LoadedModel(ABC):
     config: EngineConfig
     runner: Runner
     num_layers: int = 0
+    has_edition = True
+    """False if another engine decides instead of an edition's parts."""
 
     @property
     @abstractmethod

@@ -85,14 +85,18 @@ class Inspection:
     def title(self) -> str:
         """Model, edition and pool in one line."""
         config = self._model.config
-        return f"{self._model.name} · edition {self._parts.name} · {config.num_blocks} {self._block_sizes()}"
+        return f"{self._model.name}{self._edition} · {config.num_blocks} {self._block_sizes()}"
+
+    @property
+    def _edition(self) -> str:
+        return f" · edition {self._parts.name}" if self._model.has_edition else ""
 
     def status(self) -> dict[str, str]:
         """Return what is running: model, device, dtype, attention backend and why, edition, pool."""
         engine, config = self._stepper.engine, self._model.config
         return {
             **self._model.describe(),
-            "edition": self._parts.name,
+            **({"edition": self._parts.name} if self._model.has_edition else {}),
             "pool": f"{engine.num_used_blocks} of {config.num_blocks} {self._block_sizes(' tokens')} in use",
             "requests": self._request_counts(),
             **({} if self._external is None else {"external": self._external.describe()}),

@@ -34,6 +34,7 @@ from labengine.session.inspection import Inspection
 from labengine.session.origin import Origin
 from labengine.session.outputs import Outputs
 from labengine.session.question import Question
+from labengine.session.reasons import Seam, seams_of
 from labengine.session.requests import Requests
 from labengine.session.runs import Runs
 from labengine.session.settings import LabSettings
@@ -118,6 +119,14 @@ class Session:
         if wanted.kinds == (ViolationFound,) and self.watch is None:
             raise ConfigError("this lab was made with check=False, so it cannot find violations")
         return self.breakpoints.add(wanted)
+
+    @property
+    def seams(self) -> dict[str, Seam]:
+        """The method that decides each kind of event: of the parts, or of the driven engine."""
+        engine = self.stepper.engine
+        if isinstance(engine, DrivenEngine):
+            return engine.seams
+        return seams_of(self.parts, self.settings.runner, self.external)
 
     def predict(self, prediction: object) -> None:
         """Take a view's prediction on the open question. Raises ConfigError without one, and for an invalid answer."""

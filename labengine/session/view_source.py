@@ -15,7 +15,7 @@ from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.moments import moment_of
-from labengine.session.reasons import Seam, seams_of
+from labengine.session.reasons import Seam
 from labengine.session.session import Session
 
 if TYPE_CHECKING:  # widgets are loaded for views only
@@ -130,7 +130,7 @@ class LabViewSource:
 
     @cached_property
     def _seams(self) -> dict[str, Seam]:
-        return seams_of(self._session.parts, self._session.settings.runner, self._session.external)
+        return self._session.seams
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         """Post a command to the lab's thread; return a Future with its result or error.

@@ -5,9 +5,9 @@
 Lines of JSON come in, and each is answered by one. Every answer has the `number` of its line.
 
 {"settings", "operations"} plays a workload: a new engine, the operations, and steps to the end. With "goes_on", the
-engine stays, and {"operations", "goes_on"} without settings continues it. The answer is {"header", "messages", "states",
-"num_done", "num_steps", "is_idle", "left", "error"}: `header` is left out if it has not changed; `states`, after each
-call, are for an engine without events; `left` is the engine's state if a workload ends with work left.
+engine stays, and {"operations", "goes_on"} without settings continues it. The answer is {"header", "messages",
+"states", "num_done", "num_steps", "is_idle", "left", "error"}: `header` is left out if it has not changed; `states`,
+after each call, are for an engine without events; `left` is the engine's state if a workload ends with work left.
 
 {"patch": {"method", "text", "file"}} replaces a method of the engine's classes, and {"method"} asks for its source; see
 methods.py. The first line that goes out is {"engine", "source"}: the engine's release, and the text of the file that

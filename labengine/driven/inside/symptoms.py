@@ -31,7 +31,10 @@ def alike(name: str, position: int) -> int:
 
 
 class Contents:
-    """Which prefix each slot of the cache was computed for, if requests sample `alike`. groups: [block size, window or None] each."""
+    """Which prefix each slot of the cache was computed for, if requests sample `alike`.
+
+    groups: [block size, window or None] each.
+    """
 
     def __init__(self, groups: Sequence[Sequence[Any]]) -> None:
         self._groups = groups

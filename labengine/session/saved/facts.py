@@ -25,7 +25,6 @@ from labengine.session.history.inputs import (
     ReceiveInput,
     ResetInput,
 )
-from labengine.session.reasons import seams_of
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings
 
@@ -61,7 +60,7 @@ def facts_of(session: Session) -> Facts:
         "num_violations": len(session.inspection.violations),
         "inputs": [_input(done) for done in inputs],
         "are_inputs_dropped": session.inputs.are_dropped,
-        "code": seams_of(session.parts, session.settings.runner, session.external),
+        "code": session.seams,
     }
 
 
