@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from labengine.core.waiting_queue import WaitingQueue as WaitingQueue
     from labengine.course.exercise import exercise as exercise
     from labengine.course.progress_strip import progress as progress
+    from labengine.driven.drive import drive as drive
     from labengine.engine.attention.torch_static import StaticTorch as StaticTorch
     from labengine.engine.draft_model import DraftModel as DraftModel
     from labengine.engine.external import DiskStore as DiskStore
@@ -110,6 +111,7 @@ _HOMES = {
     "compare": "labengine.session.compare.comparing",
     "conform": "labengine.vllm.conformance.conform",
     "doctor": "labengine.prefix_doctor.doctor",
+    "drive": "labengine.driven.drive",
     "exercise": "labengine.course.exercise",
     "find": "labengine.finder.find",
     "kv_events": "labengine.vllm.cache_events.attach",

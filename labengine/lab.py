@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from labengine.config import ConfigError, EngineConfig, SamplingKeywords, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
+from labengine.driven.driven import Driven
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
@@ -86,7 +87,7 @@ class Lab(LiveSide):
     """
 
     @parameters_of(LabSettings)
-    def __init__(self, model: str | PathLike[str] = "smollm2", **settings: Any) -> None:
+    def __init__(self, model: str | PathLike[str] | Driven = "smollm2", **settings: Any) -> None:
         refuse_unknown("Lab()", settings, LabSettings)
         self._take(Session(LabSettings(model, **settings)))
 
@@ -118,8 +119,8 @@ class Lab(LiveSide):
         weakref.finalize(self, weakly(session.runs.background.orphan)).atexit = False
 
     @property
-    def model(self) -> str | PathLike[str]:
-        """The model's name or directory, as passed to Lab."""
+    def model(self) -> str | PathLike[str] | Driven:
+        """The model's name or directory, or the driven engine, as passed to Lab."""
         return self.settings.model
 
     # -- requests ------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Mirror:
     def take(self, answer: dict[str, Any]) -> StepReport:
         """Follow the events of an answer; return the report on its step."""
         self._relay.events = []
-        if self._reader.header is None:
+        if self._reader.header is None and self._model.header is not None:
             self._reader.header = header_of(self._model.header, self._model.name)
         for message in answer["messages"]:
             self._reader.take_document(message)

@@ -9,7 +9,7 @@ MODULES = (stepping, looking, time, patching, examining, bug)
 """Importing these modules registers their commands."""
 
 put_in_order(
-    *("start", "add", "step", "run", "pause", "reset", "abort"),
+    *("start", "drive", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open", "attach"),
     *("seams", "seam", "patch", "find", "judge", "doctor"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from IPython.core.error import UsageError
 
 from labengine.core.proposer import FixedDrafts, Proposer
+from labengine.driven.driven import Driven
 from labengine.engine.draft_model import DraftModel
 from labengine.engine.loaded_model import is_provided
 from labengine.engine.sources import model_path
@@ -15,6 +16,7 @@ from labengine.engine.step_report import StepReport
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
 from labengine.session.saved.viewed_recording import ViewedRecording
+from labengine.session.settings import LabSettings
 from labengine.vllm.cache_events.prefixes import CachedPrefixes
 from labengine.vllm.stream.live import LiveStream
 from labengine.vllm.stream.ranks import Ranks
@@ -181,8 +183,11 @@ def _is_newest(report: StepReport, lab: Lab) -> bool:
     return newest is report or (not newest and newest.step == report.step)
 
 
-def _rehearse(model: str = "smollm2", speculation: Proposer | None = None, **settings: Any) -> None:
+def _rehearse(model: str | Driven = "smollm2", speculation: Proposer | None = None, **settings: Any) -> None:
     """Raise ConfigError for wrong settings before any weights are loaded."""
+    if isinstance(model, Driven):
+        LabSettings(model, **settings).engine_config()
+        return
     models = [model]
     if model != "simulated":  # which has no attention, no layers, and no KV whose blocks have to fit into memory
         settings = {name: value for name, value in settings.items() if name != "attention" and value != "auto"}

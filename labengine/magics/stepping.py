@@ -7,6 +7,8 @@ from typing import Any, Unpack
 
 from labengine.commands import argument, command
 from labengine.config import SamplingKeywords
+from labengine.driven.drivable import ENGINES
+from labengine.driven.drive import driven
 from labengine.engine.step_report import StepReport
 from labengine.lab import Lab
 from labengine.magics.arguments import (
@@ -76,6 +78,18 @@ def start(current: CurrentLab, **settings: Any) -> Lab:
     if guesser is not None or num_drafts is not None:
         settings["speculation"] = proposer_of(guesser or "ngram", num_drafts)
     return current.start(settings)
+
+
+@command(
+    argument("engine", offers=(*ENGINES,), metavar="ENGINE", help="vllm, nano-vllm, mini-sglang or sglang"),
+    argument("--python", metavar="PATH", help="the interpreter of its environment"),
+    argument("--path", metavar="DIR", help="its folder, if it is not installed there: a clone, on any branch"),
+    *(one for one in OF_AN_ENGINE if one.name != "--edition"),
+    argument("--policy", offers=("fcfs", "priority"), metavar="NAME", help="the order of admission"),
+)
+def drive(current: CurrentLab, engine: str, python: str | None = None, path: str | None = None, **settings: Any) -> Lab:
+    """Make a lab on another engine's own scheduler and KV cache, without a model, call it `lab`, and show it."""
+    return current.start({"model": driven(engine, python, path), **settings})
 
 
 @command(argument("text", nargs="+", metavar="TEXT", help="the prompt"), *SAMPLING)

@@ -10,5 +10,5 @@ from typing import Any
 
 def driver(name: str) -> Any:
     """Return a module of labengine/driven/inside; it imports the engine from where the environment says."""
-    sys.path.append(str(Path(__file__).resolve().parents[2] / "labengine" / "finder" / "driven"))
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "labengine" / "driven" / "inside"))
     return importlib.import_module(name)

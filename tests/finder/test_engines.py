@@ -336,7 +336,7 @@ class Driven(EditionEngine):
     plan: dict[str, tuple[int, int]]
 
     def __init__(self, scope: EngineScope, wire: Answer, parts: Parts | None = None) -> None:
-        super().__init__(scope, wire["tokens"], parts)
+        super().__init__(scope, parts)
         self.plan = {}
         self._wire = wire
 
@@ -352,7 +352,7 @@ class Driven(EditionEngine):
 
     def content_of(self, name: str) -> list[Any]:
         prompt = [one for one in self._wire["operations"] if one[0] == "add"][int(name)][1]
-        return [None, *prompt, *self._wire["tokens"][len(prompt) :]]
+        return [None, *prompt]
 
 
 class Confused(Driven):

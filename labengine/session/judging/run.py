@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike
+from typing import cast
 
 from labengine.config import CUTS, ConfigError, SamplingParams, shown
 from labengine.core.step_plan import UNSAMPLED
@@ -98,7 +100,7 @@ def refuse_unlike(one: JudgedRun, other: JudgedRun) -> None:
 
 
 def _refuse_other_model(one: JudgedRun, other: JudgedRun) -> None:
-    models = [run.session.settings.model for run in (one, other)]
+    models = [cast("str | PathLike[str]", run.session.settings.model) for run in (one, other)]
     if one.is_simulated and other.is_simulated:
         return
     if one.is_simulated or other.is_simulated or model_path(models[0]) != model_path(models[1]):

@@ -1,0 +1,41 @@
+"""drive(): a lab on another engine's own scheduler and KV cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+from os import PathLike, fspath
+from typing import Any
+
+from labengine.config import ConfigError, checked_path
+from labengine.driven.drivable import drivable
+from labengine.driven.driven import Driven
+from labengine.lab import Lab
+
+
+def drive(
+    engine: str,
+    python: str | PathLike[str] | None = None,
+    path: str | PathLike[str] | None = None,
+    **settings: Any,
+) -> Lab:
+    """Return a lab whose scheduler and KV cache are another engine's own, without a model.
+
+    engine: "vllm", "nano-vllm", "mini-sglang" or "sglang". python: the interpreter of its environment, by default the
+    one named by an environment variable (LABENGINE_VLLM_PYTHON ...) or, for an engine with a path, labengine's own.
+    path: the folder of an engine that is not installed there: a clone, on any branch. settings: the keywords of Lab
+    that do not concern a model. Raises ConfigError if the engine cannot be driven there.
+    """
+    return Lab(driven(engine, python, path), **settings)
+
+
+def driven(engine: str, python: str | PathLike[str] | None, path: str | PathLike[str] | None) -> Driven:
+    """Return the engine to drive, with the defaults of the environment. Raises ConfigError if they name none."""
+    known = drivable(engine)
+    interpreter = os.environ.get(known.python) if python is None else fspath(checked_path("python", python))
+    if interpreter is None and known.folder:
+        interpreter = sys.executable
+    if interpreter is None:
+        raise ConfigError(f"name the interpreter of {engine}'s environment: python=..., or {known.python}")
+    folder = os.environ.get(known.folder) if path is None else fspath(checked_path("path", path))
+    return Driven(engine, interpreter, folder)
