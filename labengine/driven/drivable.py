@@ -15,7 +15,8 @@ class Drivable:
 
     operations: its calls, in the words of driver.py. editions: those that its states can be compared with, the one that
     equals it first; empty if its release tells. python, folder: environment variables that name its interpreter, and
-    its folder if it is not installed there. options: what its requests have besides a prompt and max_tokens, by calls.WORDS.
+    its folder if it is not installed there. options: what its requests have besides a prompt and max_tokens, by
+    calls.WORDS.
     """
 
     operations: tuple[str, ...]

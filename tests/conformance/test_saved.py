@@ -14,7 +14,6 @@ from labengine.__main__ import main
 from labengine.record.files.file import save
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
-from labengine.vllm.stream import reader
 from labengine.vllm.stream.description import facts_of
 from labengine.vllm.stream.reader import LiveReader
 from recorded_files import written
@@ -26,9 +25,10 @@ LATE = [*vllm_streams.begun_late(next(vllm_streams.read(vllm_streams.LATE_PATH))
 BROKEN = next(vllm_streams.read(vllm_streams.BROKEN_PATH))[1]
 
 
-def saved(items: list[Item], folder: Path, max_events: int = 100_000) -> Path:
+def saved(items: list[Item], folder: Path, max_events: int = 100_000, max_finished: int = 1000) -> Path:
     """Read a stream as a viewer of a running engine does, and save it."""
-    live, path = LiveReader("unix:/tmp/tap", Timeline(max_events), Hooks(), 1 << 30), folder / "run.lab"
+    live = LiveReader("unix:/tmp/tap", Timeline(max_events), Hooks(), 1 << 30, max_finished)
+    path = folder / "run.lab"
     for line in vllm_streams.lines_of(items):
         live.take(line)
     save(path, live.timeline, facts_of(live, live.newest, "a note"), str)
@@ -36,10 +36,9 @@ def saved(items: list[Item], folder: Path, max_events: int = 100_000) -> Path:
 
 
 @pytest.mark.parametrize("items", [SYNC, ASYNC, LATE, BROKEN], ids=["sync", "async", "late", "broken"])
-def test_it_is_judged_as_its_stream(items: list[Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_judged_as_its_stream(items: list[Item], tmp_path: Path) -> None:
     """A live stream forgets finished requests, which is no event of vLLM's."""
-    monkeypatch.setattr(reader, "MAX_FINISHED", 1)
-    stream, recording = labengine.conform(written(items, tmp_path)), saved(items, tmp_path)
+    stream, recording = labengine.conform(written(items, tmp_path)), saved(items, tmp_path, max_finished=1)
     assert items is BROKEN or labengine.open(recording).timeline.of_kind(ev.RequestForgotten)
     result = labengine.conform(recording)
     assert result.to_dict() == stream.to_dict() and result.num_judged == stream.num_judged > 50

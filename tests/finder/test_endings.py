@@ -346,7 +346,7 @@ def search_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
     def run(act: str) -> EngineSearch:
         script, python = tmp_path / "engine.py", tmp_path / "python"
-        script.write_text(ENGINE.format(act=act, driven=str(ROOT / "labengine" / "finder" / "driven")))
+        script.write_text(ENGINE.format(act=act, driven=str(ROOT / "labengine" / "driven" / "inside")))
         python.write_text(f"#!/bin/sh\nexec {sys.executable} {script}\n")
         python.chmod(python.stat().st_mode | stat.S_IXUSR)
         return find_in_engine("nano-vllm", str(python), max_workloads=3, seconds=600)
@@ -363,7 +363,7 @@ def search_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         ("os.kill(os.getpid(), 9)", "its process ended with status -9"),
         ("os.kill(os.getppid(), signal.SIGURG)", "it sends signal 23 to another process"),
         ("os.closerange(3, 64)", "its process ended with status"),
-        ("os.write(3, b'{}\\n')", "answered a different workload"),
+        ("os.write(3, b'{}\\n')", "answered a different line"),
         ("os.fork()", "RuntimeError: it forks its process"),
         ("threading.Lock().acquire(); threading.Event().wait()", "waits forever"),
     ],
