@@ -16,7 +16,7 @@ class Drivable:
     operations: its calls, in the words of driver.py. editions: those that its states can be compared with, the one that
     equals it first; empty if its release tells. python, folder: environment variables that name its interpreter, and
     its folder if it is not installed there. options: what its requests have besides a prompt and max_tokens, by
-    calls.WORDS.
+    calls.WORDS. shares_process: several engines can live in one process.
     """
 
     operations: tuple[str, ...]
@@ -24,12 +24,16 @@ class Drivable:
     python: str = ""
     folder: str = ""
     options: tuple[str, ...] = ()
+    shares_process: bool = False
 
 
 ENGINES: Mapping[str, Drivable] = MappingProxyType(
     {
         "vllm": Drivable(
-            ("add", "step", "abort", "reset"), python="LABENGINE_VLLM_PYTHON", options=("salt", "priority")
+            ("add", "step", "abort", "reset"),
+            python="LABENGINE_VLLM_PYTHON",
+            options=("salt", "priority"),
+            shares_process=True,
         ),
         "nano-vllm": Drivable(("add", "step"), ("nano-vllm", "nano-vllm+243"), folder="LABENGINE_NANO_VLLM"),
         "mini-sglang": Drivable(

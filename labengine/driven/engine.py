@@ -45,6 +45,7 @@ class DrivenEngine(Engine):
         self._calls: list[list[Any]] = []
         """The calls that the engine has done, in the words of driver.py."""
         self._must_repeat = False
+        self._num_starts = model.num_starts
         self._mirror = Mirror(model, timeline, hooks, config.keep_finished)
         answer = self._ask([], settings=self._settings)
         if answer["error"]:
@@ -103,7 +104,7 @@ class DrivenEngine(Engine):
 
         Raises EngineRaisedError if it fails. An interrupt ends the process.
         """
-        if self._must_repeat:
+        if self._must_repeat or self._num_starts != self._model.num_starts:
             self._repeat()
         is_step = operation[0] == "step"
         self._must_repeat = True
@@ -136,7 +137,7 @@ class DrivenEngine(Engine):
         with interrupts_deferred():
             self._mirror.repeat(self._repeated())
             self._show()
-        self._must_repeat = False
+        self._must_repeat, self._num_starts = False, self._model.num_starts
 
     def _repeated(self) -> Iterator[dict[str, Any]]:
         yield self._ask([], settings=self._settings)

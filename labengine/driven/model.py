@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import count
+from threading import RLock
 from typing import Any
 
 from labengine.config import ConfigError, EngineConfig
@@ -14,58 +17,46 @@ PATIENCE_S = 60.0
 """Seconds without an answer after which a call counts as endless where the driver's own limits do not reach it."""
 
 
-class DrivenModel(SimulatedModel):
-    """The process of a driven engine. It is started again when the engine is lost."""
+class EngineHost:
+    """The process of a driven engine, for one lab or for several whose engines are the same. It restarts when lost."""
 
-    has_edition = False
-
-    def __init__(self, driven: Driven, config: EngineConfig, max_model_len: int | None = None) -> None:
+    def __init__(self, driven: Driven) -> None:
         """Raises ConfigError if the engine cannot be driven, or a patch cannot be applied."""
-        super().__init__(config, max_model_len)
         self.driven = driven
+        self.num_starts = 0
+        """Number of processes so far: an engine in an earlier one is gone."""
+        self.num_users = 0
+        self.numbers = count()
+        """Numbers for the engines in the process."""
+        self._lock = RLock()
         self._process: EngineProcess | None = None
-        self.header: dict[str, Any] | None = None
-        """The newest header of the engine's stream; None for an engine without events."""
         self.name = self._started().engine
+        """The engine and its release."""
 
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a line. Raises EngineLostError; the next line goes to a new process."""
-        process = self._started()
-        try:
-            answer = process.ask(line, PATIENCE_S)
-        except BaseException:  # after an interrupt, the answer to this line would be taken for the next one's
-            self.release()
-            raise
-        self.header = answer.get("header", self.header)
-        return answer
+        with self._lock:
+            process = self._started()
+            try:
+                return process.ask(line, PATIENCE_S)
+            except BaseException:  # after an interrupt, the answer to this line would be taken for the next one's
+                self.close()
+                raise
 
-    def described(self, method: str) -> dict[str, Any]:
-        """Return a method of the engine: class, module, file, line and text. Raises ConfigError for an unknown one."""
-        found: dict[str, Any] = self.ask({"method": method})["found"]
-        if "refusal" in found:
-            raise ConfigError(f"{self.name}: {found['refusal']}")
-        return found
+    def leave(self, number: int) -> None:
+        """Forget an engine; end the process after the last one."""
+        self.num_users -= 1
+        if not self.num_users:
+            self.close()
+        elif self._process is not None:
+            with suppress(EngineLostError):
+                self.ask({"ended": number})
 
-    def sibling(self, config: EngineConfig, options: ModelOptions) -> DrivenModel:
-        """Return the same engine in a process of its own."""
-        return self.patched(self.driven, config, options)
-
-    def patched(self, driven: Driven, config: EngineConfig, options: ModelOptions) -> DrivenModel:
-        """Return another engine in a process of its own, with the same words."""
-        other = DrivenModel(driven, config, options.max_model_len)
-        other._tokenizer = self._tokenizer
-        return other
-
-    def release(self) -> None:
+    def close(self) -> None:
         """End the process. Twice is harmless."""
         process, self._process = self._process, None
         if process is not None:
             process.close()
-
-    def describe(self) -> dict[str, str]:
-        """Return the engine, its interpreter and its patches."""
-        patches = ", ".join(patch.method for patch in self.driven.patches)
-        return {"engine": f"{self.name}, driven with {self.driven.python}"} | ({"patches": patches} if patches else {})
 
     def _started(self) -> EngineProcess:
         if self._process is None:
@@ -77,7 +68,72 @@ class DrivenModel(SimulatedModel):
                 process.close()
                 raise
             self._process = process
+            self.num_starts += 1
         return self._process
+
+
+class DrivenModel(SimulatedModel):
+    """One engine of a host."""
+
+    has_edition = False
+
+    def __init__(self, host: EngineHost, config: EngineConfig, max_model_len: int | None = None) -> None:
+        super().__init__(config, max_model_len)
+        self._host = host
+        host.num_users += 1
+        self._number, self._is_released = next(host.numbers), False
+        self.header: dict[str, Any] | None = None
+        """The newest header of the engine's stream; None for an engine without events."""
+        self.name = host.name
+
+    @property
+    def driven(self) -> Driven:
+        """The engine and its patches."""
+        return self._host.driven
+
+    @property
+    def num_starts(self) -> int:
+        """Number of processes so far: an engine in an earlier one is gone."""
+        return self._host.num_starts
+
+    def ask(self, line: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a line about this lab's engine. Raises EngineLostError."""
+        answer = self._host.ask({**line, "run": self._number})
+        self.header = answer.get("header", self.header)
+        return answer
+
+    def described(self, method: str) -> dict[str, Any]:
+        """Return a method of the engine: class, module, file, line and text. Raises ConfigError for an unknown one."""
+        found: dict[str, Any] = self._host.ask({"method": method})["found"]
+        if "refusal" in found:
+            raise ConfigError(f"{self.name}: {found['refusal']}")
+        return found
+
+    def sibling(self, config: EngineConfig, options: ModelOptions) -> DrivenModel:
+        """Return another engine of the same kind, in the same process if that can hold several."""
+        if self.driven.engine.shares_process:
+            return self._with(self._host, config, options)
+        return self.patched(self.driven, config, options)
+
+    def patched(self, driven: Driven, config: EngineConfig, options: ModelOptions) -> DrivenModel:
+        """Return another engine in a process of its own, with the same words. Raises ConfigError as EngineHost."""
+        return self._with(EngineHost(driven), config, options)
+
+    def _with(self, host: EngineHost, config: EngineConfig, options: ModelOptions) -> DrivenModel:
+        other = DrivenModel(host, config, options.max_model_len)
+        other._tokenizer = self._tokenizer
+        return other
+
+    def release(self) -> None:
+        """End the process if no other lab uses it. Twice is harmless."""
+        if not self._is_released:
+            self._is_released = True
+            self._host.leave(self._number)
+
+    def describe(self) -> dict[str, str]:
+        """Return the engine, its interpreter and its patches."""
+        patches = ", ".join(patch.method for patch in self.driven.patches)
+        return {"engine": f"{self.name}, driven with {self.driven.python}"} | ({"patches": patches} if patches else {})
 
 
 def _apply(process: EngineProcess, patch: Patch) -> None:

@@ -13,7 +13,7 @@ from labengine.core.hash_chain import HashChain
 from labengine.core.parts import Parts
 from labengine.driven.driven import Driven
 from labengine.driven.engine import DrivenEngine
-from labengine.driven.model import DrivenModel
+from labengine.driven.model import DrivenModel, EngineHost
 from labengine.engine.ahead import choose_engine
 from labengine.engine.checked_proposer import CheckedProposer
 from labengine.engine.draft_model import bound
@@ -239,7 +239,7 @@ class Session:
 
 def _loaded(settings: LabSettings, config: EngineConfig) -> LoadedModel:
     if isinstance(settings.model, Driven):
-        return DrivenModel(settings.model, config, settings.max_model_len)
+        return DrivenModel(EngineHost(settings.model), config, settings.max_model_len)
     return load_model(settings.model, config, settings.model_options())
 
 

@@ -9,6 +9,8 @@ engine stays, and {"operations", "goes_on"} without settings continues it. The a
 "states", "num_done", "num_steps", "is_idle", "left", "error"}: `header` is left out if it has not changed; `states`,
 after each call, are for an engine without events; `left` is the engine's state if a workload ends with work left.
 
+Several engines can live at once: "run" is the number of the one that is meant (0); {"ended": run} forgets it.
+
 {"patch": {"method", "text", "file"}} replaces a method of the engine's classes, and {"method"} asks for its source; see
 methods.py. The first line that goes out is {"engine", "source"}: the engine's release, and the text of the file that
 makes and drives it.
@@ -83,8 +85,9 @@ class Driver:
 
     def __init__(self, make_engine: Any, make_events: Any) -> None:
         self._make_engine, self._make_events = make_engine, make_events
-        self._header: Any = None
-        self._run: DrivenRun | None = None
+        self._runs: dict[int, DrivenRun] = {}
+        self._headers: dict[int, Any] = {}
+        """Per run, the newest header that was told."""
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what a line asks for; return the answer, with the engine's exception if any."""
@@ -92,13 +95,23 @@ class Driver:
             return {"error": limited(partial(methods.replace, **asked["patch"]))}
         if "method" in asked:
             return {"found": methods.described(asked["method"])}
+        if "ended" in asked:
+            self._runs.pop(asked["ended"], None)
+            self._headers.pop(asked["ended"], None)
+            return {}
+        number, goes_on = asked.get("run", 0), bool(asked.get("goes_on"))
         if "settings" in asked:
-            make = self._make_engine, self._make_events
-            self._run = DrivenRun(*make, asked["settings"], is_judged=not asked.get("goes_on"))
-        assert self._run is not None
-        return self._told(self._run, asked["operations"], bool(asked.get("goes_on")))
+            self._runs.pop(number, None)
+            make = partial(self._make_run, number, asked["settings"], is_judged=not goes_on)
+            if error := limited(make):
+                return {"error": error, "messages": [], "states": None, "num_done": 0, "num_steps": 0, "left": None}
+        return self._told(number, asked["operations"], goes_on)
 
-    def _told(self, run: DrivenRun, operations: Sequence[Sequence[Any]], goes_on: bool) -> dict[str, Any]:
+    def _make_run(self, number: int, settings: Mapping[str, Any], *, is_judged: bool) -> None:
+        self._runs[number] = DrivenRun(self._make_engine, self._make_events, settings, is_judged=is_judged)
+
+    def _told(self, number: int, operations: Sequence[Sequence[Any]], goes_on: bool) -> dict[str, Any]:
+        run = self._runs[number]
         error = limited(partial(run.play, operations)) or (None if goes_on else limited(run.drain))
         error = limited(run.events.look if goes_on else run.events.end) or error  # a broken queue may have no end
         told = {
@@ -110,8 +123,8 @@ class Driver:
             "left": None if error or goes_on or run.engine.is_idle else run.engine.state(),
             "error": error,
         }
-        if run.events.header is not self._header:
-            self._header = told["header"] = run.events.header
+        if run.events.header is not self._headers.get(number):
+            self._headers[number] = told["header"] = run.events.header
         return told
 
 
