@@ -49,8 +49,16 @@ def replace(method: str, text: str, file: str) -> None:
     linecache.cache[file] = (len(text), None, ["\n", *text.splitlines(keepends=True)], file)
     made: dict[str, Any] = {}
     exec(compile(_in_class(text, name), file, "exec"), vars(module), made)
-    function = made["_made"](owner)
-    setattr(owner, name, function)
+    setattr(owner, name, _named(made["_made"](owner), f"{owner.__name__}.{name}"))
+
+
+def _named(function: Any, name: str) -> Any:
+    """Give a function its name in tracebacks."""
+    code = getattr(function, "__code__", None)
+    if hasattr(code, "co_qualname"):
+        function.__code__ = code.replace(co_qualname=name)
+        function.__qualname__ = name
+    return function
 
 
 def _in_class(text: str, name: str) -> ast.Module:
@@ -69,11 +77,12 @@ def _in_class(text: str, name: str) -> ast.Module:
 
 def raising(error: BaseException) -> str:
     """Return the innermost function of the engine, or of a replacement, that an exception came from."""
-    names = [frame.f_code for frame in _frames(error.__traceback__) if frame.f_globals.get("__name__") not in OWN]
+    frames = _frames(error.__traceback__)
+    names = [one.f_code for one in frames if str(one.f_globals.get("__name__")).partition(".")[0] not in OWN]
     return getattr(names[-1], "co_qualname", names[-1].co_name).rpartition("<locals>.")[2] if names else "the driver"
 
 
-OWN = (__name__, "__main__", "driver", "symptoms")
+OWN = (__name__, "__main__", "driver", "symptoms", "labengine_vllm")
 """Modules whose functions are the driver's own."""
 
 
