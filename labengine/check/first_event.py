@@ -125,6 +125,22 @@ class WrongRead(Suspicion):
         return isinstance(event, (*writes, ev.StepEnded, ev.StepRolledBack)) or self._names_request(event)
 
 
+class Breach(Suspicion):
+    """A rule broken by a single event, and from then on."""
+
+    def __init__(self, violation: Violation, event: ev.Event) -> None:
+        self.violation = violation
+        self._event = event
+
+    def was_broken(self, past: PastState, event: ev.Event | None) -> bool:
+        """Return True right after the event."""
+        return event is self._event
+
+    def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
+        """Return True for the event alone."""
+        return event is self._event
+
+
 def first_events(
     timeline: Timeline, suspicions: Sequence[Suspicion], requests: Mapping[int, Request]
 ) -> list[int | None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import count
 from types import SimpleNamespace
 
 from labengine import events as ev
 from labengine.check.differences import extra_keys_unlike
+from labengine.check.first_event import Breach
 from labengine.check.registrations import Registrations
 from labengine.check.scope import Scope
 from labengine.core.block import Key
@@ -15,49 +17,56 @@ from labengine.core.vllm.hash_chain import VllmHashChain
 from labengine.record.fold import Fold
 from labengine.record.violation import Violation
 from labengine.record.wording import group_suffix
-from labengine.vllm.conformance.edition_run import salts_of
-from labengine.vllm.stream.pieces import Piece
 
 
-def breaches_of(piece: Piece) -> Iterator[Violation]:
-    """Yield the violations of the rules `scope` and `held` in a piece, oldest first."""
-    _, fold, events = piece.timeline.kept()
-    knows_salts = piece.start is not None or not piece.is_late
-    salts, registrations = salts_of(piece), Registrations()
-    first_under: dict[Key, int] = {}
-    scope = Scope(registrations, VllmHashChain, [group.block_size for group in piece.fold.groups])
-    for number, event in enumerate(events):
-        found: Violation | None = None
+class Breaches:
+    """Follows one engine, and finds violations of the rules `scope` and `held`.
+
+    fold: the state, which does not yet include the event followed. extra_keys: of the requests that have any; None if
+    the recording does not tell, and `scope` cannot be judged.
+    """
+
+    def __init__(self, fold: Fold, extra_keys: Mapping[int, ExtraKeys] | None) -> None:
+        self._fold, self._extra_keys = fold, extra_keys
+        self._registrations, self._numbers = Registrations(), count()
+        self._scope = Scope(self._registrations, VllmHashChain, [group.block_size for group in fold.groups])
+        self._first_under: dict[Key, tuple[int, ExtraKeys]] = {}
+        """Per hash: the first request with a block under it, and its extra keys."""
+
+    def follow(self, event: ev.Event) -> Breach | None:
+        """Follow one event; return its violation, if it is one."""
+        found = self._judge(event)
+        return None if found is None else Breach(found, event)
+
+    def _judge(self, event: ev.Event) -> Violation | None:
         match event:
-            case ev.BlockCached() if knows_salts:
-                registrations.add(event, salts.get(event.request_id, ()), None, number)
-                first = first_under.setdefault((event.group, event.block_hash), event.request_id)
-                found = _named_alike(event, first, salts)
+            case ev.BlockCached() if self._extra_keys is not None:
+                return self._register(event, self._extra_keys.get(event.request_id, ()))
             case ev.BlockEvicted(block_id):
-                registrations.evict(block_id)
+                self._registrations.evict(block_id)
             case ev.HashesMoved(block_id, into_block_id):
-                registrations.move(block_id, into_block_id)
-            case ev.PrefixHit() if knows_salts:
-                request = SimpleNamespace(token_ids=[], extra_keys=salts.get(event.request_id, ()), images=())
-                found = scope.judge(event, request)
+                self._registrations.move(block_id, into_block_id)
+            case ev.StepStarted():
+                self._registrations.open_step()
+            case ev.PrefixHit() if self._extra_keys is not None:
+                own = self._extra_keys.get(event.request_id, ())
+                return self._scope.judge(event, SimpleNamespace(token_ids=[], extra_keys=own, images=()))
             case ev.BlockUnpinned(block_id):
-                found = _freed_in_use(fold, block_id)
-        fold.apply(event)
-        if found is not None:
-            yield Violation(found.rule, found.message, found.request_ids, found.block_ids, fold.step)
-
-
-def _named_alike(event: ev.BlockCached, first: int, salts: Mapping[int, ExtraKeys]) -> Violation | None:
-    """Return the violation of a hash shared by blocks with different extra keys, so that each can hit the other's."""
-    theirs, ours = salts.get(first, ()), salts.get(event.request_id, ())
-    if theirs == ours:
+                return _freed_in_use(self._fold, block_id)
         return None
-    names = extra_keys_unlike(theirs, ours)
-    text = (
-        f"block {event.block_id} of request {event.request_id}, which has {names[1]}, is registered under the hash of "
-        f"a block of request {first}, which has {names[0]}: each can hit the other's"
-    )
-    return Violation("scope", text, (first, event.request_id), (event.block_id,))
+
+    def _register(self, event: ev.BlockCached, ours: ExtraKeys) -> Violation | None:
+        """Return the violation of a hash shared by blocks with different extra keys: each can hit the other's."""
+        self._registrations.add(event, ours, None, next(self._numbers))
+        first, theirs = self._first_under.setdefault((event.group, event.block_hash), (event.request_id, ours))
+        if theirs == ours:
+            return None
+        names = extra_keys_unlike(theirs, ours)
+        text = (
+            f"block {event.block_id} of request {event.request_id}, which has {names[1]}, is registered under the hash "
+            f"of a block of request {first}, which has {names[0]}: each can hit the other's"
+        )
+        return Violation("scope", text, (first, event.request_id), (event.block_id,))
 
 
 def entries_of(fold: Fold, block_id: int) -> list[tuple[int, int, int]]:

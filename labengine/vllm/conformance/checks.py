@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from heapq import merge
-from types import SimpleNamespace
 
 from labengine import events as ev
+from labengine.check.first_event import BrokenState, Suspicion, WrongRead, WrongWrite
 from labengine.check.invariants import check_invariants, judge_contents
 from labengine.check.oracle import Oracle
 from labengine.check.plan_rules import judge_plan
 from labengine.check.slot_memory import PrefixIdentities
 from labengine.check.state import FoldState
-from labengine.config import SamplingParams
-from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.core.request import ExtraKeys, Image
+from labengine.core.step_plan import StepPlan
 from labengine.record.fold import Fold
-from labengine.record.timeline import Timeline
+from labengine.record.fold_state import RequestFold
 from labengine.record.violation import Violation
-from labengine.vllm.conformance.breaches import breaches_of
+from labengine.vllm.conformance.breaches import Breaches
+from labengine.vllm.conformance.edition_run import salts_of
+from labengine.vllm.conformance.rebuilt_plans import RebuiltPlans
 from labengine.vllm.stream.pieces import Piece
 
 MAX_VIOLATIONS = 20
@@ -31,7 +32,7 @@ BLOCKS_PER_STEP = 512
 def violations_of(piece: Piece) -> list[Violation]:
     """Return the violations found by the rules and the oracle in a piece, oldest first, each once."""
     found: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Violation] = {}
-    for one in merge(breaches_of(piece), _violations(piece), key=lambda one: one.step or 0):
+    for one in _violations(piece):
         found.setdefault((one.rule, one.request_ids, one.block_ids), one)
         if len(found) == MAX_VIOLATIONS:
             break
@@ -39,134 +40,89 @@ def violations_of(piece: Piece) -> list[Violation]:
 
 
 def _violations(piece: Piece) -> Iterator[Violation]:
-    end = piece.fold
-    identified = {
-        i: SimpleNamespace(token_ids=one.token_ids, extra_keys=(), images=()) for i, one in end.requests.items()
-    }
-    oracle = Oracle(end.groups, end.null_block, PrefixIdentities(identified))
-    every = 1 + len(end.ref_counts) // BLOCKS_PER_STEP
-    _, first, _ = piece.timeline.kept()
-    _fill_tables(oracle, piece, first)
-    for number, (fold, plan) in enumerate(_plans(piece.timeline, end, oracle), 1):
-        found = [*judge_plan(FoldState(fold), plan, registers_early=True)]
-        oracle.before_forward(plan)
-        found += [misread.violation() for misread in oracle.after_forward(plan)]
-        if number % every == 0:
-            found += _of_state(fold)
-        yield from (replace(one, step=fold.step) for one in found)
-    yield from (replace(one, step=end.step) for one in _of_state(end))
-
-
-def _of_state(fold: Fold) -> list[Violation]:
-    snapshot = fold.snapshot()
-    return [*check_invariants(snapshot), *judge_contents(snapshot)]
-
-
-def _fill_tables(oracle: Oracle, piece: Piece, first: Fold) -> None:
-    """Tell the oracle about KV computed before the recording, or still being computed, as each request's own."""
-    for request_id, request in first.requests.items():
-        known = piece.start.requests.get(request_id) if piece.start is not None else None
-        end = request.num_computed_tokens + (known.unbooked.num_tokens - known.unbooked.num_stale if known else 0)
-        for group, table in enumerate(request.block_tables):
-            for index, block_id in enumerate(table):
-                if block_id != first.null_block:
-                    _fill(oracle, piece.fold, (request_id, group, index, block_id), 0, end)
-
-
-def _plans(timeline: Timeline, end: Fold, oracle: Oracle) -> Iterator[tuple[Fold, StepPlan]]:
-    """Yield the state at each forward pass, and its plan, after telling the oracle about loads and copies before it.
-
-    With asynchronous scheduling the last token of a decode is sampled while its step is under way, so the request's
-    final tokens are used.
-    """
-    _, first, events = timeline.kept()
-    fold, scheduled = first, dict[int, ev.RequestScheduled]()
-    unknown = {
-        block_id for block_id, tokens in enumerate(first.block_tokens) if first.block_keys[block_id] and not tokens
-    }
-    runs: dict[int, list[tuple[SlotRun, ...]]] = {}
-    checkpoints: dict[int, int] = {}
-    hits: dict[int, tuple[int, int]] = {}
+    _, first, events = piece.timeline.kept()
+    open_ = {} if piece.start is None else piece.start.requests
+    unbooked = {number: one.unbooked.num_tokens - one.unbooked.num_stale for number, one in open_.items()}
+    extra_keys = salts_of(piece) if piece.start is not None or not piece.is_late else None
+    judge = StreamJudge(first, extra_keys, piece.fold.requests, unbooked)
     for event in events:
-        fold.apply(event)
-        match event:
-            case ev.BlockAllocated(block_id):
-                unknown.discard(block_id)
-            case ev.BlockTouched(block_id, request_id, group, index) if block_id in unknown:
-                unknown.remove(block_id)  # the first request to hit it tells its content
-                _fill(oracle, end, (request_id, group, index, block_id), 0, len(end.requests[request_id].token_ids))
-            case ev.StepStarted():
-                scheduled, runs, checkpoints = {}, {}, {}
-            case ev.RequestScheduled(request_id):
-                scheduled[request_id] = event
-            case ev.PrefixHit(request_id, num_tokens):
-                hits[request_id] = num_tokens, num_tokens
-            case ev.ExternalHit(request_id, num_tokens):
-                local = hits[request_id][0]
-                hits[request_id] = local, local + num_tokens
-            case ev.BlocksLoaded(request_id, transfers):
-                for group, index, block_id, _ in transfers:
-                    _fill(oracle, end, (request_id, group, index, block_id), *hits[request_id])
-            case ev.BlockCopied() | ev.StateCopied():
-                oracle.copied(event.block_id, event.into_block_id, event.request_id, event.group)
-            case ev.RequestFinished(request_id) | ev.RequestPreempted(request_id):
-                oracle.release(request_id)
-            case ev.SlotsWritten(request_id, _, _, written):
-                runs.setdefault(request_id, []).append(written)
-            case ev.StateAdvanced(request_id, _, block_id, start):
-                of_request = runs.setdefault(request_id, [])
-                if start > scheduled[request_id].start:  # behind a state inside the chunk
-                    checkpoints[request_id] = start
-                    of_request[-1] = (*of_request[-1], (block_id, 0, 1))
-                else:
-                    of_request.append(((block_id, 0, 1),))
-            case ev.ForwardRan():
-                parts = (_part(scheduled[i], runs[i], fold, end.requests[i].token_ids) for i in runs)
-                known = (part for part in parts if part is not None)
-                yield (
-                    fold,
-                    StepPlan(tuple(replace(part, checkpoint=checkpoints.get(part.request_id, 0)) for part in known)),
-                )
-                fold.take_changes()
+        yield from (replace(one.violation, step=judge.fold.step) for one in judge.follow(event))
+    yield from (replace(one.violation, step=judge.fold.step) for one in judge.of_state())
 
 
-def _fill(oracle: Oracle, end: Fold, entry: tuple[int, int, int, int], first: int, last: int) -> None:
-    """Tell the oracle that a table entry (request, group, index, block) has KV of the request's tokens [first, last).
+class StreamJudge:
+    """Judges one engine by its events, given one after the other.
 
-    A recording does not tell the content of a load or of earlier blocks, which is assumed to be the request's.
+    fold: the state before the first event, updated here. extra_keys: as in Breaches. requests, unbooked: as in
+    RebuiltPlans; by default those of the fold, and none.
     """
-    request_id, group, index, block_id = entry
-    size = end.groups[group].block_size
-    start, stop = max(first, index * size), min(last, (index + 1) * size)
-    if start < stop:
-        oracle.filled(request_id, group, block_id, start, stop)
+
+    def __init__(
+        self,
+        fold: Fold,
+        extra_keys: Mapping[int, ExtraKeys] | None,
+        requests: Mapping[int, RequestFold] | None = None,
+        unbooked: Mapping[int, int] | None = None,
+    ) -> None:
+        self.fold = fold
+        self._extra_keys, self._requests = extra_keys, requests
+        self._begin()
+        self._plans.fill_tables(unbooked or {})
+
+    def _begin(self) -> None:
+        """Begin with the fold's pool; its requests are replaced when an engine starts."""
+        fold = self.fold
+        requests = fold.requests if self._requests is None else self._requests
+        self._oracle = Oracle(fold.groups, fold.null_block, PrefixIdentities(_Identified(requests)))
+        self._breaches = Breaches(fold, self._extra_keys)
+        self._plans = RebuiltPlans(fold, requests, self._oracle)
+        self._every, self._num_due = 1 + len(fold.ref_counts) // BLOCKS_PER_STEP, 0
+
+    def follow(self, event: ev.Event) -> list[Suspicion]:
+        """Follow one event; return the violations that it shows. A rolled-back step cannot be followed."""
+        breach = self._breaches.follow(event)
+        self.fold.apply(event)
+        if isinstance(event, ev.EngineStarted):
+            self._begin()
+        found: list[Suspicion] = [] if breach is None else [breach]
+        if (plan := self._plans.follow(event)) is not None:
+            found += self._of_plan(plan)
+        is_boundary = isinstance(event, ev.StepStarted | ev.StepEnded) and self.fold.changes.blocks
+        if plan is not None or is_boundary:
+            found += self._of_state_if_due()
+        return found
+
+    def _of_plan(self, plan: StepPlan) -> Iterator[Suspicion]:
+        yield from map(WrongWrite, judge_plan(FoldState(self.fold), plan, registers_early=True))
+        self._oracle.before_forward(plan)
+        yield from map(WrongRead, self._oracle.after_forward(plan))
+
+    def _of_state_if_due(self) -> list[Suspicion]:
+        self.fold.take_changes()
+        self._num_due += 1
+        return [] if self._num_due % self._every else self.of_state()
+
+    def of_state(self) -> list[Suspicion]:
+        """Return the violations of the present state."""
+        snapshot = self.fold.snapshot()
+        return [BrokenState(found) for found in (*check_invariants(snapshot), *judge_contents(snapshot))]
 
 
-def _part(
-    event: ev.RequestScheduled, runs: list[tuple[SlotRun, ...]], fold: Fold, tokens: list[int]
-) -> ScheduledRequest | None:
-    """Return a request's share of a plan; None if its last token is unknown, because it ended while the step ran.
+class _Identified:
+    """Requests by id, by their tokens alone: a stream tells neither what else their KV depends on nor images."""
 
-    None also if the stream does not tell what the step writes (see `written`): neither rules nor oracle judge it then.
+    def __init__(self, requests: Mapping[int, RequestFold]) -> None:
+        self._requests = requests
 
-    For drafts unknown to an asynchronous scheduler, the accepted ones are among the request's final tokens. The others
-    are assumed to be right as well, since the next step overwrites them.
-    """
-    request = fold.requests[event.request_id]
-    end = event.start + event.num_tokens - event.num_drafts
-    if end > len(tokens) or len(runs) < len(fold.groups):
-        return None
-    drafts = request.drafts[: event.num_drafts] or (*tokens[end:], *[ev.UNKNOWN_TOKEN] * event.num_drafts)
-    drafts = drafts[: event.num_drafts]
-    return ScheduledRequest(
-        request_id=event.request_id,
-        token_ids=(*tokens[event.start : end], *drafts),
-        start=event.start,
-        block_tables=tuple(tuple(table) for table in request.block_tables),
-        slot_runs=tuple(runs),
-        is_prefill=event.is_prefill,
-        samples=False,
-        sampling=SamplingParams(),
-        seed=0,
-        num_drafts=event.num_drafts,
-    )
+    def __getitem__(self, request_id: int) -> _Tokens:
+        return _Tokens(self._requests[request_id].token_ids)
+
+
+class _Tokens:
+    """A request whose KV depends on its tokens alone."""
+
+    extra_keys: ExtraKeys = ()
+    images: tuple[Image, ...] = ()
+
+    def __init__(self, token_ids: list[int]) -> None:
+        self.token_ids = token_ids
