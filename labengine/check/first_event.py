@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
+from labengine.check.blame import NumberedEvent
 from labengine.check.differences import Misread
 from labengine.check.invariants import judge_blocks, judge_keys, judge_recorded_tree, judge_requests
 from labengine.check.past_state import PastState
 from labengine.check.state import FoldState
-from labengine.check.stream import Stream
 from labengine.core.request import Request
 from labengine.record.fold import surviving
 from labengine.record.timeline import Timeline
@@ -148,7 +148,8 @@ def first_events(
 
     None if the recording begins too late or its events contradict each other.
     """
-    start, events = timeline.num_dropped, timeline.events()
+    start = max(timeline.num_dropped, timeline.corrected_at)
+    events = timeline.events(start)
     past = PastState(timeline.state(start), requests, is_complete=start == 0)
     since: list[int | None] = [None if s.was_broken(past, None) is False else _UNKNOWN for s in suspicions]
     survivors = set(surviving(events))
@@ -176,8 +177,11 @@ _Thing = tuple[str, int]
 class NearestEvents:
     """The probable cause of many violations: the known one, else the newest event about the same block or request."""
 
-    def __init__(self, known: Iterable[Violation], stream: Stream | None) -> None:
-        """known: the violations so far; those of the rule `said` are causes."""
+    def __init__(self, known: Iterable[Violation], recent: Iterable[NumberedEvent], newest: int | None) -> None:
+        """known: the violations so far; those of the rule `said` are causes. recent: events, oldest first.
+
+        newest: the newest event's number; None without a recording.
+        """
         causes = [violation for violation in known if violation.rule == "said"]
         self._causes = [cause.first_event for cause in causes]
         self._first_cause: dict[_Thing, int] = {}
@@ -187,13 +191,13 @@ class NearestEvents:
         self._newest: dict[_Thing, int] = {}
         self._loaded: dict[int, int] = {}
         """Per block: the newest load into it. No event shows what a tier has really delivered."""
-        for numbered in () if stream is None else stream.newest_events():
+        for numbered in recent:
             request_id = getattr(numbered.event, "request_id", None)
             for thing in _things(ev.blocks_of(numbered.event), () if request_id is None else (request_id,)):
                 self._newest[thing] = numbered.number
             if isinstance(numbered.event, ev.BlocksLoaded | ev.RequestReceived):
                 self._loaded.update(dict.fromkeys(ev.blocks_of(numbered.event), numbered.number))
-        self._last = None if stream is None else stream.last_number
+        self._last = newest
 
     def about(self, violation: Violation) -> int | None:
         """Return the number of the event; None without a recording."""

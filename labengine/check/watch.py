@@ -9,7 +9,8 @@ from typing import get_args
 from labengine import events as ev
 from labengine.check.blame import Blamed, Suspects, all_overrides
 from labengine.check.claims import Claims, Noted
-from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
+from labengine.check.findings import Findings, event_of
+from labengine.check.first_event import BrokenState, Suspicion
 from labengine.check.idle import serves_who_fits
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
@@ -38,11 +39,7 @@ from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks, Subscription, is_of_listener
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
-from labengine.record.violation import Subject, Violation, gravest_first
-
-MAX_VIOLATIONS = 1000
-MAX_FIRST_EVENTS = 50
-"""Violations traced through the recording: one walk takes about a second."""
+from labengine.record.violation import Violation, gravest_first
 
 ON_A_PLAN: tuple[Rule, ...] = (computes_something, schedules_the_admitted, is_granted, serves_who_fits)
 AT_A_STEPS_END: tuple[Rule, ...] = (counts_what_it_computed, hands_out_what_was_sampled)
@@ -60,10 +57,9 @@ class Watch:
     """
 
     def __init__(self, hooks: Hooks, timeline: Timeline | None = None) -> None:
-        self.violations: list[Violation] = []
         self._hooks = hooks
         self._timeline = timeline
-        self._reported: set[Subject] = set()
+        self._findings = Findings(timeline, self._stop)
         self._suspicions: list[Suspicion] = []
         self._saved = SavedBlocks()
         self._tier = TierContent()
@@ -86,6 +82,11 @@ class Watch:
         self._num_before_step = 0
         self._subscriptions: list[Subscription] = []
 
+    @property
+    def violations(self) -> list[Violation]:
+        """The violations of the engine, oldest first."""
+        return self._findings.violations
+
     def wrap(self, runner: WatchableRunner) -> WatchableRunner:
         """Return the runner with the oracle attached."""
         return WatchedRunner(runner, self)
@@ -96,7 +97,7 @@ class Watch:
         memory: the content of the slots, updated from now on; without it the engine is empty.
         """
         self.close()
-        self.violations, self._reported, self._suspicions, self._blamed = [], set(), [], []
+        self._findings, self._suspicions, self._blamed = Findings(self._timeline, self._stop), [], []
         self._step, self._is_open, self._num_before_step = 0, False, 0
         self._engine = engine
         self._judge = judge = Judge(engine, self._saved)
@@ -159,7 +160,7 @@ class Watch:
         """Judge every invariant on the complete state; return all violations found so far."""
         merges = self._judge is not None and self._judge.merges
         self._compare(lambda stream: stream.look_ahead() if self._is_open else stream.settle(compare_all=True))
-        if len(self.violations) < MAX_VIOLATIONS:
+        if not self._findings.is_full:
             self._suspicions += map(BrokenState, check_invariants(snapshot, merges=merges))
         self._report()
         return list(self.violations)
@@ -348,42 +349,23 @@ class Watch:
     def _report_blamed(self) -> None:
         blamed, self._blamed = self._blamed, []
         for violation, first_event in blamed:
-            if not self._reported.issuperset(violation.subjects) and len(self.violations) < MAX_VIOLATIONS:
+            if self._findings.is_new(violation):
                 self._keep(violation, first_event)
 
     def _report_suspicions(self) -> None:
         suspicions, self._suspicions = self._suspicions, []
-        fresh: dict[frozenset[Subject], Suspicion] = {}
-        for suspicion in suspicions:
-            subjects = suspicion.violation.subjects
-            if not self._reported.issuperset(subjects):
-                fresh.setdefault(subjects, suspicion)
-        reported = [*fresh.values()][: MAX_VIOLATIONS - len(self.violations)]
-        if not reported:
+        if not (found := self._findings.new_among(suspicions)):
             return
-        nearest = NearestEvents(self.violations, self._stream)
-        for suspicion, first_event in zip(reported, self._first_events(reported), strict=True):
+        requests = None if self._judge is None else self._judge.requests
+        stream = self._stream
+        events = ([], None) if stream is None else (stream.newest_events(), stream.last_number)
+        for suspicion, number in zip(found, self._findings.causes_of(found, requests, *events), strict=True):
             violation = suspicion.violation
-            message = violation.message + self._overrides
-            number = nearest.about(violation) if first_event is None else first_event
-            self._keep(replace(violation, message=message), number)
-
-    def _first_events(self, suspicions: list[Suspicion]) -> list[int | None]:
-        traced = suspicions[: max(0, MAX_FIRST_EVENTS - len(self.violations))]
-        found: list[int | None] = [None] * len(suspicions)
-        if traced and self._timeline is not None and self._judge is not None:
-            try:
-                found[: len(traced)] = first_events(self._timeline, traced, self._judge.requests)
-            except Exception as error:
-                self._stop(error)
-        return found
+            self._keep(replace(violation, message=violation.message + self._overrides), number)
 
     def _keep(self, violation: Violation, first_event: int | None) -> None:
         misnamed = () if self._claims is None else self._claims.misnamed(violation)
-        v = replace(violation, step=self._step, first_event=first_event, misnamed=misnamed)
-        self._reported |= v.subjects
-        self.violations.append(v)
+        kept = replace(violation, step=self._step, first_event=first_event, misnamed=misnamed)
+        self._findings.keep(kept)
         if ev.ViolationFound in self._hooks:
-            about = v.rule, v.message, v.request_ids, v.block_ids
-            event = ev.ViolationFound(*about, self._step, v.first_event, v.misnamed, v.fact)
-            self._hooks.emit(event)
+            self._hooks.emit(event_of(kept))

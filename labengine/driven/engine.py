@@ -15,7 +15,7 @@ from labengine.driven.process import EngineLostError
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.step_report import Phase, StepReport
-from labengine.events import StepFailed
+from labengine.events import Event, StepFailed
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
@@ -56,6 +56,15 @@ class DrivenEngine(Engine):
     def seams(self) -> dict[str, Any]:
         """The engine's method that decides each kind of event."""
         return self._mirror.seams
+
+    @property
+    def timeline(self) -> Timeline:
+        """The recording of the engine's events."""
+        return self._mirror.timeline
+
+    def record(self, event: Event) -> None:
+        """Record an event that is not the engine's, such as a violation, and tell its listeners."""
+        self._mirror.record(event)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from labengine import events as ev
 from labengine.core.request import Request, RequestStatus
+from labengine.check.findings import violation_of
 from labengine.driven.model import DrivenModel
 from labengine.engine.step_report import StepReport
 from labengine.record.files.file_access import MAX_BYTES
 from labengine.record.fold import Fold
+from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
+from labengine.record.violation import Violation, gravest_first
 from labengine.vllm.stream.header import header_of
 from labengine.vllm.stream.reader import LiveReader
 
@@ -35,6 +39,18 @@ class Relay(Hooks):
             self.to.emit(event)
 
 
+class Reader(LiveReader):
+    """A LiveReader whose recording goes on where the engine's state contradicts its events: a lab keeps its history."""
+
+    def _begin(self, document: dict[str, Any], state: Fold, gap: str, gap_before: Gap | None) -> None:
+        if not self.pieces:
+            return super()._begin(document, state, gap, gap_before)
+        piece = self.pieces[-1]
+        if gap_before is not None:
+            piece.contradict([f"it changed, and no event can tell how: {gap}"])
+        piece.go_on_from(state)
+
+
 class Mirror:
     """Follows one engine.
 
@@ -43,13 +59,13 @@ class Mirror:
     """
 
     def __init__(self, model: DrivenModel, timeline: Timeline, hooks: Hooks, max_finished: int | None) -> None:
-        self._model, self._timeline, self._hooks, self._max_finished = model, timeline, hooks, max_finished
+        self._model, self.timeline, self._hooks, self._max_finished = model, timeline, hooks, max_finished
         self._restored: Fold | None = None
         self._begin(timeline, hooks)
 
     def _begin(self, timeline: Timeline, to: Hooks | None) -> None:
         self._relay = Relay(to)
-        self._reader = LiveReader(self._model.name, timeline, self._relay, MAX_BYTES, self._max_finished)
+        self._reader = Reader(self._model.name, timeline, self._relay, MAX_BYTES, self._max_finished)
 
     @property
     def seams(self) -> dict[str, Any]:
@@ -62,18 +78,28 @@ class Mirror:
         return self._reader.pieces[-1].fold if self._restored is None else self._restored
 
     def take(self, answer: dict[str, Any]) -> StepReport:
-        """Follow the events of an answer; return the report on its step."""
+        """Follow the events of an answer; return the report on its step.
+
+        The state after a failed call, which is the last message, is none to go on from.
+        """
         self._relay.events = []
         if self._reader.header is None and self._model.header is not None:
             self._reader.header = header_of(self._model.header, self._model.name)
-        for message in answer["messages"]:
+        messages = answer["messages"]
+        if answer["error"] and messages and "k" in messages[-1]:
+            messages = messages[:-1]
+        for message in messages:
             self._reader.take_document(message)
         return report_of(self._relay.events, self.fold.step)
+
+    def record(self, event: ev.Event) -> None:
+        """Record an event that is not the engine's, such as a violation."""
+        self._reader.pieces[-1].record(event)
 
     def fail(self, failed: ev.StepFailed) -> None:
         """Roll back the step whose events were taken last, or one that had none."""
         piece = self._reader.pieces[-1]
-        if not any(isinstance(event, ev.StepStarted) for event in self._relay.events):
+        if not any(isinstance(event, ev.StepStarted) and event.step == failed.step for event in self._relay.events):
             piece.record(ev.StepStarted(failed.step))
         piece.record(failed)
         piece.record(ev.StepRolledBack(failed.step, failed.error))
@@ -84,7 +110,7 @@ class Mirror:
         self._begin(Timeline(1), None)
         for answer in answers:
             self.take(answer)
-        self._reader.go_on_in(self._timeline)
+        self._reader.go_on_in(self.timeline)
         self._relay.to, self._restored = self._hooks, None
 
     def show_in(self, requests: dict[int, Request]) -> None:
@@ -108,7 +134,7 @@ def report_of(events: Iterable[ev.Event], step: int) -> StepReport:
     """Return the report on a step from its events."""
     scheduled, sampled = dict[int, int](), dict[int, tuple[int, ...]]()
     drafted, accepted = dict[int, int](), dict[int, int]()
-    preempted, finished = list[int](), list[int]()
+    preempted, finished, violations = list[int](), list[int](), list[Violation]()
     for event in events:
         match event:
             case ev.RequestScheduled(request_id):
@@ -123,4 +149,7 @@ def report_of(events: Iterable[ev.Event], step: int) -> StepReport:
             case ev.DraftsJudged(request_id):
                 drafted[request_id] = event.num_accepted + event.num_rejected
                 accepted[request_id] = event.num_accepted
-    return StepReport(step, scheduled, tuple(preempted), tuple(finished), sampled, drafted, accepted)
+            case ev.ViolationFound():
+                violations.append(violation_of(event))
+    report = StepReport(step, scheduled, tuple(preempted), tuple(finished), sampled, drafted, accepted)
+    return replace(report, violations=tuple(gravest_first(violations)))

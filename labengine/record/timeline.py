@@ -57,11 +57,19 @@ class Timeline:
         """The gap before the recording; None if none is known."""
         self.gap_after: Gap | None = None
         """The gap after the recording; None if none is known."""
+        self.corrected_at = 0
+        """The newest moment at which the recording went on from a state that its events do not lead to; 0 for none."""
         self.step_seconds: dict[int, float] = {}
         """Seconds from start to end of each recorded step that has ended, waits between its phases included."""
         self._step_started_at = perf_counter()
         self._events: list[ev.Event] = []
         self._keyframes: dict[int, Fold] = {0: state}
+
+    def correct(self, state: Fold) -> None:
+        """Go on from this state, which the events do not lead to; the moments before keep theirs. Between two steps."""
+        with self._guard:
+            self.corrected_at = self.end
+            self._keyframes[self.end] = state.copy()
 
     def record(self, event: ev.Event) -> None:
         """Record one event; to be subscribed to the hooks. A restarted engine starts the recording over."""
@@ -107,7 +115,9 @@ class Timeline:
         if not first <= moment <= first + len(events):
             raise IndexError(f"no moment {moment}: the recording spans {first} to {first + len(events)}")
         part = Timeline.starting_at(state, self.max_events)
-        part.num_dropped, part._keyframes = first, {first: state}
+        part.num_dropped = first
+        part._keyframes = {m: f for m, f in self._keyframes.items() if m <= moment} | {first: state}
+        part.corrected_at = self.corrected_at if self.corrected_at <= moment else 0
         part.gap_before, part.gap_after = self.gap_before, self.gap_after
         part.step_seconds = dict(self.step_seconds)
         part._events = list(events[: moment - first])

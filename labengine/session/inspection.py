@@ -10,6 +10,7 @@ from labengine.config import checked_int
 from labengine.core.connector import Connector
 from labengine.core.merge_policy import LateMerge, LateMergeComparingPrefixes
 from labengine.core.parts import Parts
+from labengine.driven.watch import DrivenWatch
 from labengine.engine.ahead import scheduling_line
 from labengine.engine.loaded_model import LoadedModel
 from labengine.record.snapshot import Snapshot
@@ -36,7 +37,7 @@ class Inspection:
         stepper: Stepper,
         runs: Runs,
         stats: StatsListener,
-        watch: Watch | None,
+        watch: Watch | DrivenWatch | None,
         external: Connector | None,
         scheduling: str,
     ) -> None:

@@ -14,6 +14,7 @@ from labengine.core.parts import Parts
 from labengine.driven.driven import Driven
 from labengine.driven.engine import DrivenEngine
 from labengine.driven.model import DrivenModel, EngineHost
+from labengine.driven.watch import DrivenWatch
 from labengine.engine.ahead import choose_engine
 from labengine.engine.checked_proposer import CheckedProposer
 from labengine.engine.draft_model import bound
@@ -67,7 +68,7 @@ class Session:
         is_driven = isinstance(settings.model, Driven)
         if self.timeline is not None and not is_driven:
             self.hooks.subscribe(self.timeline.record)
-        self.watch = Watch(self.hooks, self.timeline) if settings.check and not is_driven else None
+        self.watch = self._make_watch(is_driven=is_driven) if settings.check else None
         """The checks; None with check=False."""
         self.violation_warnings = ViolationWarnings(self.hooks)
         self.hides_seams = False
@@ -187,11 +188,15 @@ class Session:
             self.stop()
             self.release()
 
+    def _make_watch(self, *, is_driven: bool) -> Watch | DrivenWatch:
+        return (DrivenWatch if is_driven else Watch)(self.hooks, self.timeline)
+
     def _make_engine(self) -> tuple[Engine, list[Event]]:
         """Return an empty engine, and the events to emit once it is in place."""
         watch, runner, proposer = self.watch, self.model.runner, self._proposer
         if isinstance(self.model, DrivenModel):
             return self._make_driven(self.model)
+        assert not isinstance(watch, DrivenWatch)
         with self.hooks.held() as events:
             engine = self._engine_class(
                 self.config,
@@ -209,6 +214,8 @@ class Session:
         timeline = Timeline(1) if self.timeline is None else self.timeline
         with self.hooks.held() as events:
             engine = DrivenEngine(self.config, model, self.parts, self.hooks, timeline, self.settings.policy)
+        if isinstance(self.watch, DrivenWatch):
+            self.watch.follow(engine)
         return engine, events
 
     def _open_proposer(self) -> CheckedProposer | None:

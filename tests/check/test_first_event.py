@@ -120,7 +120,7 @@ def test_without_a_recording_the_newest_event_about_the_same_is_named() -> None:
     recorded.add(1, 2, 3, max_tokens=2)
     recorded.run()
     setup = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
-    setup.watch._timeline = None
+    setup.watch._findings._timeline = None
     setup.add(1, 2, 3, max_tokens=2)
     setup.run()
     assert setup.watch.violations

@@ -38,7 +38,8 @@ class SequenceCheck:
         self._sizes = [group.block_size for group in state.groups]
         self._keeps_states = [group.keeps_states for group in state.groups]
         self._has_engine = bool(state.groups)
-        self._is_open = False
+        self.is_open = False
+        """True between a step's start and its end."""
         self._skipped: set[tuple[int, int]] = set()
         """(request, group) whose table has begun with null entries: allowed once, but often for states."""
         self._before_step: _Before | None = None
@@ -68,14 +69,14 @@ class SequenceCheck:
         self._keeps_states = [kind == "state" for kind, _, _ in groups]
 
     def _start(self, row: Row) -> None:
-        if not self._has_engine or self._is_open or row[1] != self.step + 1:
+        if not self._has_engine or self.is_open or row[1] != self.step + 1:
             raise ValueError(f"step {row[1]} begins during step {self.step}, or not right after it")
-        self.step, self._is_open, self._before_step = row[1], True, _Before()
+        self.step, self.is_open, self._before_step = row[1], True, _Before()
 
     def _end(self, row: Row) -> None:
-        if not self._is_open or row[1] != self.step:
+        if not self.is_open or row[1] != self.step:
             raise ValueError(f"step {row[1]} ends, but the newest is {self.step}")
-        self._is_open = False
+        self.is_open = False
 
     def _fail(self, row: Row) -> None:
         if self._before_step is None or row[1] != self.step:
@@ -87,12 +88,12 @@ class SequenceCheck:
         self.tokens.update(self._before_step.tokens)
         for key, was_skipped in self._before_step.skipped.items():
             (self._skipped.add if was_skipped else self._skipped.discard)(key)
-        self.step, self._is_open, self._before_step = self.step - 1, False, None
+        self.step, self.is_open, self._before_step = self.step - 1, False, None
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def _add(self, row: Row) -> None:
-        if not self._has_engine or self._is_open or row[1] in self.tokens:
+        if not self._has_engine or self.is_open or row[1] in self.tokens:
             raise ValueError(f"request {row[1]} is added twice or in the middle of a step")
         if row[4] > len(row[2]):
             raise ValueError(f"request {row[1]} has generated more tokens than it has")
@@ -101,7 +102,7 @@ class SequenceCheck:
 
     def _forget(self, row: Row) -> None:
         self._named(row[1])
-        if self._is_open:
+        if self.is_open:
             raise ValueError(f"request {row[1]} is forgotten in the middle of a step")
         del self.tokens[row[1]], self._prompts[row[1]]
         self._before_step = None

@@ -13,6 +13,7 @@ from labengine.record.files.parsing import INT, SECONDS, TEXT
 from labengine.record.files.sequence import SequenceCheck
 from labengine.record.files.shapes import PoolSize, Shape, shape_of
 from labengine.record.fold import Fold
+from labengine.record.fold_state import FINISHED
 from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
@@ -168,7 +169,30 @@ class Piece:
         """Record a keyframe's contradictions, as a violation of the rule `said`."""
         self.contradictions = found
         text = f"the engine's own state contradicts the events: {'; '.join(found)}"
-        self.record(ev.ViolationFound("said", text, (), (), self.fold.step, None))
+        self.record(ev.ViolationFound("said", text, (), (), self.fold.step, self._newest_change()))
+
+    def _newest_change(self) -> int | None:
+        """Return the number of the newest event that is the engine's."""
+        events = self.timeline.events()
+        own = (place for place in reversed(range(len(events))) if not isinstance(events[place], ev.ViolationFound))
+        return next((self.timeline.num_dropped + place for place in own), None)
+
+    def go_on_from(self, state: Fold) -> None:
+        """Go on from the engine's own state, which the events do not lead to. An open step ends here.
+
+        A keyframe has no finished requests, and no content of blocks outside tables.
+        """
+        if self._sequence.is_open:
+            self.record(ev.StepEnded(self.fold.step))
+        for request_id, request in self.fold.requests.items():
+            if request_id not in state.requests:
+                state.requests[request_id] = ended = request.copy()
+                ended.clear(FINISHED)
+        for block_id, keys in enumerate(self.fold.block_keys):
+            if keys == state.block_keys[block_id] and not state.block_tokens[block_id]:
+                state.block_tokens[block_id] = self.fold.block_tokens[block_id]
+        self.timeline.correct(state)
+        self.fold, self._sequence = state, SequenceCheck(state)
 
     def _follow(self, event: ev.Event, at: float) -> None:
         match event:
