@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from labengine import events as ev
-from labengine.core.request import Request, RequestStatus
 from labengine.check.findings import violation_of
+from labengine.core.request import Request, RequestStatus
 from labengine.driven.model import DrivenModel
 from labengine.engine.step_report import StepReport
 from labengine.record.files.file_access import MAX_BYTES

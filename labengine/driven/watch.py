@@ -104,8 +104,9 @@ class DrivenWatch:
 
     def _recent(self) -> list[NumberedEvent]:
         """Return the recorded events, oldest first."""
-        timeline = self._timeline
-        return [] if timeline is None else [*map(NumberedEvent._make, enumerate(timeline.events(), timeline.num_dropped))]
+        if (timeline := self._timeline) is None:
+            return []
+        return [NumberedEvent(*numbered) for numbered in enumerate(timeline.events(), timeline.num_dropped)]
 
     def _stop(self, error: Exception) -> None:
         self.close()

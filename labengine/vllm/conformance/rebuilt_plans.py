@@ -93,7 +93,7 @@ class RebuiltPlans:
         return StepPlan(tuple(replace(part, checkpoint=self._checkpoints.get(part.request_id, 0)) for part in known))
 
     def _fill(self, entry: tuple[int, int, int, int], first: int, last: int) -> None:
-        """Tell the oracle that a table entry (request, group, index, block) has KV of the request's tokens [first, last).
+        """Tell the oracle that an entry (request, group, index, block) has KV of the request's tokens [first, last).
 
         A recording does not tell the content of a load or of earlier blocks, which is assumed to be the request's.
         """
