@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from labengine.config import ConfigError, EngineConfig, SamplingKeywords, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.driven.driven import Driven
+from labengine.driven.driven import Driven, Patch
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
@@ -372,13 +372,14 @@ class Lab(LiveSide):
         """
         return self._of(self._history.fork(step, edition=edition, parts=parts, **settings))
 
-    def rerun(self, override: type | Callable[..., Any] | Parts, **settings: Any) -> Comparison:
+    def rerun(self, override: type | Callable[..., Any] | Parts | Patch, **settings: Any) -> Comparison:
         """Return two new labs side by side that repeat this lab's inputs from the beginning: one with its parts, one
         with an override.
 
         override: a subclass of a part, which replaces the lab's class; a function named like a seam ("touch", with self
-        as its first parameter), which becomes a method of a subclass; or Parts. settings: changes for both sides, as
-        for `fork`. Each call begins with this lab's parts: `comparison.right.rerun(...)` adds one more override.
+        as its first parameter), which becomes a method of a subclass; or Parts. Of a driven engine, a Patch replaces a
+        method: lab.rerun(labengine.Patch("BlockPool.free_blocks", text)). settings: changes for both sides, as for
+        `fork`. Each call begins with this lab's parts: `comparison.right.rerun(...)` adds one more override.
         A part that raises or breaks a rule is reported in `comparison.right.crash` or `comparison.right.violations`;
         Ctrl-C stops one that never ends. Raises ConfigError for an override that could not work. This lab does not
         change; close the comparison when done.
