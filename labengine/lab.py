@@ -372,13 +372,15 @@ class Lab(LiveSide):
         """
         return self._of(self._history.fork(step, edition=edition, parts=parts, **settings))
 
-    def rerun(self, override: type | Callable[..., Any] | Parts | Patch, **settings: Any) -> Comparison:
+    def rerun(
+        self, override: type | Callable[..., Any] | Parts | Patch | tuple[Patch, ...], **settings: Any
+    ) -> Comparison:
         """Return two new labs side by side that repeat this lab's inputs from the beginning: one with its parts, one
         with an override.
 
         override: a subclass of a part, which replaces the lab's class; a function named like a seam ("touch", with self
-        as its first parameter), which becomes a method of a subclass; or Parts. Of a driven engine, a Patch replaces a
-        method: lab.rerun(labengine.Patch("BlockPool.free_blocks", text)). settings: changes for both sides, as for
+        as its first parameter), which becomes a method of a subclass; or Parts. Of a driven engine, one Patch or
+        several replace methods: lab.rerun(labengine.Patch("BlockPool.free_blocks", text)). settings: changes for both sides, as for
         `fork`. Each call begins with this lab's parts: `comparison.right.rerun(...)` adds one more override.
         A part that raises or breaks a rule is reported in `comparison.right.crash` or `comparison.right.violations`;
         Ctrl-C stops one that never ends. Raises ConfigError for an override that could not work. This lab does not

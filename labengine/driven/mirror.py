@@ -7,6 +7,7 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.core.request import Request, RequestStatus
+from labengine.driven.driven import Patch
 from labengine.driven.model import DrivenModel
 from labengine.engine.step_report import StepReport
 from labengine.record.files.file_access import MAX_BYTES
@@ -54,7 +55,9 @@ class Mirror:
     @property
     def seams(self) -> dict[str, Any]:
         """The engine's method that decides each kind of event."""
-        return {} if self._reader.header is None else self._reader.header.code
+        code = {} if self._reader.header is None else self._reader.header.code
+        patches = {patch.method: patch for patch in self._model.driven.patches}
+        return {kind: _patched(seam, patches.get(seam["seam"])) for kind, seam in code.items()}
 
     @property
     def fold(self) -> Fold:
@@ -102,6 +105,14 @@ class Mirror:
             request.block_tables = [list(table) for table in state.block_tables]
             if request_id in ends:
                 request.finish_reason = ends[request_id]  # type: ignore[assignment]
+
+
+def _patched(seam: dict[str, Any], patch: Patch | None) -> dict[str, Any]:
+    """Return a seam, with a patch's text instead of the place in the engine's file."""
+    if patch is None:
+        return seam
+    reason = f"Your {patch.method}, instead of {seam['module']}'s."
+    return {**seam, "reason": reason, "place": f"{patch.file}, line {seam['line']}", "source": patch.text.strip()}
 
 
 def report_of(events: Iterable[ev.Event], step: int) -> StepReport:

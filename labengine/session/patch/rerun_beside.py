@@ -79,14 +79,20 @@ def _sides(session: Session, override: object, settings: Mapping[str, Any]) -> _
 
 
 def _driven_sides(model: DrivenModel, override: object) -> _Sides:
-    """Return the sides of a patch. Raises ConfigError for anything else, and for a method that the engine lacks."""
-    if not isinstance(override, Patch):
+    """Return the sides of patches. Raises ConfigError for anything else, and for a method that the engine lacks."""
+    patches = override if isinstance(override, tuple) else (override,)
+    if not all(isinstance(patch, Patch) for patch in patches):
         raise ConfigError(
             f"{model.name} is driven, so its own methods are replaced, not labengine's parts: "
             'lab.rerun(labengine.Patch("BlockPool.free_blocks", text))'
         )
-    patch = replace(override, method=model.described(override.method)["method"])
-    return _Sides((model.name, f"+ {patch.method}"), ({}, {"driven": model.driven.patched(patch)}))
+    driven = model.driven
+    for patch in patches:
+        driven = driven.patched(replace(patch, method=model.described(patch.method)["method"]))
+    before, after = (
+        " + ".join([model.name, *(patch.method for patch in one.patches)]) for one in (model.driven, driven)
+    )
+    return _Sides((before, after.removeprefix(f"{before} ")), ({}, {"driven": driven}))
 
 
 def _parts_before(session: Session, settings: Mapping[str, Any]) -> Parts:
