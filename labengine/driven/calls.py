@@ -7,6 +7,7 @@ from typing import Any
 
 from labengine.config import TUNING, ConfigError, EngineConfig
 from labengine.core.request import Request
+from labengine.driven.process import EngineLostError
 from labengine.engine.failure import RecordedFailureError
 from labengine.engine.request_options import RequestOptions
 from labengine.events import StepFailed
@@ -36,6 +37,18 @@ def raised_in(step: int, error: Sequence[str]) -> EngineRaisedError:
     lines = trace.strip().splitlines()[-MAX_LINES:]
     failed = StepFailed(step, readable(name), readable(message, 1000), readable(method))
     return EngineRaisedError(failed, "\n".join(readable(line, 200) for line in lines))
+
+
+def lost_in(step: int, lost: EngineLostError) -> EngineRaisedError:
+    """Return the exception for an engine whose process has ended or does not answer."""
+    return EngineRaisedError(StepFailed(step, "EngineLost", readable(str(lost), 1000), "the engine"))
+
+
+def is_answer(answer: dict[str, Any]) -> bool:
+    """Return whether a driver has written this answer, as far as its shape tells."""
+    error = answer.get("error", 0)
+    is_told = error is None or (isinstance(error, list) and len(error) == 5 and all(type(one) is str for one in error))
+    return is_told and isinstance(answer.get("messages"), list)
 
 
 def wire_settings(config: EngineConfig, policy: str) -> dict[str, Any]:

@@ -130,6 +130,10 @@ class DrivenModel(SimulatedModel):
             self._is_released = True
             self._host.leave(self._number)
 
+    def restart(self) -> None:
+        """End the process; the next line goes to a new one."""
+        self._host.close()
+
     def describe(self) -> dict[str, str]:
         """Return the engine, its interpreter and its patches."""
         patches = ", ".join(patch.method for patch in self.driven.patches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from magic_notebook import Notebook
-from stub_engine import stub_python
+from stub_python import stub_python
 
 HEAD = "\n".join(
     (
