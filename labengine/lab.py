@@ -380,8 +380,8 @@ class Lab(LiveSide):
 
         override: a subclass of a part, which replaces the lab's class; a function named like a seam ("touch", with self
         as its first parameter), which becomes a method of a subclass; or Parts. Of a driven engine, one Patch or
-        several replace methods: lab.rerun(labengine.Patch("BlockPool.free_blocks", text)). settings: changes for both sides, as for
-        `fork`. Each call begins with this lab's parts: `comparison.right.rerun(...)` adds one more override.
+        several replace methods: lab.rerun(labengine.Patch("BlockPool.free_blocks", text)). settings: changes for both
+        sides, as for `fork`. Each call begins with this lab's parts: `comparison.right.rerun(...)` adds one more.
         A part that raises or breaks a rule is reported in `comparison.right.crash` or `comparison.right.violations`;
         Ctrl-C stops one that never ends. Raises ConfigError for an override that could not work. This lab does not
         change; close the comparison when done.
@@ -475,6 +475,10 @@ class Lab(LiveSide):
         difference: a Python expression over `lab`, such as "lab.snapshot().step == 3", or a function of a lab that
         returns False or raises. Raises ConfigError if the test would not fail with the overrides and pass without them;
         the message proposes an assertion.
+
+        Of a driven engine with patches, the file is a script that needs that engine alone. It has been run, too, with
+        and without the patches: it fails with the wrong one of both. asserting: "engine" or "patch", the one whose
+        states are right, where neither breaks a rule or raises.
         """
         return session_test(self.session, asserting)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labengine.config import TUNING, ConfigError, EngineConfig
@@ -63,6 +63,20 @@ def wire_settings(config: EngineConfig, policy: str) -> dict[str, Any]:
         "transfers": None,
         "policy": policy,
     }
+
+
+def workload_of(settings: Mapping[str, Any], calls: Sequence[Sequence[Any]], *, caches_all: bool) -> dict[str, Any]:
+    """Return a lab's calls as a workload of a script, whose settings have the seeds of all requests."""
+    operations, seeds = list[list[Any]](), list[int]()
+    for what, *values in calls:
+        if what == "add":
+            options = dict(values.pop())
+            seeds.append(options.pop("seed", len(seeds)))
+            values += [options] if options else []
+            while values[-1] is None:
+                values.pop()
+        operations.append([what, *values])
+    return {"settings": {**settings, "caches_all": caches_all, "seeds": seeds}, "operations": operations}
 
 
 def add_operation(request: Request, known: Sequence[str]) -> list[Any]:

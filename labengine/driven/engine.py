@@ -9,7 +9,15 @@ from typing import Any, NoReturn
 from labengine.config import EngineConfig
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
-from labengine.driven.calls import EngineRaisedError, add_operation, is_answer, lost_in, raised_in, wire_settings
+from labengine.driven.calls import (
+    EngineRaisedError,
+    add_operation,
+    is_answer,
+    lost_in,
+    raised_in,
+    wire_settings,
+    workload_of,
+)
 from labengine.driven.mirror import Mirror
 from labengine.driven.model import DrivenModel
 from labengine.driven.process import EngineLostError
@@ -58,6 +66,11 @@ class DrivenEngine(Engine):
     def seams(self) -> dict[str, Any]:
         """The engine's method that decides each kind of event."""
         return self._mirror.seams
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """The settings and the calls so far, for a script."""
+        return workload_of(self._settings, self._calls, caches_all=self._model.driven.name == "nano-vllm")
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

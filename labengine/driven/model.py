@@ -30,8 +30,11 @@ class EngineHost:
         """Numbers for the engines in the process."""
         self._lock = RLock()
         self._process: EngineProcess | None = None
-        self.name = self._started().engine
+        started = self._started()
+        self.name = started.engine
         """The engine and its release."""
+        self.source = started.source
+        """The text of the file that makes and drives it."""
 
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a line. Raises EngineLostError; the next line goes to a new process."""
@@ -90,6 +93,11 @@ class DrivenModel(SimulatedModel):
     def driven(self) -> Driven:
         """The engine and its patches."""
         return self._host.driven
+
+    @property
+    def source(self) -> str:
+        """The text of the file that makes and drives the engine."""
+        return self._host.source
 
     @property
     def num_starts(self) -> int:

@@ -1,4 +1,4 @@
-"""Processes marked in their environment, which their children inherit: so even those that left the session are found."""
+"""Processes marked in their environment, which their children inherit, even those that leave the session."""
 
 from __future__ import annotations
 

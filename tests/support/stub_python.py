@@ -13,7 +13,7 @@ import sys
 sys.path[:0] = [{inside!r}, {support!r}]
 import driver, stub_engine
 sys.modules["vllm_scheduler"] = stub_engine
-driver.WORKLOAD_S, driver.looks.NUM_ASLEEP = {seconds}, 10
+driver.WORKLOAD_S, driver.looks.NUM_ASLEEP, driver.memory_limit.MEMORY_BYTES = {seconds}, 10, 2**26
 driver.main("vllm")
 """
 

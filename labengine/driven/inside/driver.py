@@ -53,9 +53,6 @@ MODULES: dict[str, tuple[str, str | None]] = {
 }
 """Per engine, the module that drives it, and the module that records its events; None: states are kept."""
 
-num_copies = [0]
-"""Number of copies of this process that the engine has made."""
-
 sys.path.append(str(Path(__file__).parents[2] / "isolation"))
 symptoms, methods, confinement, looks, memory_limit = map(
     importlib.import_module, ("symptoms", "methods", "confinement", "looks", "memory_limit")
@@ -78,7 +75,7 @@ def main(engine: str, patch: str | None = None) -> None:
         _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
     signal.signal(signal.SIGALRM, _looking(looks.Looks()))
-    os.register_at_fork(after_in_child=_end_copy, after_in_parent=_count_copy)
+    sys.addaudithook(_refuse_copies)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine ends this process on Ctrl-C
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
@@ -221,11 +218,8 @@ def limited(act: Callable[[], object]) -> list[str] | None:
     signal.setitimer(signal.ITIMER_PROF, 3 * WORKLOAD_S)  # ends the process, also in C
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
     signal.setitimer(signal.ITIMER_REAL, looks.LOOK_S, looks.LOOK_S)
-    before = num_copies[0]
     try:
         act()
-        if num_copies[0] > before:
-            raise RuntimeError("it forks its process")
     except BaseException as error:
         if isinstance(error, MemoryError):
             memory_limit.open_reserve()
@@ -245,12 +239,9 @@ def _shorten_log() -> None:
         os.lseek(2, 0, os.SEEK_SET)
 
 
-def _count_copy() -> None:
-    num_copies[0] += 1
-
-
-def _end_copy() -> None:
-    os._exit(0)  # a copy would read and answer workloads instead of this process
+def _refuse_copies(event: str, _: object) -> None:
+    if event in ("os.fork", "os.forkpty"):  # a copy would read and answer lines instead of this process
+        raise RuntimeError("it forks its process")
 
 
 def _text(error: BaseException) -> str:
