@@ -54,7 +54,7 @@ def test_a_patch_that_mends_the_engine_is_not_in_the_script(lab: Lab, stub: str,
 def test_where_the_states_alone_differ_the_right_side_is_named(lab: Lab, stub: str, tmp_path: Path) -> None:
     other = labengine.Patch(FREE, text_of(lab, "append_n(to_tail)", "prepend_n(to_tail)"))
     with lab.rerun(other) as comparison:
-        with pytest.raises(NoTestError, match="the states differ: use to_test\\(asserting='engine'\\) if vllm 0.0 is"):
+        with pytest.raises(NoTestError, match=r"the states differ: use to_test\(asserting='engine'\) if vllm 0\.0 is"):
             comparison.right.to_test()
         with pytest.raises(labengine.ConfigError, match="asserting= names the side whose states are right"):
             comparison.right.to_test("lab.snapshot()")
@@ -67,19 +67,19 @@ def test_where_the_states_alone_differ_the_right_side_is_named(lab: Lab, stub: s
 
 
 def test_a_patch_without_effect_gives_no_test(lab: Lab) -> None:
-    with lab.rerun(labengine.Patch(FREE, text_of(lab, "to_head", "to_head"))) as comparison:
-        with pytest.raises(NoTestError, match="both sides have the same states"):
-            comparison.right.to_test()
+    same = labengine.Patch(FREE, text_of(lab, "to_head", "to_head"))
+    with lab.rerun(same) as comparison, pytest.raises(NoTestError, match="both sides have the same states"):
+        comparison.right.to_test()
 
 
 def test_a_patch_that_raises_or_exits(lab: Lab) -> None:
-    with lab.rerun(
-        labengine.Patch(FREE, "def free_blocks(self, ordered_blocks):\n    raise ValueError('no')")
-    ) as raises:
+    head = "def free_blocks(self, ordered_blocks):\n    "
+    with lab.rerun(labengine.Patch(FREE, f"{head}raise ValueError('no')")) as raises:
         assert raises.right.crash is None
         assert "fails here: ValueError: no" in raises.right.to_test()
-    with lab.rerun(
-        labengine.Patch(FREE, "def free_blocks(self, ordered_blocks):\n    import os; os._exit(0)")
-    ) as exits:
-        with pytest.raises(NoTestError, match="its process exits with 0 before the end"):
-            exits.right.to_test()
+    said = "its process exits with 0 before the end"
+    with (
+        lab.rerun(labengine.Patch(FREE, f"{head}import os; os._exit(0)")) as ends,
+        pytest.raises(NoTestError, match=said),
+    ):
+        ends.right.to_test()
