@@ -19,10 +19,11 @@ if __name__ == "__main__":
     import signal
     import sys
 
-    signal.alarm(60)  # a workload without an end
     print("engine:", VERSION)
+    engine = CORE(SETTINGS, sampling(SETTINGS))
+    signal.alarm(60)  # a workload without an end
     try:
-        play(CORE(SETTINGS, sampling(SETTINGS)), SETTINGS, OPERATIONS, EXPECTED)
+        play(engine, SETTINGS, OPERATIONS, EXPECTED)
     except Symptom as symptom:
         sys.exit(f"SYMPTOM: {{symptom}}")
     print("{GREEN}")

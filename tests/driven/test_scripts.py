@@ -77,9 +77,6 @@ def test_a_patch_that_raises_or_exits(lab: Lab) -> None:
     with lab.rerun(labengine.Patch(FREE, f"{head}raise ValueError('no')")) as raises:
         assert raises.right.crash is None
         assert "fails here: ValueError: no" in raises.right.to_test()
-    said = "its process exits with 0 before the end"
-    with (
-        lab.rerun(labengine.Patch(FREE, f"{head}import os; os._exit(0)")) as ends,
-        pytest.raises(NoTestError, match=said),
-    ):
-        ends.right.to_test()
+    exits = labengine.Patch(FREE, f"{head}import os; os._exit(0)")
+    with lab.rerun(exits) as ended, pytest.raises(NoTestError, match="its process exits with 0 before the end"):
+        ended.right.to_test()

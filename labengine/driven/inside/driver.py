@@ -110,7 +110,7 @@ class Driver:
         if "settings" in asked:
             self._runs.pop(number, None)
             make = partial(self._make_run, number, asked["settings"], is_judged=not goes_on)
-            if error := limited(make):
+            if error := limited(make, may_wait=True):
                 return {"error": error, "messages": [], "states": None, "num_done": 0, "num_steps": 0, "left": None}
         return self._told(number, asked["operations"], goes_on)
 
@@ -210,14 +210,17 @@ class DrivenRun:
         return int(symptoms.token_at(self._seeds[name], position))
 
 
-def limited(act: Callable[[], object]) -> list[str] | None:
+def limited(act: Callable[[], object], *, may_wait: bool = False) -> list[str] | None:
     """Call `act`; return the exception that ended it: its name, message, traceback, a symptom's rule, and its method.
+
+    may_wait: True does not end it for waiting: vLLM waits for a process of its own when its first engine is made.
 
     An engine's SystemExit or KeyboardInterrupt is an answer as well, and must not end this process silently.
     """
     signal.setitimer(signal.ITIMER_PROF, 3 * WORKLOAD_S)  # ends the process, also in C
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
-    signal.setitimer(signal.ITIMER_REAL, looks.LOOK_S, looks.LOOK_S)
+    if not may_wait:
+        signal.setitimer(signal.ITIMER_REAL, looks.LOOK_S, looks.LOOK_S)
     try:
         act()
     except BaseException as error:

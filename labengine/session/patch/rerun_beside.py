@@ -40,7 +40,8 @@ def rerun_beside(
 
     def side(changes: dict[str, Any]) -> LiveSide:
         if origin is not None:
-            return origin.make(changes.get("parts", session.parts))
+            made: LiveSide = origin.make(changes.get("parts", session.parts))
+            return made
         return lab_of(history.empty_fork(**settings | changes))
 
     with ExitStack() as made:
