@@ -55,7 +55,7 @@ def replace(method: str, text: str, file: str) -> None:
 def _named(function: Any, name: str) -> Any:
     """Give a function its name in tracebacks."""
     code = getattr(function, "__code__", None)
-    if hasattr(code, "co_qualname"):
+    if code is not None and hasattr(code, "co_qualname"):
         function.__code__ = code.replace(co_qualname=name)
         function.__qualname__ = name
     return function
