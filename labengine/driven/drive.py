@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any
 
 from labengine.config import ConfigError, checked_path
 from labengine.driven.drivable import drivable
-from labengine.driven.driven import Driven
+from labengine.driven.driven import Driven, Patch
 from labengine.lab import Lab
 
 
@@ -17,16 +19,18 @@ def drive(
     engine: str,
     python: str | PathLike[str] | None = None,
     path: str | PathLike[str] | None = None,
+    *,
+    patches: Sequence[Patch] = (),
     **settings: Any,
 ) -> Lab:
     """Return a lab whose scheduler and KV cache are another engine's own, without a model.
 
     engine: "vllm", "nano-vllm", "mini-sglang" or "sglang". python: the interpreter of its environment, by default the
     one named by an environment variable (LABENGINE_VLLM_PYTHON ...) or, for an engine with a path, labengine's own.
-    path: the folder of an engine that is not installed there: a clone, on any branch. settings: the keywords of Lab
-    that do not concern a model. Raises ConfigError if the engine cannot be driven there.
+    path: the folder of an engine that is not installed there: a clone, on any branch. patches: methods to replace.
+    settings: the keywords of Lab that do not concern a model. Raises ConfigError if the engine cannot be driven there.
     """
-    return Lab(driven(engine, python, path), **settings)
+    return Lab(replace(driven(engine, python, path), patches=tuple(patches)), **settings)
 
 
 def driven(engine: str, python: str | PathLike[str] | None, path: str | PathLike[str] | None) -> Driven:

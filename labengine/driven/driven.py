@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from labengine.config import ConfigError, shown
 from labengine.driven.drivable import Drivable, drivable
@@ -23,6 +24,18 @@ NOT_DRIVEN = {
     "cuda_graphs": _NO_MODEL,
 }
 """Keywords of Lab that a driven engine does not have, and why."""
+
+NOT_DONE = {
+    "beams": "a beam search lies in front of a scheduler",
+    "branch": "its requests have no forks; add the tokens so far as a prompt",
+    "hand_over": "without a model there is no KV to move",
+    "fill_external": "its connectors are not driven",
+    "kv": "without a model there is no KV to look at",
+    "the X-ray": "without a model there is no attention to look at",
+    "judge": "without a model there is no KV to compare; labengine.compare finds the first different decision",
+    "%lab find": "it searches labengine's parts; `labengine find-engine` searches another engine",
+}
+"""What a lab does with labengine's own engine alone, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,10 @@ class Driven:
         for name in settings:
             if name in NOT_DRIVEN:
                 raise ConfigError(f"a driven engine takes no {name}: {NOT_DRIVEN[name]}")
+
+    def refuse_call(self, call: str) -> NoReturn:
+        """Raise ConfigError for a key of NOT_DONE."""
+        raise ConfigError(f"{call} is not for driven engines, such as {self.name}: {NOT_DONE[call]}")
 
     def patched(self, patch: Patch) -> Driven:
         """Return the same engine with another method replaced, or with a replacement in place of an earlier one."""

@@ -112,6 +112,8 @@ class LabSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, Driven):
+            self.model.refuse(self.changed())
         if self.parts is not None:
             object.__setattr__(self, "parts", given_parts(self.parts))
         if self.runner is not None:
@@ -132,9 +134,7 @@ class LabSettings:
             refuse_wrong_proposer(self.speculation)
         if self.groups is not None and (isinstance(self.groups, str) or not isinstance(self.groups, Iterable)):
             raise ConfigError(f"groups must be a list of GroupSpecs, got {shown(self.groups)}")
-        if isinstance(self.model, Driven):
-            self.model.refuse(self.changed())
-        elif self.groups is not None and self.model != "simulated":
+        if self.groups is not None and self.model != "simulated" and not isinstance(self.model, Driven):
             raise ConfigError("groups are for the simulated model; a real model's layers determine its groups")
 
     @property
