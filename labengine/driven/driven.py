@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NoReturn
 
 from labengine.config import ConfigError, shown
-from labengine.driven.drivable import Drivable, drivable
+from labengine.core.collaborator import Absent
+from labengine.core.editions import edition
+from labengine.core.parts import Parts
+from labengine.driven.drivable import Drivable, drivable, is_driver_file
 
 _NO_MODEL = "it runs without a model"
 _ITS_OWN = "it decides by itself; replace one of its methods with %%lab patch"
@@ -51,9 +55,9 @@ class Patch:
 class Driven:
     """Another engine's scheduler and KV cache, run without a model in its own interpreter; a lab's `model`.
 
-    name: "vllm", "nano-vllm", "mini-sglang" or "sglang". python: the interpreter of its environment. path: the folder
-    of an engine that is not installed there. patches: methods replaced before anything else happens.
-    Raises ConfigError for an unknown engine.
+    name: "vllm", "nano-vllm", "mini-sglang", "sglang", or the path of a driver file. python: the interpreter of its
+    environment. path: the folder of an engine that is not installed there. patches: methods replaced before anything
+    else happens. Raises ConfigError for an unknown engine.
     """
 
     name: str
@@ -71,10 +75,15 @@ class Driven:
         """What the engine can do."""
         return drivable(self.name)
 
-    @property
-    def edition(self) -> str:
-        """The edition of its kind, whose parts say what an engine of this kind can run."""
-        return self.engine.editions[0] if self.engine.editions else self.name
+    def parts(self, policy: str) -> Parts:
+        """Return parts that tell which requests the engine can run: those of its edition.
+
+        For a driver file, they are labengine's without what needs its own engine.
+        """
+        if is_driver_file(self.name):
+            own = Parts(name=Path(self.name).stem, forks=Absent, beams=Absent, hand_over=Absent)
+            return own.overriding(edition("labengine", policy))
+        return edition(self.engine.editions[0] if self.engine.editions else self.name, policy)
 
     def refuse(self, settings: Mapping[str, object]) -> None:
         """Raise ConfigError for the first of these settings of a lab, which another engine does not have."""

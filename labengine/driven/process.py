@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.driven.drivable import ENGINES
+from labengine.driven.drivable import drivable
 from labengine.isolation.confinement import end_session
 from labengine.record.wording import readable
 from labengine.system.closing import Closing
@@ -45,14 +45,19 @@ class EngineLostError(Exception):
 class DrivenEngine:
     """An engine to be driven.
 
-    name: a key of ENGINES; python: its interpreter; patch: a file executed there first; checkout: the folder of an
-    engine that is not installed.
+    name: a key of ENGINES, or a driver file; python: its interpreter; patch: a file executed there first; checkout: the
+    folder of an engine that is not installed.
     """
 
     name: str
     python: str
     patch: str | None = None
     checkout: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is: its folder, or else its interpreter."""
+        return self.checkout or self.python
 
 
 class EngineProcess(Closing):
@@ -164,6 +169,6 @@ def _environment(driven: DrivenEngine) -> dict[str, str]:
     """Return this process's environment without variables for its Python, and without a user's tap."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
-    if driven.checkout and (folder := ENGINES[driven.name].folder):
+    if driven.checkout and (folder := drivable(driven.name).folder):
         found[folder] = str(Path(driven.checkout).resolve())
     return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found

@@ -140,9 +140,10 @@ class LabSettings:
     @property
     def all_parts(self) -> Parts:
         """The edition's parts, overridden by the user's."""
+        if isinstance(self.model, Driven):
+            return self.model.parts(self.policy)
         if self.parts is None:
-            edition = self.model.edition if isinstance(self.model, Driven) else self.edition
-            return edition_named(edition, self.policy)
+            return edition_named(self.edition, self.policy)
         return with_policy(given_parts(self.parts), self.edition, self.policy)
 
     @property
