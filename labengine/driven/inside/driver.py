@@ -90,7 +90,7 @@ def _driver_file(path: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    methods.PACKAGES = (spec.name, *getattr(module, "PACKAGES", ()))
+    vars(methods)["PACKAGES"] = (spec.name, *getattr(module, "PACKAGES", ()))
     return module
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import tee, zip_longest
 from typing import Any
 
-from labengine.driven.inside.symptoms import differences
 from labengine.driven.process import DrivenEngine
 from labengine.events import Event
 from labengine.finder.engines.judgement import AnswerReader, PlayedCase, errors_in
@@ -144,9 +143,10 @@ def difference_of_states(names: Names, sides: tuple[PlayedSide, PlayedSide]) -> 
         if one is None or other is None:
             text = f"{names[one is None]} makes call {number}, {names[other is None]} does not"
             return Finding("differs", f"First difference: {text}.", "calls")
-        for part in differences(one, other):
-            text = f"{names[0]}: {part}, as {names[1]} has it"
-            return Finding("differs", f"First difference: after call {number}.\n  {text}", part.partition(" ")[0])
+        for part in one:
+            if one[part] != other[part]:
+                lines = (f"  {name}: {state[part]}" for name, state in zip(names, (one, other), strict=True))
+                return Finding("differs", "\n".join([f"First difference: {part} after call {number}.", *lines]), part)
     return None
 
 
