@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from labengine.course.exercise import exercise as exercise
     from labengine.course.progress_strip import progress as progress
     from labengine.driven.drive import drive as drive
+    from labengine.driven.driven import Patch as Patch
     from labengine.engine.attention.torch_static import StaticTorch as StaticTorch
     from labengine.engine.draft_model import DraftModel as DraftModel
     from labengine.engine.external import DiskStore as DiskStore
@@ -91,6 +92,7 @@ _HOMES = {
     "ModelRunner": "labengine.engine.model_runner",
     "NGram": "labengine.core.proposer",
     "Parts": "labengine.core.parts",
+    "Patch": "labengine.driven.driven",
     "PrefillFirstScheduler": "labengine.core.nano_vllm.scheduler",
     "PrefixLookup": "labengine.core.prefix_lookup",
     "SamplingParams": "labengine.config",

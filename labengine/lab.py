@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from labengine.config import ConfigError, EngineConfig, SamplingKeywords, checked_call, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.driven.driven import Driven
+from labengine.driven.driven import Driven, Patch
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
@@ -372,13 +372,16 @@ class Lab(LiveSide):
         """
         return self._of(self._history.fork(step, edition=edition, parts=parts, **settings))
 
-    def rerun(self, override: type | Callable[..., Any] | Parts, **settings: Any) -> Comparison:
+    def rerun(
+        self, override: type | Callable[..., Any] | Parts | Patch | tuple[Patch, ...], **settings: Any
+    ) -> Comparison:
         """Return two new labs side by side that repeat this lab's inputs from the beginning: one with its parts, one
         with an override.
 
         override: a subclass of a part, which replaces the lab's class; a function named like a seam ("touch", with self
-        as its first parameter), which becomes a method of a subclass; or Parts. settings: changes for both sides, as
-        for `fork`. Each call begins with this lab's parts: `comparison.right.rerun(...)` adds one more override.
+        as its first parameter), which becomes a method of a subclass; or Parts. Of a driven engine, one Patch or
+        several replace methods: lab.rerun(labengine.Patch("BlockPool.free_blocks", text)). settings: changes for both
+        sides, as for `fork`. Each call begins with this lab's parts: `comparison.right.rerun(...)` adds one more.
         A part that raises or breaks a rule is reported in `comparison.right.crash` or `comparison.right.violations`;
         Ctrl-C stops one that never ends. Raises ConfigError for an override that could not work. This lab does not
         change; close the comparison when done.
@@ -472,6 +475,10 @@ class Lab(LiveSide):
         difference: a Python expression over `lab`, such as "lab.snapshot().step == 3", or a function of a lab that
         returns False or raises. Raises ConfigError if the test would not fail with the overrides and pass without them;
         the message proposes an assertion.
+
+        Of a driven engine with patches, the file is a script that needs that engine alone. It has been run, too, with
+        and without the patches: it fails with the wrong one of both. asserting: "engine" or "patch", the one whose
+        states are right, where neither breaks a rule or raises.
         """
         return session_test(self.session, asserting)
 

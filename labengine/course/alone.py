@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 from labengine.config import ConfigError
 from labengine.course.check_result import CheckResult, TextTable, blank, wrong
-from labengine.isolation.limits import MEMORY_BYTES, EndlessOperationError, can_fork, ends_soon
+from labengine.isolation.limits import EndlessOperationError, can_fork, ends_soon
+from labengine.isolation.memory_limit import MEMORY_BYTES
 
 T = TypeVar("T")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labengine.config import TUNING, ConfigError, EngineConfig
 from labengine.core.request import Request
+from labengine.driven.process import EngineLostError
 from labengine.engine.failure import RecordedFailureError
 from labengine.engine.request_options import RequestOptions
 from labengine.events import StepFailed
@@ -38,6 +39,18 @@ def raised_in(step: int, error: Sequence[str]) -> EngineRaisedError:
     return EngineRaisedError(failed, "\n".join(readable(line, 200) for line in lines))
 
 
+def lost_in(step: int, lost: EngineLostError) -> EngineRaisedError:
+    """Return the exception for an engine whose process has ended or does not answer."""
+    return EngineRaisedError(StepFailed(step, "EngineLost", readable(str(lost), 1000), "the engine"))
+
+
+def is_answer(answer: dict[str, Any]) -> bool:
+    """Return whether a driver has written this answer, as far as its shape tells."""
+    error = answer.get("error", 0)
+    is_told = error is None or (isinstance(error, list) and len(error) == 5 and all(type(one) is str for one in error))
+    return is_told and isinstance(answer.get("messages"), list)
+
+
 def wire_settings(config: EngineConfig, policy: str) -> dict[str, Any]:
     """Return the settings of a new engine."""
     same = "num_blocks", "max_num_seqs", "max_num_batched_tokens", *TUNING
@@ -50,6 +63,20 @@ def wire_settings(config: EngineConfig, policy: str) -> dict[str, Any]:
         "transfers": None,
         "policy": policy,
     }
+
+
+def workload_of(settings: Mapping[str, Any], calls: Sequence[Sequence[Any]], *, caches_all: bool) -> dict[str, Any]:
+    """Return a lab's calls as a workload of a script, whose settings have the seeds of all requests."""
+    operations, seeds = list[list[Any]](), list[int]()
+    for what, *values in calls:
+        if what == "add":
+            options = dict(values.pop())
+            seeds.append(options.pop("seed", len(seeds)))
+            values += [options] if options else []
+            while values[-1] is None:
+                values.pop()
+        operations.append([what, *values])
+    return {"settings": {**settings, "caches_all": caches_all, "seeds": seeds}, "operations": operations}
 
 
 def add_operation(request: Request, known: Sequence[str]) -> list[Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import dedent
 from typing import NoReturn
 
 from labengine.config import ConfigError, shown
@@ -44,11 +46,31 @@ NOT_DONE = {
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A method of the engine, replaced by a text. method: "Class.method"; file: the text's name in tracebacks."""
+    """A method of a driven engine, replaced by a text; see Lab.rerun.
+
+    method: "Class.method", such as "BlockPool.free_blocks". text: Python that defines a function of this name, and all
+    that it needs besides the names of the method's module. Raises ConfigError for other values, or invalid Python.
+    """
 
     method: str
     text: str
-    file: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, str) or not all(map(str.isidentifier, self.method.split("."))):
+            raise ConfigError(f'a patch names a method, "BlockPool.free_blocks", got {shown(self.method)}')
+        if not isinstance(self.text, str):
+            raise ConfigError(f"a patch's text must be Python in a string, got {shown(self.text)}")
+        object.__setattr__(self, "text", dedent(self.text))
+        try:
+            ast.parse(f"\n{self.text}")
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            raise ConfigError(f"line {line}: {getattr(error, 'msg', error)}") from None
+
+    @property
+    def file(self) -> str:
+        """The text's name in tracebacks. Its first line there is line 2, as in a cell, below %%lab patch."""
+        return f"<your {self.method}>"
 
 
 @dataclass(frozen=True)

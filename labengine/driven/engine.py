@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 from labengine.config import EngineConfig
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
-from labengine.driven.calls import EngineRaisedError, add_operation, raised_in, wire_settings
+from labengine.driven.calls import (
+    EngineRaisedError,
+    add_operation,
+    is_answer,
+    lost_in,
+    raised_in,
+    wire_settings,
+    workload_of,
+)
 from labengine.driven.mirror import Mirror
 from labengine.driven.model import DrivenModel
 from labengine.driven.process import EngineLostError
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.step_report import Phase, StepReport
-from labengine.events import StepFailed
 from labengine.record.hooks import Hooks
 from labengine.record.snapshot import Snapshot
 from labengine.record.timeline import Timeline
-from labengine.record.wording import readable
 from labengine.system.code_roles import Role, plays, rolls_back
 
 plays(__name__, Role.ENGINE)
@@ -47,15 +54,23 @@ class DrivenEngine(Engine):
         self._must_repeat = False
         self._num_starts = model.num_starts
         self._mirror = Mirror(model, timeline, hooks, config.keep_finished)
-        answer = self._ask([], settings=self._settings)
-        if answer["error"]:
-            raise raised_in(0, answer["error"])
-        self._mirror.take(answer)
+        try:
+            answer = self._ask([], settings=self._settings)
+            if answer["error"]:
+                raise raised_in(0, answer["error"])
+            self._taken(answer)
+        except EngineLostError as lost:
+            raise lost_in(0, lost) from None
 
     @property
     def seams(self) -> dict[str, Any]:
         """The engine's method that decides each kind of event."""
         return self._mirror.seams
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """The settings and the calls so far, for a script."""
+        return workload_of(self._settings, self._calls, caches_all=self._model.driven.name == "nano-vllm")
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -104,27 +119,42 @@ class DrivenEngine(Engine):
 
         Raises EngineRaisedError if it fails. An interrupt ends the process.
         """
-        if self._must_repeat or self._num_starts != self._model.num_starts:
-            self._repeat()
         is_step = operation[0] == "step"
-        self._must_repeat = True
+        self._mirror.begin_call()
         try:
+            if self._must_repeat or self._num_starts != self._model.num_starts:
+                self._repeat()
+            self._must_repeat = True
             answer = self._ask([operation])
+            with interrupts_deferred():
+                return self._followed(operation, answer, is_step)
+        except EngineRaisedError as error:
+            self._fail(error, is_step)
         except EngineLostError as lost:
-            failed = StepFailed(self.step_number + is_step, "EngineLost", readable(str(lost), 1000), "the engine")
-            self._fail(EngineRaisedError(failed), is_step)
-        with interrupts_deferred():
-            error = answer["error"]
-            if error is None or is_step:
-                report = self._mirror.take(answer)
-            if error is not None:
-                self._fail(raised_in(self.step_number + is_step, error), is_step)
-            self._calls.append(operation)
-            self._must_repeat = False
-            self._show()
+            self._fail(lost_in(self.step_number + is_step, lost), is_step)
+
+    def _followed(self, operation: list[Any], answer: dict[str, Any], is_step: bool) -> StepReport:
+        """Follow an answer; return the report. Raises EngineRaisedError and EngineLostError."""
+        if answer["error"] is not None:
+            if is_step:
+                with suppress(EngineLostError):
+                    self._taken(answer)
+            raise raised_in(self.step_number + is_step, answer["error"])
+        report = self._taken(answer)
+        self._calls.append(operation)
+        self._must_repeat = False
+        self._show()
         return report
 
-    def _fail(self, error: EngineRaisedError, is_step: bool) -> None:
+    def _taken(self, answer: dict[str, Any]) -> StepReport:
+        """Follow an answer's events; return the report. Raises EngineLostError for those of a damaged tap."""
+        try:
+            return self._mirror.take(answer)
+        except Exception as error:
+            self._model.restart()
+            raise EngineLostError(f"its events cannot be read: {error}") from None
+
+    def _fail(self, error: EngineRaisedError, is_step: bool) -> NoReturn:
         """Report a failed call; only steps have events for it."""
         if is_step:
             self.failure = error
@@ -148,7 +178,14 @@ class DrivenEngine(Engine):
             yield answer
 
     def _ask(self, operations: list[list[Any]], **more: Any) -> dict[str, Any]:
-        return self._model.ask({"operations": operations, "goes_on": True, **more})
+        """Return the answer. Raises EngineLostError, also for one that the engine has damaged."""
+        answer = self._model.ask({"operations": operations, "goes_on": True, **more})
+        if not is_answer(answer):
+            self._model.restart()
+            raise EngineLostError("its driver's answer is damaged")
+        if answer["error"] and answer["error"][0] == "MemoryError":  # the engine may keep what it has filled
+            self._model.restart()
+        return answer
 
     # -- the state -----------------------------------------------------------------------------------------------------
 

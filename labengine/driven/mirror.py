@@ -7,6 +7,7 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.core.request import Request, RequestStatus
+from labengine.driven.driven import Patch
 from labengine.driven.model import DrivenModel
 from labengine.engine.step_report import StepReport
 from labengine.record.files.file_access import MAX_BYTES
@@ -45,16 +46,18 @@ class Mirror:
     def __init__(self, model: DrivenModel, timeline: Timeline, hooks: Hooks, max_finished: int | None) -> None:
         self._model, self._timeline, self._hooks, self._max_finished = model, timeline, hooks, max_finished
         self._restored: Fold | None = None
-        self._begin(timeline, hooks)
+        self._relay, self._reader = self._following(timeline, hooks)
 
-    def _begin(self, timeline: Timeline, to: Hooks | None) -> None:
-        self._relay = Relay(to)
-        self._reader = LiveReader(self._model.name, timeline, self._relay, MAX_BYTES, self._max_finished)
+    def _following(self, timeline: Timeline, to: Hooks | None) -> tuple[Relay, LiveReader]:
+        relay = Relay(to)
+        return relay, LiveReader(self._model.name, timeline, relay, MAX_BYTES, self._max_finished)
 
     @property
     def seams(self) -> dict[str, Any]:
         """The engine's method that decides each kind of event."""
-        return {} if self._reader.header is None else self._reader.header.code
+        code = {} if self._reader.header is None else self._reader.header.code
+        patches = {patch.method: patch for patch in self._model.driven.patches}
+        return {kind: _patched(seam, patches.get(seam["seam"])) for kind, seam in code.items()}
 
     @property
     def fold(self) -> Fold:
@@ -63,12 +66,16 @@ class Mirror:
 
     def take(self, answer: dict[str, Any]) -> StepReport:
         """Follow the events of an answer; return the report on its step."""
-        self._relay.events = []
+        self.begin_call()
         if self._reader.header is None and self._model.header is not None:
             self._reader.header = header_of(self._model.header, self._model.name)
         for message in answer["messages"]:
             self._reader.take_document(message)
         return report_of(self._relay.events, self.fold.step)
+
+    def begin_call(self) -> None:
+        """Forget the events of the call before."""
+        self._relay.events = []
 
     def fail(self, failed: ev.StepFailed) -> None:
         """Roll back the step whose events were taken last, or one that had none."""
@@ -80,10 +87,18 @@ class Mirror:
         self._restored = self._reader.timeline.state()
 
     def repeat(self, answers: Iterable[dict[str, Any]]) -> None:
-        """Follow an engine that repeats the calls so far, without another word to the recording and its listeners."""
-        self._begin(Timeline(1), None)
-        for answer in answers:
-            self.take(answer)
+        """Follow an engine that repeats the calls so far, without another word to the recording and its listeners.
+
+        If it fails, nothing changes.
+        """
+        before = self._relay, self._reader
+        self._relay, self._reader = self._following(Timeline(1), None)
+        try:
+            for answer in answers:
+                self.take(answer)
+        except BaseException:
+            self._relay, self._reader = before
+            raise
         self._reader.go_on_in(self._timeline)
         self._relay.to, self._restored = self._hooks, None
 
@@ -102,6 +117,14 @@ class Mirror:
             request.block_tables = [list(table) for table in state.block_tables]
             if request_id in ends:
                 request.finish_reason = ends[request_id]  # type: ignore[assignment]
+
+
+def _patched(seam: dict[str, Any], patch: Patch | None) -> dict[str, Any]:
+    """Return a seam, with a patch's text instead of the place in the engine's file."""
+    if patch is None:
+        return seam
+    reason = f"Your {patch.method}, instead of {seam['module']}'s."
+    return {**seam, "reason": reason, "place": f"{patch.file}, line {seam['line']}", "source": patch.text.strip()}
 
 
 def report_of(events: Iterable[ev.Event], step: int) -> StepReport:

@@ -30,8 +30,11 @@ class EngineHost:
         """Numbers for the engines in the process."""
         self._lock = RLock()
         self._process: EngineProcess | None = None
-        self.name = self._started().engine
+        started = self._started()
+        self.name = started.engine
         """The engine and its release."""
+        self.source = started.source
+        """The text of the file that makes and drives it."""
 
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a line. Raises EngineLostError; the next line goes to a new process."""
@@ -92,6 +95,11 @@ class DrivenModel(SimulatedModel):
         return self._host.driven
 
     @property
+    def source(self) -> str:
+        """The text of the file that makes and drives the engine."""
+        return self._host.source
+
+    @property
     def num_starts(self) -> int:
         """Number of processes so far: an engine in an earlier one is gone."""
         return self._host.num_starts
@@ -137,6 +145,10 @@ class DrivenModel(SimulatedModel):
         if not self._is_released:
             self._is_released = True
             self._host.leave(self._number)
+
+    def restart(self) -> None:
+        """End the process; the next line goes to a new one."""
+        self._host.close()
 
     def describe(self) -> dict[str, str]:
         """Return the engine, its interpreter and its patches."""

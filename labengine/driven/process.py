@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import tempfile
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError
 from labengine.driven.drivable import drivable
+from labengine.engine.interrupts import ROUND_S, interrupts_allowed
 from labengine.isolation.confinement import end_session
+from labengine.isolation.marked import MARK, end_marked, new_mark
 from labengine.record.wording import readable
 from labengine.system.closing import Closing
 
@@ -29,16 +33,23 @@ QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFL
 
 SILENCE_S = 60.0
 """Seconds without an answer after which the engine counts as hanging where no signal reaches it."""
+MAX_ANSWER = 2**28
+"""Most bytes of an answer."""
+LAST_BYTES = 10_000
+"""Bytes of its output, from the end, that may hold the last line."""
 STARTING_S = 300.0
 """Seconds allowed for importing the engine; vLLM takes ten on an idle machine."""
 
 
 class EngineLostError(Exception):
-    """Raised if the engine's process ended or does not answer; the message says which, with its last output."""
+    """Raised if the engine's process ended or does not answer; the message says which, with its last output.
 
-    def __init__(self, message: str, *, is_silent: bool = False) -> None:
+    is_silent: it did not answer in time. is_endless: it computed too long, outside of Python, and was ended.
+    """
+
+    def __init__(self, message: str, *, is_silent: bool = False, is_endless: bool = False) -> None:
         super().__init__(message)
-        self.is_silent = is_silent
+        self.is_silent, self.is_endless = is_silent, is_endless
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,11 @@ class EngineProcess(Closing):
         self._sent: deque[int] = deque()
         """The numbers of the unanswered lines, the oldest first."""
         self._num_sent = 0
+        self._mark = new_mark()
         command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
-        pipe = subprocess.PIPE
+        env, pipe = {**environment(driven.name, driven.checkout), MARK: self._mark}, subprocess.PIPE
         try:
-            self._process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=self._log, env=_environment(driven)
-            )
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, env=env)
         except OSError as error:
             raise ConfigError(
                 f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
@@ -89,6 +99,9 @@ class EngineProcess(Closing):
         except EngineLostError as error:
             self.close()
             raise ConfigError(f"{driven.name} cannot be driven with {driven.python}: {error}") from None
+        except BaseException:
+            self.close()
+            raise
         self.engine = readable(str(first["engine"]))
         """The engine's name and release."""
         self.source = str(first["source"])
@@ -109,7 +122,7 @@ class EngineProcess(Closing):
             self._process.stdin.write(line)
             self._process.stdin.flush()
         except OSError:
-            raise EngineLostError(self._last_words("ended")) from None
+            raise self._lost() from None
 
     def receive(self, seconds: float = SILENCE_S) -> dict[str, Any]:
         """Return the answer to the oldest unanswered line. Raises EngineLostError.
@@ -123,12 +136,17 @@ class EngineProcess(Closing):
 
     def _read(self, seconds: float) -> dict[str, Any]:
         assert self._process.stdout
-        while (end := self._buffer.find(b"\n")) < 0:
-            if not self._selector.select(seconds):
-                raise EngineLostError(self._last_words(f"was silent for {seconds:.0f} seconds"), is_silent=True)
+        num_searched = 0
+        while (end := self._buffer.find(b"\n", num_searched)) < 0:
+            num_searched = len(self._buffer)
+            if num_searched > MAX_ANSWER:
+                raise EngineLostError("its driver's answer does not end")
+            if not self._is_readable(seconds):
+                words = f"its process was silent for {seconds:.0f} seconds{self._last_words()}"
+                raise EngineLostError(words, is_silent=True)
             data = os.read(self._process.stdout.fileno(), 1 << 18)
             if not data:
-                raise EngineLostError(self._last_words("ended"))
+                raise self._lost()
             self._buffer += data
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
@@ -140,12 +158,28 @@ class EngineProcess(Closing):
             raise EngineLostError("its driver's answer is not a JSON object")
         return answer
 
-    def _last_words(self, what: str) -> str:
+    def _is_readable(self, seconds: float) -> bool:
+        """Wait for output, in rounds: Python handles a signal just before a system call only after that call."""
+        last = monotonic() + seconds
+        with interrupts_allowed():
+            while not self._selector.select(max(0.0, min(ROUND_S, last - monotonic()))):
+                if monotonic() >= last:
+                    return False
+        return True
+
+    def _lost(self) -> EngineLostError:
+        """Return the error of a process that has ended."""
         status = self._status()
-        self._log.seek(0)
+        if status == -signal.SIGPROF:
+            return EngineLostError("it computes without end, outside of Python", is_endless=True)
+        return EngineLostError(f"its process ended with status {status}{self._last_words()}")
+
+    def _last_words(self) -> str:
+        """Return a clause with the last line that it has printed; empty without one. Ends the process."""
+        self._status()
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LAST_BYTES))
         lines = self._log.read().decode(errors="replace").strip().splitlines()
-        words = f"; its last output: {readable(lines[-1], 300)}" if lines else ""
-        return f"its process {what}" + (f" with status {status}" if what == "ended" else "") + words
+        return f"; its last output: {readable(lines[-1], 300)}" if lines else ""
 
     def _status(self) -> int:
         with suppress(subprocess.TimeoutExpired):  # it has closed its output, and is about to end
@@ -158,6 +192,7 @@ class EngineProcess(Closing):
         end_session(self._process.pid)
         self._process.kill()
         self._process.wait()
+        end_marked(self._mark)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):  # unflushed data has no reader
@@ -165,10 +200,10 @@ class EngineProcess(Closing):
         self._log.close()
 
 
-def _environment(driven: DrivenEngine) -> dict[str, str]:
+def environment(engine: str, checkout: str | None) -> dict[str, str]:
     """Return this process's environment without variables for its Python, and without a user's tap."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
-    if driven.checkout and (folder := drivable(driven.name).folder):
-        found[folder] = str(Path(driven.checkout).resolve())
+    if checkout and (folder := drivable(engine).folder):
+        found[folder] = str(Path(checkout).resolve())
     return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found

@@ -21,7 +21,8 @@ from labengine.isolation.board import Board, NoAnswer, Why
 from labengine.isolation.channel import Receiver, Sender
 from labengine.isolation.confinement import confine, end_session
 from labengine.isolation.endings import named, refuse_copies, text_of
-from labengine.isolation.limits import can_fork, ends_soon, limit_memory, open_reserve
+from labengine.isolation.limits import can_fork, ends_soon
+from labengine.isolation.memory_limit import limit_memory, open_reserve
 from labengine.isolation.output import Print, redirect_output
 
 COMPUTING_S = 3.0

@@ -1,4 +1,4 @@
-"""Limits on the time and memory that foreign code uses."""
+"""Limits on the time that foreign code uses."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
 from labengine.engine.endless import place_of
 from labengine.engine.safe_points import is_users
 from labengine.isolation.looks import LOOK_S, Looks
+from labengine.isolation.memory_limit import open_reserve
 
 OPERATION_S = 1.0
 """Processor seconds for one operation; the finder's own take a thousandth of that."""
-MEMORY_BYTES = 2**29
-"""Memory that a process may use beyond what it has at the start."""
-RESERVE_BYTES = 2**26
-"""Memory beyond that, for judging and reporting on code that filled its memory and keeps it."""
-_memory: dict[int, int] = {}
-"""The limits of this process, by the resource module's numbers; empty if it is not limited."""
 
 
 class EndlessOperationError(BaseException):
@@ -88,37 +83,6 @@ def ends_soon() -> Iterator[None]:
     with operations_end():
         restart_clock()
         yield
-
-
-def limit_memory() -> None:
-    """Make this process raise MemoryError when it uses MEMORY_BYTES more than now. On Linux.
-
-    Private writable memory counts. A limit on all addresses (RLIMIT_AS) would also count the stack, and a stack that
-    cannot grow ends the process with a signal; that limit is set higher, for shared memory.
-    """
-    import resource
-
-    with open("/proc/self/statm") as file:
-        addresses, *_, data, _ = (int(pages) * resource.getpagesize() for pages in file.read().split())
-    _memory[resource.RLIMIT_DATA] = data + MEMORY_BYTES
-    _memory[resource.RLIMIT_AS] = addresses + 2 * MEMORY_BYTES
-    _set_memory()
-
-
-def open_reserve() -> None:
-    """Give a process whose memory is full enough more to report it."""
-    for kind in _memory:
-        _memory[kind] += RESERVE_BYTES
-    if _memory:
-        _set_memory()
-
-
-def _set_memory() -> None:
-    import resource
-
-    for kind, num_bytes in _memory.items():
-        with suppress(ValueError, OSError):
-            resource.setrlimit(kind, (num_bytes, resource.RLIM_INFINITY))
 
 
 def restart_clock() -> None:

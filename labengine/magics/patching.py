@@ -1,4 +1,7 @@
-"""%lab seams, %lab seam and %%lab patch: a method of the core edited in a cell, and the same workload run on it."""
+"""%lab seams, %lab seam and %%lab patch: a method edited in a cell, and the same workload run on it.
+
+It is a method of labengine's core, or of a driven engine.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ from labengine.commands import argument, command
 from labengine.core.editions import LABENGINE
 from labengine.core.part_methods import class_name
 from labengine.core.parts import Parts
+from labengine.driven.driven import Patch
+from labengine.driven.model import DrivenModel
 from labengine.lab import Lab
 from labengine.magics.current_lab import CurrentLab
+from labengine.magics.driven_methods import cell_of, engine_of, method_lines, patches_of
 from labengine.magics.words import acting_on, display, violation_line
 from labengine.record.wording import counted
 from labengine.session.compare.comparison import Comparison
@@ -34,7 +40,13 @@ _WIDTH = 76
 
 @command(argument("word", nargs="?", metavar="WORD", help="list only seams with this word in their name: pool, touch"))
 def seams(current: CurrentLab, word: str = "") -> None:
-    """List the seams, the methods that %%lab patch can replace, each with its purpose and its place."""
+    """List the seams, the methods that %%lab patch can replace, each with its purpose and its place.
+
+    Of a driven engine, its own methods that decide events; any other can be replaced, too.
+    """
+    if (engine := _engine(current)) is not None:
+        print(*method_lines(current.lab, engine, word), sep="\n")
+        return
     found = [seam for seam in _seams(current) if word.lower() in str(seam).lower()]
     if not found:
         raise UsageError(f"no seam has {word!r} in its name; %lab seams lists them all")
@@ -48,9 +60,14 @@ def seams(current: CurrentLab, word: str = "") -> None:
 @command(argument("name", metavar="SEAM", offers=_NAMES, help="touch, or BlockPool.touch"))
 def seam(current: CurrentLab, name: str) -> None:
     """Open a seam's source in a new cell, below %%lab patch, ready to edit."""
-    found = find_seam(name, *_parts_and_kinds(current))
-    current.open_cell(f"%%lab patch {found}\n{cell_text(found)}\n")
-    print(f"{found} is in the cell below, from {_place(found)}: edit it and run the cell")
+    if (engine := _engine(current)) is not None:
+        cell, place = cell_of(current.lab, engine, name)
+        shown = cell.partition("\n")[0].removeprefix("%%lab patch ")
+    else:
+        found = find_seam(name, *_parts_and_kinds(current))
+        cell, shown, place = f"%%lab patch {found}\n{cell_text(found)}\n", str(found), _place(found)
+    current.open_cell(cell)
+    print(f"{shown} is in the cell below, from {place}: edit it and run the cell")
 
 
 @command(
@@ -68,26 +85,38 @@ def patch(current: CurrentLab, name: str, on_top: bool = False, cell: str | None
     lab = current.lab
     if cell is None:
         raise UsageError(f"write the method below %%lab patch {name}, in the same cell; %lab seam {name} opens one")
-    base = _patched_parts(current) if on_top else lab.parts
-    found = find_seam(name, base, _kinds(lab))
-    parts = parts_from_cell(found, cell, base, current.names)
-    comparison = current.open("comparison", _rerun(lab, parts))
-    print(*_outcome(comparison, found), sep="\n")
+    shown = _shown_patch(current) if on_top else None
+    engine = engine_of(lab)
+    if engine is not None:
+        patches = patches_of(lab, name, cell, shown)
+        comparison = current.open("comparison", _rerun(lab, patches))
+        outcome = _driven_outcome(comparison, patches[-1], engine)
+    else:
+        base = lab.parts if shown is None else shown.parts
+        found = find_seam(name, base, _kinds(lab))
+        parts = parts_from_cell(found, cell, base, current.names)
+        comparison = current.open("comparison", _rerun(lab, parts))
+        outcome = _seam_outcome(comparison, found)
+    print(*outcome, sep="\n")
     display(comparison.show())
     print(acting_on("comparison", "holds both engines", current))
 
 
-def _rerun(lab: Lab, parts: Parts) -> Comparison:
+def _rerun(lab: Lab, override: Parts | tuple[Patch, ...]) -> Comparison:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ViolationWarning)  # _outcome prints the same
-        return lab.rerun(parts)
+        return lab.rerun(override)
 
 
-def _patched_parts(current: CurrentLab) -> Parts:
+def _engine(current: CurrentLab) -> DrivenModel | None:
+    return engine_of(current.lab) if current.has_lab else None
+
+
+def _shown_patch(current: CurrentLab) -> Lab:
     comparison = current.comparison
     if comparison is None or comparison.roles != ROLES or not isinstance(comparison.right, Lab):
         raise UsageError("--on-top adds to the patch that is shown, but none is: omit it")
-    return comparison.right.parts
+    return comparison.right
 
 
 def _parts_and_kinds(current: CurrentLab) -> tuple[Parts, tuple[str, ...]]:
@@ -114,23 +143,37 @@ def _place(seam: PartSeam) -> str:
 # -- the outcome -------------------------------------------------------------------------------------------------------
 
 
-def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
-    """Return the lines below the comparison: the workload, each side's crash and violations, the first difference."""
+def _seam_outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
+    right = comparison.right
+    assert isinstance(right, Lab)
+    classes = [f"{getattr(right.parts, field).__name__}.{seam.name}" for field in seam.fields]
+    lines = _outcome(comparison, seam.name, f"{' and '.join(classes)} instead of {seam}")
+    return [*lines, str(comparison.first_difference() or _no_difference(right, seam))]
+
+
+def _driven_outcome(comparison: Comparison, patch: Patch, engine: DrivenModel) -> list[str]:
+    name = patch.method.rpartition(".")[2]
+    lines = _outcome(comparison, name, f"your {patch.method} instead of the one of {engine.name}")
+    same = f"No difference, event by event. Whether {name} was called is unknown."
+    return [*lines, str(comparison.first_difference() or same)]
+
+
+def _outcome(comparison: Comparison, name: str, replaced: str) -> list[str]:
+    """Return the lines below the comparison: the workload, and each side's crash and violations."""
     left, right = (side for side in comparison.sides if isinstance(side, Lab))
     requests, steps = counted(len(left.snapshot().requests), "request"), counted(left.snapshot().step, "step")
-    classes = [f"{getattr(right.parts, field).__name__}.{seam.name}" for field in seam.fields]
-    lines = [f"{requests} and {steps}, run again with {' and '.join(classes)} instead of {seam}."]
-    for variable, role, lab in (("left", "as it was", left), ("right", f"with your {seam.name}", right)):
+    lines = [f"{requests} and {steps}, run again with {replaced}."]
+    for variable, role, lab in (("left", "as it was", left), ("right", f"with your {name}", right)):
         if lab.crash is not None:
             lines.append(f"{role}: {lab.crash}; %lab goto crash shows the moment")
         if lab.violations:
             lines.append(f"{role}: {violation_line(lab.violations, f'comparison.{variable}.why(event={{}})')}")
     if left.violations and not right.violations:
-        lines.append(f"with your {seam.name}: no violation")
+        lines.append(f"with your {name}: no violation")
     if _is_idle(left) and not _is_idle(right) and right.crash is None:
         steps = counted(right.snapshot().step, "step")
-        lines.append(f"with your {seam.name}: after {steps} some requests are not finished; %lab run continues")
-    return [*lines, str(comparison.first_difference() or _no_difference(right, seam))]
+        lines.append(f"with your {name}: after {steps} some requests are not finished; %lab run continues")
+    return lines
 
 
 def _is_idle(lab: Lab) -> bool:

@@ -90,7 +90,12 @@ class Session:
         """Set by code that fills the tier by hand; None if the inputs record everything."""
         self.has_used_tier = False
         """True after a reset() on an external tier that may still hold blocks."""
-        self.stepper = Stepper(self._make_engine, lambda: self.runs.background.end_step())
+        try:
+            self.stepper = Stepper(self._make_engine, lambda: self.runs.background.end_step())
+        except BaseException:
+            if model is None:
+                self.model.release()
+            raise
         self.breakpoints = Breakpoints(self.hooks, self.timeline, lambda: self.stepper.engine.step_number)
         self.runs = Runs(self.stepper, self.breakpoints)
         self.question: Question | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import labengine
-from stub_engine import stub_python
+from stub_python import stub_python
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import labengine
+from checkout import ROOT
 from labengine.__main__ import main
 from labengine.driven.process import DrivenEngine
 from labengine.finder.engines.search import find_in_engine
@@ -23,15 +24,17 @@ def test_two_equal_engines_exit_with_0(stub: str, capsys: pytest.CaptureFixture[
     assert "No difference found between" in said and "5 workloads are the same on both, event by event." in said
 
 
-def test_a_replaced_method_is_the_first_difference_with_both_sides_methods(stub: str, tmp_path: Path) -> None:
-    patch = tmp_path / "patch.py"
-    patch.write_text(
-        "import sys\nqueue = sys.modules['vllm.fake'].FakeQueue\nappend_n = queue.append_n\n"
-        "def append(self, blocks):\n    append_n(self, [*blocks][::-1])\nqueue.append_n = append\n"
-    )
-    other = DrivenEngine("vllm", stub, str(patch))
-    found = find_in_engine("vllm", stub, max_workloads=20, against=other)
-    assert "differs from vllm 0.0" in str(found) and "First difference: " in str(found)
+def test_another_release_is_the_first_difference_with_both_sides_methods(
+    stub: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake, other = ROOT / "tests" / "support" / "fake_vllm.py", tmp_path / "python"
+    changed = tmp_path / "fake_vllm.py"
+    changed.write_text(fake.read_text().replace("in ordered_blocks:", "in [*ordered_blocks][::-1]:"))
+    other.write_text(Path(stub).read_text().replace(str(fake), str(changed)))
+    other.chmod(0o700)
+    assert main(["drive", "vllm", "--python", stub, "--against", str(other), "--workloads", "20"]) == 1
+    said = capsys.readouterr().out
+    assert f"({stub}) differs from vllm 0.0 ({other})" in said and said.count("FakePool.free_blocks, vllm/fake.py, line ") == 2
 
 
 def test_two_engines_without_events_differ_in_a_state(tmp_path: Path) -> None:

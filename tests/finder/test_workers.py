@@ -25,7 +25,7 @@ from labengine.finder.operations import TakeStep
 from labengine.finder.report import SearchReport
 from labengine.finder.search import Found, Task, search
 from labengine.finder.suspects import suspects_of
-from labengine.isolation import alone, limits, looks
+from labengine.isolation import alone, looks, memory_limit
 from labengine.isolation.limits import EndlessOperationError
 
 
@@ -53,14 +53,14 @@ def test_in_processes_of_their_own() -> None:
 
 
 def test_a_part_that_eats_memory_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MEMORY_BYTES", 2**26)
+    monkeypatch.setattr(memory_limit, "MEMORY_BYTES", 2**26)
     one = searched(EatsMemory)
     assert isinstance(one, Counterexample) and (one.kind, one.rule) == ("raises", "MemoryError")
 
 
 @pytest.mark.parametrize(("cls", "why"), [(Hoards, "its memory was full"), (TiresOut, "an operation took too long")])
 def test_what_no_single_workload_brings_about_is_none(cls: type, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MEMORY_BYTES", 2**27)
+    monkeypatch.setattr(memory_limit, "MEMORY_BYTES", 2**27)
     report = searched(cls, max_workloads=0)
     assert isinstance(report, SearchReport) and not report.exhausted
     [remark] = report.remarks

@@ -9,7 +9,7 @@ import pytest
 from labengine.commands import LAB
 from labengine.magics import commands as _commands  # noqa: F401  (the import fills the table)
 from magic_notebook import Notebook
-from stub_engine import stub_python
+from stub_python import stub_python
 
 WORKS = {
     "start": "%lab start --model simulated --blocks 12",

@@ -1,48 +1,27 @@
-"""A driven engine for tests: the driver itself, on a small scheduler with vLLM's method names instead of vLLM.
+"""A driven engine for tests: a small scheduler with vLLM's method names, where vLLM would be.
 
-    PYTHON stub_engine.py
-
-It takes the place of `PYTHON driver.py vllm`; see `stub_python`. Nothing of labengine but the driver and the tap is
-imported, so that a process starts in a tenth of a second.
+Nothing of labengine but the driver and the tap is imported, so that a process starts in a fraction of a second. The
+fake's global STEP is the number of the step in progress, for a patch that acts in one step alone.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
-import stat
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1]
-INSIDE = TESTS.parent / "labengine" / "driven" / "inside"
+package = sys.modules["vllm"] = ModuleType("vllm")
+package.__dict__.update(__version__="0.0", __path__=[])
+spec = importlib.util.spec_from_file_location("vllm.fake", os.environ["STUB_OF_VLLM"])
+assert spec is not None and spec.loader is not None
+fake: Any = importlib.util.module_from_spec(spec)
+sys.modules["vllm.fake"] = fake
+spec.loader.exec_module(fake)
 
-
-def stub_python(folder: Path) -> str:
-    """Return the path of an interpreter that runs this file, whatever file it is asked to run."""
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\n[ "$2" ] && exec {sys.executable} {__file__}\nexec {sys.executable} "$@"\n')
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    return str(python)
-
-
-def module_of(name: str, path: Path) -> Any:
-    """Return a file as a module of another name."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-if __name__ == "__main__":
-    package = sys.modules["vllm"] = ModuleType("vllm")
-    package.__version__ = "0.0"  # type: ignore[attr-defined]
-    package.__path__ = []
-    fake = module_of("vllm.fake", TESTS / "support" / "fake_vllm.py")
+VERSION = "0.0"
 
 
 class StubCore:
@@ -53,6 +32,7 @@ class StubCore:
         self.requests: dict[str, Any] = {}
         self.plan: dict[str, tuple[int, int]] = {}
         self.after_call: Callable[[str], object] = lambda call: None
+        self.num_steps = 0
 
     @property
     def is_idle(self) -> bool:
@@ -64,6 +44,8 @@ class StubCore:
         self.after_call("add")
 
     def step(self) -> bool:
+        self.num_steps += 1
+        fake.STEP = self.num_steps
         plan = self.scheduler.schedule()
         self.plan = {
             name: (self.requests[name].num_computed_tokens - number, number)
@@ -101,9 +83,4 @@ class StubCore:
         }
 
 
-if __name__ == "__main__":
-    module = ModuleType("vllm_scheduler")
-    vars(module).update(VERSION="0.0", CORE=StubCore, __file__=__file__)
-    sys.modules["vllm_scheduler"] = module
-    sys.path.insert(0, str(INSIDE))
-    importlib.import_module("driver").main("vllm")
+CORE = StubCore

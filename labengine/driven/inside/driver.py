@@ -24,6 +24,7 @@ import importlib
 import importlib.util
 import json
 import os
+import resource
 import runpy
 import signal
 import sys
@@ -37,6 +38,9 @@ from typing import Any, TextIO
 
 WORKLOAD_S = 2.0
 """Processor seconds that a line may take; most take a hundredth of that."""
+
+MAX_FILE = 2**26
+"""Most bytes of a file that the engine writes, so that a loop that prints fills no disk."""
 
 MAX_STEPS = 400
 """Most steps to the end of a workload, which needs some dozens."""
@@ -52,11 +56,10 @@ MODULES: dict[str, tuple[str, str | None]] = {
 }
 """Per engine, the module that drives it, and the module that records its events; None: states are kept."""
 
-num_copies = [0]
-"""Number of copies of this process that the engine has made."""
-
 sys.path.append(str(Path(__file__).parents[2] / "isolation"))
-symptoms, methods, confinement, looks = map(importlib.import_module, ("symptoms", "methods", "confinement", "looks"))
+symptoms, methods, confinement, looks, memory_limit = map(
+    importlib.import_module, ("symptoms", "methods", "confinement", "looks", "memory_limit")
+)
 
 
 class EndlessWorkloadError(BaseException):
@@ -75,10 +78,14 @@ def main(engine: str, patch: str | None = None) -> None:
         _say(answers, {"engine": f"{Path(engine).stem} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
     signal.signal(signal.SIGALRM, _looking(looks.Looks()))
-    os.register_at_fork(after_in_child=_end_copy, after_in_parent=_count_copy)
+    sys.addaudithook(_refuse_copies)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine ends this process on Ctrl-C
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
+    if sys.platform == "linux":
+        memory_limit.limit_memory()
     for line in sys.stdin:
+        _shorten_log()
         asked = json.loads(line)
         _say(answers, {"number": asked.get("number"), **driver.answer(asked)})
 
@@ -222,28 +229,33 @@ def limited(act: Callable[[], object]) -> list[str] | None:
 
     An engine's SystemExit or KeyboardInterrupt is an answer as well, and must not end this process silently.
     """
+    signal.setitimer(signal.ITIMER_PROF, 3 * WORKLOAD_S)  # ends the process, also in C
     signal.setitimer(signal.ITIMER_VIRTUAL, WORKLOAD_S)
     signal.setitimer(signal.ITIMER_REAL, looks.LOOK_S, looks.LOOK_S)
-    before = num_copies[0]
     try:
         act()
-        if num_copies[0] > before:
-            raise RuntimeError("it forks its process")
     except BaseException as error:
+        if isinstance(error, MemoryError):
+            memory_limit.open_reserve()
         rule = error.rule if isinstance(error, symptoms.Symptom) else ""
         return [type(error).__name__, _text(error), traceback.format_exc(), rule, methods.raising(error)]
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     return None
 
 
-def _count_copy() -> None:
-    num_copies[0] += 1
+def _shorten_log() -> None:
+    """Empty the file that holds what the engine prints, if it is long."""
+    if os.fstat(2).st_size > MAX_FILE // 2:
+        os.ftruncate(2, 0)
+        os.lseek(2, 0, os.SEEK_SET)
 
 
-def _end_copy() -> None:
-    os._exit(0)  # a copy would read and answer workloads instead of this process
+def _refuse_copies(event: str, _: object) -> None:
+    if event in ("os.fork", "os.forkpty"):  # a copy would read and answer lines instead of this process
+        raise RuntimeError("it forks its process")
 
 
 def _text(error: BaseException) -> str:

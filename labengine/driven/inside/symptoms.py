@@ -30,14 +30,20 @@ def alike(name: str, position: int) -> int:
     return token_at(0, position)
 
 
-class Contents:
-    """Which prefix each slot of the cache was computed for, if requests sample `alike`.
+def sampling(settings: Mapping[str, Any]) -> Callable[[str, int], int]:
+    """Return the function that samples: by the request's seed, or without "seeds" `alike`."""
+    seeds = settings.get("seeds")
+    return alike if seeds is None else lambda name, position: token_at(seeds[int(name)], position)
 
-    groups: [block size, window or None] each.
+
+class Contents:
+    """Which prefix each slot of the cache was computed for.
+
+    groups: [block size, window or None] each. token_at: returns what a request samples at a position.
     """
 
-    def __init__(self, groups: Sequence[Sequence[Any]]) -> None:
-        self._groups = groups
+    def __init__(self, groups: Sequence[Sequence[Any]], token_at: Callable[[str, int], int]) -> None:
+        self._groups, self._token_at = groups, token_at
         self._slots: dict[tuple[int, int], tuple[Any, ...]] = {}
         self._held: set[int] = set()
         """Blocks of tables after the call before."""
@@ -104,7 +110,7 @@ class Contents:
 
     def _prefix(self, engine: Any, name: str, position: int) -> tuple[Any, ...]:
         content = engine.content_of(name)[: position + 2]
-        return (*content, *(alike(name, at) for at in range(len(content) - 1, position + 1)))
+        return (*content, *(self._token_at(name, at) for at in range(len(content) - 1, position + 1)))
 
 
 def wrong_counts(state: Mapping[str, Any], num_blocks: int) -> Iterator[str]:
@@ -156,7 +162,7 @@ class Watching:
     """Checks an engine's state after each call. Raises Symptom. settings: determine the checks besides the counts."""
 
     def __init__(self, engine: Any, settings: Mapping[str, Any]) -> None:
-        self._engine, self._contents = engine, Contents(settings["groups"])
+        self._engine, self._contents = engine, Contents(settings["groups"], sampling(settings))
         self._follows_content = not settings["transfers"]  # the content that a connector loads is unknown
         self._caches_all, self._num_blocks = settings["caches_all"], settings["num_blocks"]
         engine.after_call = self.look
@@ -224,8 +230,14 @@ def play(
 def actions(engine: Any) -> dict[str, Callable[..., object]]:
     """Return the call for each operation; requests are named by their number."""
     num_added = iter(range(1 << 30))
+
+    def add(
+        prompt: Sequence[int], max_tokens: int, salt: str | None = None, more: Mapping[str, Any] | None = None
+    ) -> None:
+        engine.add(str(next(num_added)), prompt, max_tokens, salt, **(more or {}))
+
     return {
-        "add": lambda *request: engine.add(str(next(num_added)), *request),
+        "add": add,
         "step": lambda: engine.step(),
         "abort": lambda number: engine.abort(str(number)),
         "reset": lambda: engine.reset(),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from textwrap import indent
-from typing import Any, cast
+from typing import cast
 
-from labengine.driven.process import DRIVER
+from labengine.driven.script import script_of
 from labengine.finder.engines.edition import expected_states
 from labengine.finder.engines.scopes import EngineScope, wire_workload
 from labengine.finder.judgement import Case
@@ -17,22 +16,6 @@ from labengine.finder.operations import Abort, Add, Operation, Reset
 from labengine.finder.sandbox import Finding, Kind
 from labengine.record.files.file_access import replace_file
 from labengine.record.wording import counted, listed
-
-SYMPTOMS = DRIVER.parent / "symptoms.py"
-
-MAIN = """
-if __name__ == "__main__":
-    import signal
-    import sys
-
-    signal.alarm(60)  # a workload without an end
-    print("engine:", VERSION)
-    try:
-        play(CORE(SETTINGS, alike), SETTINGS, OPERATIONS, EXPECTED)
-    except Symptom as symptom:
-        sys.exit(f"SYMPTOM: {symptom}")
-    print("Nothing is wrong here.")
-"""
 
 HEADLINES: Mapping[Kind, str] = {
     "rule": "breaks the rule",
@@ -159,35 +142,3 @@ def line_of(operation: Operation) -> str:
             return "reset the prefix cache"
         case _:
             return "step"
-
-
-def script_of(heading: str, source: str, patch: str, wire: Mapping[str, Any], expected: Sequence[Any]) -> str:
-    """Return the script, which exits with 1 and a line SYMPTOM, or with the engine's exception, on an error.
-
-    heading: the finding; source: the engine's file; patch: a text executed before it, or empty; wire: the workload;
-    expected: the design's state after each call, or empty.
-    """
-    data = "\n".join(
-        (
-            f"SETTINGS = {dict(wire['settings'])!r}",
-            "OPERATIONS = [" + "".join(f"\n    {one!r}," for one in wire["operations"]) + "\n]",
-            "EXPECTED = [" + "".join(f"\n    {one!r}," for one in expected) + "\n]",
-        )
-    )
-    patched = f"\n\n# -- the change under test --\n\n{without_head(patch)}" if patch else ""
-    head = '"""' + heading.replace("\\", "/").replace('"""', "'''").strip() + '\n"""\n\n'
-    return (
-        f"{head}from __future__ import annotations\n\n{without_head(source)}{patched}\n\n"
-        f"{without_head(SYMPTOMS.read_text(encoding='utf-8'))}\n\n{data}\n\n{MAIN}"
-    )
-
-
-def without_head(source: str) -> str:
-    """Return a module's text without its docstring and its __future__ imports, which a script has only once."""
-    lines = source.splitlines()
-    body = ast.parse(source).body
-    left_out: list[ast.stmt] = [one for one in body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
-    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        left_out.append(body[0])
-    gone = {number for one in left_out for number in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
-    return "\n".join(line for number, line in enumerate(lines, 1) if number not in gone).strip()

@@ -12,7 +12,7 @@ from labengine.driven.process import SILENCE_S, DrivenEngine, EngineLostError, E
 from labengine.finder.engines.judgement import AnswerReader, PlayedCase
 from labengine.finder.engines.scopes import EngineScope, wire_workload
 from labengine.finder.judgement import Case
-from labengine.finder.sandbox import Finding
+from labengine.finder.sandbox import Finding, Kind
 from labengine.isolation.limits import SearchEndedError
 from labengine.record.fold import Fold
 
@@ -125,8 +125,8 @@ class Player:
         except EngineLostError as again:
             self.process.close()
             self._begin()
-            kind = Finding("liveness" if again.is_silent else "raises", str(again), "lost")
-            played = PlayedCase((kind,), len(suspected.workload), 0, "the engine was lost")
+            kind: Kind = "liveness" if again.is_silent or again.is_endless else "raises"
+            played = PlayedCase((Finding(kind, str(again), "lost"),), len(suspected.workload), 0, "the engine was lost")
         self._judged.append((suspected, played))
         try:
             for case in self._waiting:

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
 
 from labengine.config import ConfigError, SamplingKeywords, checked_call, checked_text, shown
+from labengine.driven.model import DrivenModel
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.engine.request_options import RequestOptions
 from labengine.engine.step_report import Phase, StepReport
@@ -30,6 +31,7 @@ from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.looking import Looking
 from labengine.session.requests import options_of
 from labengine.session.saved.assertion import Asserting
+from labengine.session.saved.driven_test import sides_test
 from labengine.session.saved.regression import session_test
 from labengine.session.view_source import Command, add_copies
 from labengine.system.closing import Closing
@@ -367,8 +369,12 @@ class Comparison(Closing):
         """Return a pytest file that repeats the session of the side that goes wrong; see Lab.to_test.
 
         That is the side that breaks a rule or raises, or else the one with overrides, or else the right one. Without
-        overrides the test is green with the parts of the other side. ConfigError for opened traces.
+        overrides the test is green with the parts of the other side. Of two driven engines it is a script for the one
+        that goes wrong; asserting: "left" or "right", the side whose states are right, where neither does.
+        ConfigError for opened traces.
         """
+        if all(isinstance(lab.session.model, DrivenModel) for lab in self._pair.labs):
+            return sides_test([lab.session for lab in self._pair.labs], asserting)
         right, left = reversed(self._pair.labs)
         wrong = left if _wrongness(left) > _wrongness(right) else right
         other = right if wrong is left else left

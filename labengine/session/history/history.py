@@ -9,6 +9,8 @@ from typing import Any
 
 from labengine.config import ConfigError, as_int
 from labengine.core.parts import Parts, given_parts
+from labengine.driven.driven import Driven
+from labengine.driven.model import DrivenModel
 from labengine.engine.loaded_model import LoadedModel, SimulatedModel
 from labengine.engine.recorded_model import RecordedModel, RecordedRequest
 from labengine.session.history.inputs import AddInput, BrokenStep, Input
@@ -78,12 +80,24 @@ class History:
         _repeat(fork, inputs, now if step is None else step)
         return fork
 
-    def empty_fork(self, *, edition: str | None = None, parts: Parts | type | None = None, **settings: Any) -> Session:
-        """Return a second session on the same weights, without inputs. Otherwise as `fork`."""
+    def empty_fork(
+        self,
+        *,
+        edition: str | None = None,
+        parts: Parts | type | None = None,
+        driven: Driven | None = None,
+        **settings: Any,
+    ) -> Session:
+        """Return a second session on the same weights, without inputs. Otherwise as `fork`.
+
+        driven: replaces a driven engine by the same one with other patches.
+        """
         refuse_unknown("rerun()", settings, LabSettings)
         with self._stepper.reading():
             self._stepper.refuse_if_closed()
             changed = self._changed_settings("rerun", edition, parts, settings)
+            if driven is not None:
+                changed = replace(changed, model=driven)
             model = self._sibling_model(changed)
         return _session(changed, model)
 
@@ -112,7 +126,10 @@ class History:
             return self._inputs.repeatable, self._now
 
     def _sibling_model(self, settings: LabSettings) -> LoadedModel:
-        return self._session.model.sibling(settings.engine_config(), settings.model_options())
+        model, sizes = self._session.model, (settings.engine_config(), settings.model_options())
+        if isinstance(model, DrivenModel) and isinstance(settings.model, Driven) and settings.model != model.driven:
+            return model.patched(settings.model, *sizes)
+        return model.sibling(*sizes)
 
     def _changed_settings(
         self, call: str, edition: str | None, parts: Parts | type | None, changes: dict[str, Any]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
+from labengine.config import ConfigError
 from labengine.core.editions import edition as edition_named
 from labengine.core.part_methods import class_name, is_custom
 from labengine.core.parts import Parts, field_of, given_parts
+from labengine.driven.driven import Patch
+from labengine.driven.model import DrivenModel
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.history import History
@@ -27,24 +31,24 @@ def rerun_beside(
     session: Session, history: History, lab_of: Callable[[Session], LiveSide], override: object, **settings: Any
 ) -> Comparison:
     """Return a comparison of two new labs after all of a session's inputs. See Lab.rerun."""
-    kinds = {group.kind for group in session.config.groups}
-    before = _parts_before(session, settings)
-    parts = parts_with(override, before, kinds)
-    _warn_of_lost_overrides(override, before)
     inputs, num_steps = history.past
     origin = _usable_origin(session, inputs, settings)
+    if isinstance(session.model, DrivenModel):
+        sides = _driven_sides(session.model, override)
+    else:
+        sides = _sides(session, override, settings)
 
-    def side(changes: dict[str, Any], own: Parts) -> LiveSide:
-        return lab_of(history.empty_fork(**settings | changes)) if origin is None else origin.make(own)
+    def side(changes: dict[str, Any]) -> LiveSide:
+        if origin is not None:
+            return origin.make(changes.get("parts", session.parts))
+        return lab_of(history.empty_fork(**settings | changes))
 
     with ExitStack() as made:
-        left = _closed_with(made, side({}, before))
-        right = _closed_with(made, side({"parts": parts}, parts))
+        left, right = (_closed_with(made, side(changes)) for changes in sides.changes)
         left.session.violation_warnings.is_silent = True  # the lab itself has already warned
         right.session.violation_warnings.is_silent = session.violation_warnings.is_silent
-        names = _names(before, parts)
-        title = f"As it was, and with {names[1].removeprefix('+ ')}"
-        comparison = Comparison(left, right, names=names, title=title, roles=ROLES)
+        title = f"As it was, and with {sides.names[1].removeprefix('+ ')}"
+        comparison = Comparison(left, right, names=sides.names, title=title, roles=ROLES)
         made.callback(comparison.close)
         try:
             if origin is not None:
@@ -56,6 +60,39 @@ def rerun_beside(
             raise
         made.pop_all()
     return comparison
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Per side, its name ("labengine" and "+ touch"), and the settings in which it differs from the lab."""
+
+    names: tuple[str, str]
+    changes: tuple[dict[str, Any], dict[str, Any]]
+
+
+def _sides(session: Session, override: object, settings: Mapping[str, Any]) -> _Sides:
+    """Return the sides of an override of parts. Raises ConfigError for one that cannot work."""
+    before = _parts_before(session, settings)
+    parts = parts_with(override, before, {group.kind for group in session.config.groups})
+    _warn_of_lost_overrides(override, before)
+    return _Sides((before.name, parts.name.removeprefix(f"{before.name} ")), ({}, {"parts": parts}))
+
+
+def _driven_sides(model: DrivenModel, override: object) -> _Sides:
+    """Return the sides of patches. Raises ConfigError for anything else, and for a method that the engine lacks."""
+    patches = override if isinstance(override, tuple) else (override,)
+    if not all(isinstance(patch, Patch) for patch in patches):
+        raise ConfigError(
+            f"{model.name} is driven, so its own methods are replaced, not labengine's parts: "
+            'lab.rerun(labengine.Patch("BlockPool.free_blocks", text))'
+        )
+    driven = model.driven
+    for patch in patches:
+        driven = driven.patched(replace(patch, method=model.described(patch.method)["method"]))
+    before, after = (
+        " + ".join([model.name, *(patch.method for patch in one.patches)]) for one in (model.driven, driven)
+    )
+    return _Sides((before, after.removeprefix(f"{before} ")), ({}, {"driven": driven}))
 
 
 def _parts_before(session: Session, settings: Mapping[str, Any]) -> Parts:
@@ -78,11 +115,6 @@ def _usable_origin(session: Session, inputs: Sequence[Input], settings: dict[str
     """Return the origin of the lab; None if it was rewound before its end, or if settings change."""
     origin = session.origin
     return None if origin is None or settings or len(inputs) < origin.num_inputs else origin
-
-
-def _names(before: Parts, after: Parts) -> tuple[str, str]:
-    """Return the names of the sides: "labengine" and "+ touch"."""
-    return before.name, after.name.removeprefix(f"{before.name} ")
 
 
 def _warn_of_lost_overrides(override: object, parts: Parts) -> None:

@@ -11,6 +11,7 @@ from labengine.config import ConfigError
 from labengine.core.connector import Connector
 from labengine.core.editions import LABENGINE, edition
 from labengine.core.parts import Parts
+from labengine.driven.model import DrivenModel
 from labengine.record.wording import listed
 from labengine.session.overrides_in_use import Overrides, notes_of_none
 from labengine.session.saved.assertion import Asserting, Assertion, assertion_of
@@ -24,9 +25,11 @@ from labengine.session.saved.definitions import (
     parts_text,
     texts_of,
 )
+from labengine.session.saved.driven_test import patch_test
 from labengine.session.saved.facts import facts_of
 from labengine.session.saved.input_lines import input_lines, refuse_dropped
 from labengine.session.saved.layout import call_lines, in_a_line, plain_literal
+from labengine.session.saved.no_test import NoTestError
 from labengine.session.saved.observed import observed, telling
 from labengine.session.saved.played import Played, Script
 from labengine.session.saved.stand_in import StandIn, stand_in_of
@@ -40,17 +43,6 @@ NO_RULE = Assertion(("assert lab.crash is None", "assert lab.check() == []"))
 
 _NOT_IN_A_TEST = ("check", "record")
 """Keywords of Lab that a test leaves at their defaults: without checks and a recording it would see less."""
-
-
-class NoTestError(ConfigError):
-    """Raised if a test would catch nothing, or would fail with the right classes. The message says what to do.
-
-    suggestion: an assertion that tells the run from the right one, for `to_test(asserting=...)`; empty without one.
-    """
-
-    def __init__(self, message: str, suggestion: str = "") -> None:
-        super().__init__(message)
-        self.suggestion = suggestion
 
 
 @dataclass(frozen=True)
@@ -192,6 +184,8 @@ def session_test(session: Session, asserting: Asserting | None, other: Parts | N
 
     other: the right parts if the lab has no overrides; by default those of labengine's edition.
     """
+    if isinstance(session.model, DrivenModel):
+        return patch_test(session, session.model, asserting)
     settings, facts = session.settings, facts_of(session)
     refuse_dropped(facts)
     _refuse_what_no_test_repeats(settings)

@@ -1,0 +1,142 @@
+"""Patches that loop, raise, exit, fork, eat memory or break the driver: the lab answers, and no process is left."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import labengine
+from labengine.driven import model
+from labengine.driven.calls import EngineRaisedError
+from labengine.isolation.marked import MARK
+from labengine.lab import Lab
+from stub_python import stub_python
+
+METHODS = ("FakeScheduler.schedule", "FakeManager.allocate_slots", "FakeScheduler.update_from_output")
+METHODS += ("FakeScheduler._allocate", "FakePool.cache_full_blocks")
+"""Methods that each step calls."""
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """act: Python; said: text of the error, empty if the step succeeds."""
+
+    act: str
+    said: str
+
+
+LOST = "its process ended with status"
+ACTS = (
+    Hostile("while True: pass", "takes too much processor time or waits forever"),
+    Hostile("while True:\n    try:\n        while True: len('')\n    except BaseException: pass", "without end"),
+    Hostile("sum(iter(int, 1))", "without end, outside of Python"),
+    Hostile("any(map(bool, iter(int, 1)))", "without end, outside of Python"),
+    Hostile("import threading; threading.Event().wait()", "waits forever"),
+    Hostile("import time; time.sleep(1000)", "waits forever"),
+    Hostile("import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()", "waits forever"),
+    Hostile("import sys; sys.stdin.readline(); import os; os.read(0, 1)", "waits forever"),
+    Hostile("raise ValueError('no')", "ValueError in {method}: no"),
+    Hostile("raise SystemExit", "SystemExit in {method}"),
+    Hostile("import sys; sys.exit(0)", "SystemExit in {method}: 0"),
+    Hostile("raise KeyboardInterrupt", "KeyboardInterrupt in {method}"),
+    Hostile("raise GeneratorExit", "GeneratorExit in {method}"),
+    Hostile("raise StopIteration", "StopIteration in {method}"),
+    Hostile("raise type('Own', (BaseException,), {})('mine')", "Own in {method}: mine"),
+    Hostile("raise type('Dumb', (Exception,), {'__str__': lambda self: 1 / 0})", "Dumb in {method}"),
+    Hostile("raise ValueError('x' * 10**6)", "ValueError in {method}: xxx"),
+    Hostile("raise ValueError('\\n\\x1b[2J\\ud800')", "ValueError in {method}"),
+    Hostile("self.frob()", "AttributeError in {method}"),
+    Hostile("(lambda again: again(again))(lambda again: again(again))", "RecursionError in "),
+    Hostile("import os; os._exit(0)", f"{LOST} 0"),
+    Hostile("import os; os._exit(7)", f"{LOST} 7"),
+    Hostile("import os; os.abort()", f"{LOST} -6"),
+    Hostile("import os; os.kill(os.getpid(), 9)", f"{LOST} -9"),
+    Hostile("import os; os.kill(os.getpid(), 15)", f"{LOST} -15"),
+    Hostile("import ctypes; ctypes.string_at(0)", f"{LOST} -11"),
+    Hostile("import os; os.execv('/bin/true', ['true'])", f"{LOST} 0"),
+    Hostile("import os; os.kill(os.getppid(), 23)", "OutsideSignalError in "),
+    Hostile("import os; os.killpg(os.getpgid(os.getppid()), 23)", "OutsideSignalError in "),
+    Hostile("import os; os.fork()", "RuntimeError in {method}: it forks its process"),
+    Hostile("import pty; pty.fork()", "it forks its process"),
+    Hostile("import multiprocessing\nmultiprocessing.get_context('fork').Process(target=print).start()", "it forks"),
+    Hostile("kept = []\nwhile True: kept.append(bytearray(1 << 24))", "MemoryError in {method}"),
+    Hostile("globals()['KEPT'] = kept = []\nwhile True: kept.append(bytearray(1 << 24))", "MemoryError in {method}"),
+    Hostile("bytearray(1 << 45)", "MemoryError in {method}"),
+    Hostile("import os; os.closerange(0, 64)", LOST),
+    Hostile("import os; os.closerange(3, 64)", LOST),
+    Hostile("import os; os.write(3, b'{}\\n')", "answered a different line"),
+    Hostile("import os; os.write(3, b'garbage\\n')", "is not a JSON object"),
+    Hostile("import os\nfor n in range(99): os.write(3, b'{\"number\": %d}\\n' % n)", "driver"),
+    Hostile("import os; os.write(1, b'garbage\\n'); print('garbage'); print('{}', flush=True)", ""),
+    Hostile("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", ""),
+    Hostile("import threading\nthreading.Thread(target=threading.Event().wait).start()", ""),
+    Hostile("import json; json.dumps = lambda *a, **k: 'boo'", "is not a JSON object"),
+    Hostile("import json; json.dumps = lambda *a, **k: '{}'", "answered a different line"),
+    Hostile("import json; json.dumps = None", LOST),
+    Hostile("import subprocess; subprocess.Popen(['sleep', '1000'])", ""),
+    Hostile("import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True)", ""),
+    Hostile("import os; os.system('setsid sleep 1000 &')", ""),
+)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab on the fake engine with two requests, before their first step; a call may take a fifth of a second."""
+    python = stub_python(tmp_path_factory.mktemp("stub"), seconds=0.2)
+    with labengine.drive("vllm", python, num_blocks=12, block_size=4) as made:
+        made.add(token_ids=range(9), max_tokens=4)
+        made.add(token_ids=range(9), max_tokens=3)
+        yield made
+
+
+def patched(lab: Lab, method: str, act: str) -> labengine.Patch:
+    """Return a patch: the method as it is, after an act in the second step."""
+    tree = ast.parse(lab.session.model.described(method)["text"])
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    acting = ast.parse("if STEP == 2:\n    pass").body[0]
+    assert isinstance(acting, ast.If)
+    acting.body = ast.parse(act).body
+    function.body.insert(0, acting)
+    return labengine.Patch(method, ast.unparse(tree))
+
+
+def processes(name: str) -> Iterator[int]:
+    """Yield the processes that an engine has started, or is, in a test with this variable."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            text = (folder / "environ").read_bytes()
+            if f"{name}={os.getpid()}".encode() in text and MARK.encode() in text:
+                yield int(folder.name)
+
+
+@pytest.mark.parametrize("hostile", ACTS, ids=lambda one: one.act[:60])
+@pytest.mark.parametrize("method", [METHODS[0], *(pytest.param(one, marks=pytest.mark.sweep) for one in METHODS[1:])])
+def test_the_lab_answers(lab: Lab, method: str, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB_TEST", str(os.getpid()))
+    monkeypatch.setattr(model, "PATIENCE_S", 20.0)
+    with lab.rerun(patched(lab, method, hostile.act)) as comparison:
+        right = comparison.right
+        assert isinstance(right, Lab)
+        right.step()
+        before = right.snapshot()
+        if hostile.said:
+            with pytest.raises(EngineRaisedError) as raised:
+                right.step()
+            assert hostile.said.format(method=method) in str(raised.value)
+            assert right.crash is not None and right.crash.step == 2 and right.crash.exception is raised.value
+            assert right.snapshot() == before
+            right.goto("crash")
+        else:
+            right.step()
+            assert right.snapshot().step == 2 and [*processes("STUB_TEST")]
+    assert [*processes("STUB_TEST")] == []
+    with lab.fork() as fork:
+        fork.run()
+        assert fork.snapshot().step == 4 and not fork.crash
