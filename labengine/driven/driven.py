@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from labengine.config import ConfigError, shown
 from labengine.core.collaborator import Absent
-from labengine.core.editions import edition
+from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.driven.drivable import Drivable, drivable, is_driver_file
 
@@ -30,6 +30,9 @@ NOT_DRIVEN = {
     "cuda_graphs": _NO_MODEL,
 }
 """Keywords of Lab that a driven engine does not have, and why."""
+
+OPERATIONS = {"abort": "abort", "reset": "reset of its cache"}
+"""Operations that an engine may lack, in words."""
 
 NOT_DONE = {
     "beams": "a beam search lies in front of a scheduler",
@@ -97,21 +100,35 @@ class Driven:
         """What the engine can do."""
         return drivable(self.name)
 
+    @property
+    def edition(self) -> str:
+        """The edition of its kind; the name of a driver file, which has none."""
+        if is_driver_file(self.name):
+            return Path(self.name).stem
+        return self.engine.editions[0] if self.engine.editions else self.name
+
     def parts(self, policy: str) -> Parts:
         """Return parts that tell which requests the engine can run: those of its edition.
 
         For a driver file, they are labengine's without what needs its own engine.
         """
         if is_driver_file(self.name):
-            own = Parts(name=Path(self.name).stem, forks=Absent, beams=Absent, hand_over=Absent)
-            return own.overriding(edition("labengine", policy))
-        return edition(self.engine.editions[0] if self.engine.editions else self.name, policy)
+            if policy == "priority" and "priority" not in self.engine.options:
+                raise ConfigError(f"{self.edition} has no priorities: omit policy='priority'")
+            own = Parts(name=self.edition, forks=Absent, beams=Absent, hand_over=Absent)
+            return own.overriding(edition_named("labengine", policy))
+        return edition_named(self.edition, policy)
 
     def refuse(self, settings: Mapping[str, object]) -> None:
         """Raise ConfigError for the first of these settings of a lab, which another engine does not have."""
         for name in settings:
             if name in NOT_DRIVEN:
                 raise ConfigError(f"a driven engine takes no {name}: {NOT_DRIVEN[name]}")
+
+    def refuse_operation(self, operation: str) -> None:
+        """Raise ConfigError if the engine lacks an operation, in the words of driver.py."""
+        if operation not in self.engine.operations:
+            raise ConfigError(f"{self.edition} has no {OPERATIONS[operation]}")
 
     def refuse_call(self, call: str) -> NoReturn:
         """Raise ConfigError for a key of NOT_DONE."""

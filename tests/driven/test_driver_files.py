@@ -76,6 +76,16 @@ def test_it_supports_what_it_says() -> None:
     known = drivable(str(OWN))
     assert known.operations == ("add", "step", "abort", "reset") and known.options == ()
     assert driven(OWN, None, None).parts("fcfs").name == "own_engine"
+    with pytest.raises(ConfigError, match="own_engine has no priorities"):
+        labengine.drive(OWN, policy="priority")
+
+
+def test_an_operation_that_it_lacks_is_refused(tmp_path: Path) -> None:
+    lacking = driven(changed(tmp_path, 'SUPPORTS = ("abort", "reset")', "SUPPORTS = ()"), None, None)
+    with pytest.raises(ConfigError, match="changed_engine has no abort"):
+        lacking.refuse_operation("abort")
+    with pytest.raises(ConfigError, match="changed_engine has no reset of its cache"):
+        lacking.refuse_operation("reset")
 
 
 def test_a_finding_has_a_script_that_needs_the_engine_alone(tmp_path: Path) -> None:
