@@ -132,6 +132,33 @@ def find_engine(options: Namespace) -> int:
 
 
 @terminal_command(
+    argument("engine", metavar="ENGINE", help="vllm, nano-vllm, mini-sglang, sglang, or a driver file (.py)"),
+    argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON, ..._SGLANG_PYTHON)"),
+    argument("--path", metavar="DIR", help="its folder, if it is not installed there: a clone, on any branch"),
+    argument("--blocks", dest="num_blocks", type=int, metavar="N", help="blocks in the pool (256)"),
+    argument("--block-size", type=int, metavar="N", help="tokens of a block (16)"),
+    argument("--max-num-seqs", type=int, metavar="N", help="most requests that run at once (16)"),
+    argument("--max-num-batched-tokens", type=int, metavar="N", help="most tokens of a step (2048)"),
+    argument("--policy", choices=("fcfs", "priority"), help="the order of admission (fcfs)"),
+    argument("--port", type=int, default=0, metavar="N", help="the page's port (default: a free one)"),
+    argument("--seconds", type=float, metavar="N", help="serve the page for N seconds, instead of until Ctrl-C"),
+    argument(
+        "--against", metavar="PATH | DIR", help="another interpreter or folder of it: compare the two, without a page"
+    ),
+    argument("--workloads", type=int, metavar="N", help="for --against: random workloads to play on both (500)"),
+    SEARCH_SEED,
+)
+def drive(options: Namespace) -> int:
+    """Step another engine's own scheduler in a page of the browser, or compare two of them; see docs/drive.md.
+
+    Exit status with --against: 0 if both do the same, 1 at the first difference, 2 if not all workloads were played.
+    """
+    from labengine.driven.drive_command import drive_command
+
+    return drive_command(options, _say)
+
+
+@terminal_command(
     argument("workload", help="a JSON file, or - for standard input"),
     argument("--edition", default="vllm", help="the edition that decides (vllm)"),
 )

@@ -1,12 +1,15 @@
-"""The engines that can be driven: what they can do, and where to find them."""
+"""The engines that can be driven: what they can do, and where to find them. A driver file adds another engine."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from labengine.config import ConfigError, shown
+from labengine.system.regular_file import read_regular
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,55 @@ ENGINES: Mapping[str, Drivable] = MappingProxyType(
 
 
 def drivable(engine: str) -> Drivable:
-    """Return an engine by its name. Raises ConfigError."""
+    """Return an engine by its name, or that of a driver file. Raises ConfigError."""
+    if is_driver_file(engine):
+        return _of_file(engine)
     if engine not in ENGINES:
-        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {shown(engine)}")
+        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, or a driver file (.py), got {shown(engine)}")
     return ENGINES[engine]
+
+
+def is_driver_file(engine: object) -> bool:
+    """Return True for the path of a driver file, which is given instead of a name."""
+    return isinstance(engine, str) and engine.endswith(".py")
+
+
+SUPPORTS = ("abort", "reset", "salt", "priority")
+"""What an engine need not have, in the words of a driver file."""
+
+
+def _of_file(path: str) -> Drivable:
+    """Return what the engine of a driver file can do. The file is read here, and executed in the engine's process."""
+    try:
+        return _of_text(read_regular(path).decode())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"the driver file {path} cannot be used: {error}") from None
+
+
+@lru_cache(maxsize=8)
+def _of_text(text: str) -> Drivable:
+    """Return what a driver file says in SUPPORTS. Raises ValueError if it is no driver file."""
+    values = {
+        target.id: one.value
+        for one in ast.parse(text).body
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    for name in ("VERSION", "CORE", "SUPPORTS"):
+        if name not in values:
+            raise ValueError(f"it assigns no {name}; see docs/add-a-driver.md")
+    supports = ast.literal_eval(values["SUPPORTS"])
+    for word in supports:
+        if word not in SUPPORTS:
+            raise ValueError(f"SUPPORTS may have {', '.join(SUPPORTS)}, got {shown(word)}")
+    operations = [word for word in ("abort", "reset") if word in supports]
+    return Drivable(("add", "step", *operations), options=tuple(set(supports) - {*operations}))
 
 
 def refuse_edition(engine: str, edition: str) -> None:
     """Raise ConfigError for an edition that an engine cannot be compared with."""
     if edition not in (known := drivable(engine).editions):
-        reason = f"{engine} is compared with {' or '.join(known)}" if known else "vLLM's release tells its edition"
+        alone = "no edition is that of a driver file" if is_driver_file(engine) else "vLLM's release tells its edition"
+        reason = f"{engine} is compared with {' or '.join(known)}" if known else alone
         raise ConfigError(f"{reason}: omit edition {shown(edition)}")

@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from textwrap import dedent
+from typing import NoReturn
 
 from labengine.config import ConfigError, shown
-from labengine.driven.drivable import Drivable, drivable
+from labengine.core.collaborator import Absent
+from labengine.core.editions import edition as edition_named
+from labengine.core.parts import Parts
+from labengine.driven.drivable import Drivable, drivable, is_driver_file
 
 _NO_MODEL = "it runs without a model"
 _ITS_OWN = "it decides by itself; replace one of its methods with %%lab patch"
@@ -25,6 +30,21 @@ NOT_DRIVEN = {
     "cuda_graphs": _NO_MODEL,
 }
 """Keywords of Lab that a driven engine does not have, and why."""
+
+OPERATIONS = {"abort": "abort", "reset": "reset of its cache"}
+"""Operations that an engine may lack, in words."""
+
+NOT_DONE = {
+    "beams": "a beam search lies in front of a scheduler",
+    "branch": "its requests have no forks; add the tokens so far as a prompt",
+    "hand_over": "without a model there is no KV to move",
+    "fill_external": "its connectors are not driven",
+    "kv": "without a model there is no KV to look at",
+    "the X-ray": "without a model there is no attention to look at",
+    "judge": "without a model there is no KV to compare; labengine.compare finds the first different decision",
+    "%lab find": "it searches labengine's parts; `labengine find-engine` searches another engine",
+}
+"""What a lab does with labengine's own engine alone, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +80,9 @@ class Patch:
 class Driven:
     """Another engine's scheduler and KV cache, run without a model in its own interpreter; a lab's `model`.
 
-    name: "vllm", "nano-vllm", "mini-sglang" or "sglang". python: the interpreter of its environment. path: the folder
-    of an engine that is not installed there. patches: methods replaced before anything else happens.
-    Raises ConfigError for an unknown engine.
+    name: "vllm", "nano-vllm", "mini-sglang", "sglang", or the path of a driver file. python: the interpreter of its
+    environment. path: the folder of an engine that is not installed there. patches: methods replaced before anything
+    else happens. Raises ConfigError for an unknown engine.
     """
 
     name: str
@@ -82,14 +102,37 @@ class Driven:
 
     @property
     def edition(self) -> str:
-        """The edition of its kind, whose parts say what an engine of this kind can run."""
+        """The edition of its kind; the name of a driver file, which has none."""
+        if is_driver_file(self.name):
+            return Path(self.name).stem
         return self.engine.editions[0] if self.engine.editions else self.name
+
+    def parts(self, policy: str) -> Parts:
+        """Return parts that tell which requests the engine can run: those of its edition.
+
+        For a driver file, they are labengine's without what needs its own engine.
+        """
+        if is_driver_file(self.name):
+            if policy == "priority" and "priority" not in self.engine.options:
+                raise ConfigError(f"{self.edition} has no priorities: omit policy='priority'")
+            own = Parts(name=self.edition, forks=Absent, beams=Absent, hand_over=Absent)
+            return own.overriding(edition_named("labengine", policy))
+        return edition_named(self.edition, policy)
 
     def refuse(self, settings: Mapping[str, object]) -> None:
         """Raise ConfigError for the first of these settings of a lab, which another engine does not have."""
         for name in settings:
             if name in NOT_DRIVEN:
                 raise ConfigError(f"a driven engine takes no {name}: {NOT_DRIVEN[name]}")
+
+    def refuse_operation(self, operation: str) -> None:
+        """Raise ConfigError if the engine lacks an operation, in the words of driver.py."""
+        if operation not in self.engine.operations:
+            raise ConfigError(f"{self.edition} has no {OPERATIONS[operation]}")
+
+    def refuse_call(self, call: str) -> NoReturn:
+        """Raise ConfigError for a key of NOT_DONE."""
+        raise ConfigError(f"{call} is not for driven engines, such as {self.name}: {NOT_DONE[call]}")
 
     def patched(self, patch: Patch) -> Driven:
         """Return the same engine with another method replaced, or with a replacement in place of an earlier one."""

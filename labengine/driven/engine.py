@@ -100,6 +100,7 @@ class DrivenEngine(Engine):
     def abort(self, request_id: int) -> bool:
         """End a request; return False if it has already finished."""
         self.refuse_while_busy("abort()")
+        self._model.driven.refuse_operation("abort")
         if self.requests[request_id].status is RequestStatus.FINISHED:
             return False
         self._call(["abort", request_id])
@@ -108,6 +109,7 @@ class DrivenEngine(Engine):
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content; return False while a request holds blocks."""
         self.refuse_while_busy("reset_prefix_cache()")
+        self._model.driven.refuse_operation("reset")
         if any(request.has_blocks for request in self.requests.values()):
             return False
         self._call(["reset"])

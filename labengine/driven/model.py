@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import count
 from threading import RLock
-from typing import Any
+from typing import Any, NoReturn
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.driven.driven import Driven, Patch
@@ -116,6 +116,14 @@ class DrivenModel(SimulatedModel):
         if "refusal" in found:
             raise ConfigError(f"{self.name}: {found['refusal']}")
         return found
+
+    def refuse_call(self, call: str) -> NoReturn:
+        """Raise ConfigError for a call that needs labengine's own engine."""
+        self.driven.refuse_call(call)
+
+    def kv(self, block_id: int, layer: int) -> NoReturn:
+        """Raise ConfigError."""
+        self.driven.refuse_call("kv")
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> DrivenModel:
         """Return another engine of the same kind, in the same process if that can hold several."""

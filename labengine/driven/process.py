@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.driven.drivable import ENGINES
+from labengine.driven.drivable import drivable
 from labengine.engine.interrupts import ROUND_S, interrupts_allowed
 from labengine.isolation.confinement import end_session
 from labengine.isolation.marked import MARK, end_marked, new_mark
@@ -56,14 +56,19 @@ class EngineLostError(Exception):
 class DrivenEngine:
     """An engine to be driven.
 
-    name: a key of ENGINES; python: its interpreter; patch: a file executed there first; checkout: the folder of an
-    engine that is not installed.
+    name: a key of ENGINES, or a driver file; python: its interpreter; patch: a file executed there first; checkout: the
+    folder of an engine that is not installed.
     """
 
     name: str
     python: str
     patch: str | None = None
     checkout: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is: its folder, or else its interpreter."""
+        return self.checkout or self.python
 
 
 class EngineProcess(Closing):
@@ -199,6 +204,6 @@ def environment(engine: str, checkout: str | None) -> dict[str, str]:
     """Return this process's environment without variables for its Python, and without a user's tap."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
-    if checkout and (folder := ENGINES[engine].folder):
+    if checkout and (folder := drivable(engine).folder):
         found[folder] = str(Path(checkout).resolve())
     return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found

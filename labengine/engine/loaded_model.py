@@ -51,6 +51,9 @@ class LoadedModel(ABC):
     has_edition = True
     """False if another engine decides instead of an edition's parts."""
 
+    def refuse_call(self, call: str) -> None:  # noqa: B027 - most models refuse nothing
+        """Raise ConfigError for a call of a lab that needs labengine's own engine if another one decides."""
+
     @property
     @abstractmethod
     def tokenizer(self) -> Tokenizer:

@@ -57,6 +57,7 @@ def find(
 def _wanted(current: CurrentLab, parts: str | None) -> object:
     """Return the notebook's object of that name, an edition's name, or the lab's parts."""
     if parts is None:
+        current.lab.session.model.refuse_call("%lab find")
         return current.lab.parts
     if parts in EDITIONS:
         return parts

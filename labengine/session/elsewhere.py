@@ -103,6 +103,7 @@ class Filling:
         note: called with the input. ConfigError without a tier, and for an invalid prompt.
         """
         self._stepper.refuse_if_closed()
+        self._model.refuse_call("fill_external")
         ids = self._model.prompt_ids("fill_external()", prompt, token_ids)
         if not ids:
             raise ConfigError("the prompt must not be empty: fill_external() needs at least one full block")

@@ -17,6 +17,8 @@ def hand_over_between(giver: Session, name: int | str, taker: Session) -> int:
     """Move a running request of one session to another one; return its id there. See Lab.hand_over."""
     if giver is taker:
         raise ConfigError("the request already runs on this lab: hand it over to a different one")
+    for session in (giver, taker):
+        session.model.refuse_call("hand_over")
     with ExitStack() as locks:
         for session in sorted((giver, taker), key=lambda session: session.number):  # one order for all: no deadlock
             locks.enter_context(session.stepper.between_steps())

@@ -55,6 +55,8 @@ class Requests:
     def checked(self, prompt: str | None, token_ids: Sequence[int] | None, options: RequestOptions) -> CheckedRequest:
         """Return a checked request. Raises ConfigError for one that can never run."""
         self._stepper.refuse_if_closed()
+        if options.sampling.beams > 1:
+            self._model.refuse_call("beams")
         ids = self._model.prompt_ids("a request", prompt, token_ids)
         self._model.refuse_too_long(len(ids), options.sampling.max_tokens)
         refuse_images_beyond(options.images, len(ids))
@@ -119,7 +121,8 @@ class Requests:
             return branch.request_id
 
     def _checked_token(self, token_id: int | None) -> int | None:
-        """Return the token given to `branch`. ConfigError for one that the model does not know."""
+        """Return the token given to `branch`. ConfigError for one that the model does not know, or without branches."""
+        self._model.refuse_call("branch")
         if token_id is None:
             return None
         return self._model.checked_ids([checked_int("token", token_id, 0, 2**63 - 1)])[0]

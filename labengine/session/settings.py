@@ -112,6 +112,8 @@ class LabSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, Driven):
+            self.model.refuse(self.changed())
         if self.parts is not None:
             object.__setattr__(self, "parts", given_parts(self.parts))
         if self.runner is not None:
@@ -132,17 +134,16 @@ class LabSettings:
             refuse_wrong_proposer(self.speculation)
         if self.groups is not None and (isinstance(self.groups, str) or not isinstance(self.groups, Iterable)):
             raise ConfigError(f"groups must be a list of GroupSpecs, got {shown(self.groups)}")
-        if isinstance(self.model, Driven):
-            self.model.refuse(self.changed())
-        elif self.groups is not None and self.model != "simulated":
+        if self.groups is not None and self.model != "simulated" and not isinstance(self.model, Driven):
             raise ConfigError("groups are for the simulated model; a real model's layers determine its groups")
 
     @property
     def all_parts(self) -> Parts:
         """The edition's parts, overridden by the user's."""
+        if isinstance(self.model, Driven):
+            return self.model.parts(self.policy)
         if self.parts is None:
-            edition = self.model.edition if isinstance(self.model, Driven) else self.edition
-            return edition_named(edition, self.policy)
+            return edition_named(self.edition, self.policy)
         return with_policy(given_parts(self.parts), self.edition, self.policy)
 
     @property

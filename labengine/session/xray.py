@@ -50,6 +50,7 @@ def attention_of(
     for name, number in {"request": request, "position": position}.items():
         if number is not None and as_int(number) is None:
             raise ConfigError(f"{name} must be an integer, got {number!r}: lab.view('xray', request=0)")
+    session.model.refuse_call("the X-ray")
     if session.model.num_layers == 0:
         raise ConfigError("the simulated model has no attention: use Lab('smollm2') for an X-ray of attention")
     from labengine.engine.xray import attention_by_block

@@ -21,7 +21,7 @@ from waiting import wait_until
     [
         ("%lab stepp", "mean step?"),
         ("%lab stat", "mean status?"),
-        ("%lab frobnicate", "start, add, step, run"),
+        ("%lab frobnicate", "start, drive, add, step"),
         ("%lab step x", "\nusage: %lab step [N]"),
         ("%lab step 0", "'0'"),
         (f"%lab step {'9' * 5_000}", "18 digits"),

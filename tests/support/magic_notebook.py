@@ -14,7 +14,7 @@ from labengine.lab import Lab
 START = "%lab start --model simulated --blocks 12 --block-size 4"
 PROMPT = "%%prompt --copies 2 --max-tokens 4\nOnce upon a time there was a block that waited in a queue\n"
 NAMES = (
-    *("start", "add", "step", "run", "pause", "reset", "abort"),
+    *("start", "drive", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open", "attach"),
     *("seams", "seam", "patch", "find", "judge", "doctor"),

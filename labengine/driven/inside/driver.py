@@ -2,6 +2,8 @@
 
     PYTHON driver.py ENGINE [PATCH.py]
 
+ENGINE is a key of MODULES, or a driver file, whose name ends in .py.
+
 Lines of JSON come in, and each is answered by one. Every answer has the `number` of its line.
 
 {"settings", "operations"} plays a workload: a new engine, the operations, and steps to the end. With "goes_on", the
@@ -19,6 +21,7 @@ makes and drives it.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import resource
@@ -66,13 +69,13 @@ class EndlessWorkloadError(BaseException):
 def main(engine: str, patch: str | None = None) -> None:
     """Answer until stdin ends; whatever the engine prints goes to stderr."""
     answers = _own_stdout()
-    name, events = MODULES[engine]
-    driving = importlib.import_module(name)
+    name, events = MODULES.get(engine, (engine, None))
+    driving = _driver_file(engine) if engine not in MODULES else importlib.import_module(name)
     confinement.confine()
     if patch is not None:
         runpy.run_path(patch)
     with open(str(driving.__file__), encoding="utf-8") as file:
-        _say(answers, {"engine": f"{engine} {driving.VERSION}", "source": file.read()})
+        _say(answers, {"engine": f"{Path(engine).stem} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
     signal.signal(signal.SIGALRM, _looking(looks.Looks()))
     sys.addaudithook(_refuse_copies)
@@ -85,6 +88,17 @@ def main(engine: str, patch: str | None = None) -> None:
         _shorten_log()
         asked = json.loads(line)
         _say(answers, {"number": asked.get("number"), **driver.answer(asked)})
+
+
+def _driver_file(path: str) -> Any:
+    """Return a driver file as a module, which can import what is beside it."""
+    sys.path.insert(0, str(Path(path).parent))
+    spec = importlib.util.spec_from_file_location("driver_file", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    vars(methods)["PACKAGES"] = (spec.name, *getattr(module, "PACKAGES", ()))
+    return module
 
 
 class Driver:

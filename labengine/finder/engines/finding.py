@@ -42,6 +42,8 @@ class EngineFinding:
     """The file that drives the engine."""
     patch: str = field(default="", repr=False)
     """The text of the change under test."""
+    other: str = ""
+    """The engine that it is compared with; empty for its edition."""
 
     @property
     def kind(self) -> Kind:
@@ -53,13 +55,14 @@ class EngineFinding:
         """One line: the engine and its error."""
         rule = f" {self.finding.rule}" if self.kind in ("rule", "raises") else ""
         length = counted(len(self.case.workload), "operation")
-        return f"{self.engine} {HEADLINES[self.kind]}{rule} after {length} ({self.case.scope.name})."
+        wrong = f"differs from {self.other}" if self.other else HEADLINES[self.kind]
+        return f"{self.engine} {wrong}{rule} after {length} ({self.case.scope.name})."
 
     def to_script(self) -> str:
         """Return a script that shows the error and needs only the engine."""
         scope = cast(EngineScope, self.case.scope)
         wire = wire_workload(scope, self.case.workload)
-        expected = expected_states(scope, wire) if self.kind == "differs" else []
+        expected = expected_states(scope, wire) if self.kind == "differs" and not self.other else []
         return script_of(f"{self.headline}\n\n{self.finding.message}", self.source, self.patch, wire, expected)
 
     def save_script(self, path: str | PathLike[str]) -> None:
@@ -95,20 +98,31 @@ class EngineSearch:
     remarks: Sequence[str] = ()
     is_cut: bool = False
     """True if less was searched, because of an interrupt or because the engine did not answer at the end."""
+    other: str = ""
+    """The engine that it was compared with; empty for its edition."""
 
     def __bool__(self) -> bool:
         return bool(self.findings)
+
+    @property
+    def _all_clear(self) -> str:
+        if self.other:
+            return f"No difference found between {self.engine} and {self.other}."
+        return f"Nothing found with {self.engine}."
 
     def __repr__(self) -> str:
         rate = self.num_workloads / max(self.seconds, 0.001)
         searched = (
             f"Searched: {counted(self.num_workloads, 'random workload')} (seed {self.seed}) in {self.seconds:.0f} s "
-            f"({rate:,.0f} a second), {counted(self.num_steps, 'step')}, "
-            f"{counted(self.num_distinct, 'distinct state')}."
+            f"({rate:,.0f} a second), {counted(self.num_steps, 'step')}"
+            + (f", {counted(self.num_distinct, 'distinct state')}." if self.num_distinct else ".")
         )
-        lines = [str(one) for one in self.findings] or [f"Nothing found with {self.engine}."]
+        lines = [str(one) for one in self.findings] or [self._all_clear]
         lines.append(searched)
-        lines.append(f"{self.num_conforming:,} workloads conform, event by event, to their edition.")
+        if self.other:
+            lines.append(f"{self.num_conforming:,} workloads are the same on both, event by event.")
+        elif self.num_distinct:
+            lines.append(f"{self.num_conforming:,} workloads conform, event by event, to their edition.")
         if self.num_alike:
             lines.append(f"{counted(self.num_alike, 'more workload')} had the same errors as the ones shown.")
         if self.unjudged:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from labengine.driven.drivable import is_driver_file
 from labengine.driven.inside.symptoms import differences
 from labengine.events import Event
 from labengine.finder.engines.edition import EditionRun, edition_run
@@ -54,6 +55,8 @@ class AnswerReader:
         if answer["states"] is None:
             found = [*_raised(answer["error"])]
             why, events = self._judge_events(answer, on_state, found)
+        elif is_driver_file(scope.engine):
+            found, why, events = [*_raised(answer["error"])], "", []
         else:
             rerun = edition_run(scope, wire_workload(scope, case.workload), on_state)
             found, why, events = [*_judge_states(scope, answer, rerun)], "", rerun.events
@@ -61,15 +64,19 @@ class AnswerReader:
             found.append(_unfinished(answer["left"], answer["num_steps"]))
         return PlayedCase(tuple(found), answer["num_done"], answer["num_steps"], why, events)
 
+    def stream_of(self, answer: dict[str, Any], on_state: Callable[[Fold], object]) -> tuple[StreamReader, str]:
+        """Return what was read of an answer's events, and the reason that one cannot follow its predecessors."""
+        if answer.get("header"):
+            self._header = header_of(answer["header"], "the driven engine")
+        reader = StreamReader(Limits("the driven engine"), MAX_EVENTS)
+        reader.header = self._header
+        return reader, _take_all(reader, answer["messages"], on_state)
+
     def _judge_events(
         self, answer: dict[str, Any], on_state: Callable[[Fold], object], found: list[Finding]
     ) -> tuple[str, Sequence[Event]]:
         """Add findings about the events; return the reason that judging them ended early (or empty), and the events."""
-        if "header" in answer:
-            self._header = header_of(answer["header"], "the driven engine")
-        reader = StreamReader(Limits("the driven engine"), MAX_EVENTS)
-        reader.header = self._header
-        ending = _take_all(reader, answer["messages"], on_state)
+        reader, ending = self.stream_of(answer, on_state)
         if not reader.pieces:
             return ending, ()
         recorded = recorded_by(reader, "the driven engine", ending)
@@ -123,6 +130,12 @@ def _take_all(reader: StreamReader, messages: Sequence[dict[str, Any]], on_state
     except TraceError as error:
         return readable(str(error), 400)
     return ""
+
+
+def errors_in(answer: Mapping[str, Any]) -> list[Finding]:
+    """Return an engine's exception or symptom, or that work is left."""
+    left = [_unfinished(answer["left"], answer["num_steps"])] if answer["left"] else []
+    return _raised(answer["error"]) or left
 
 
 def _raised(error: Sequence[str] | None) -> list[Finding]:

@@ -31,9 +31,13 @@ class Player:
         driven: DrivenEngine,
         on_state: Callable[[Case, Fold], object] = lambda case, fold: None,
         start: Callable[[DrivenEngine], Any] = EngineProcess,
+        make_reader: Callable[[], AnswerReader] = AnswerReader,
     ) -> None:
-        """start: makes the process. Raises ConfigError if the engine cannot be driven there."""
-        self._driven, self._start, self._on_state = driven, start, on_state
+        """start: makes the process; make_reader: makes what reads its answers.
+
+        Raises ConfigError if the engine cannot be driven there.
+        """
+        self._driven, self._start, self._on_state, self._make_reader = driven, start, on_state, make_reader
         self._waiting: deque[Case] = deque()
         """Sent cases, the oldest first."""
         self._judged: deque[tuple[Case, PlayedCase]] = deque()
@@ -45,7 +49,7 @@ class Player:
 
     def _begin(self) -> None:
         self.process = self._start(self._driven)
-        self._reading = AnswerReader()
+        self._reading = self._make_reader()
 
     def __enter__(self) -> Player:
         return self

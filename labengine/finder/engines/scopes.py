@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from labengine.config import TUNING, EngineConfig, GroupSpec
-from labengine.driven.drivable import ENGINES
+from labengine.driven.drivable import drivable
 from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
 from labengine.finder.scopes import Scope, config, large_scopes
 
@@ -73,6 +73,13 @@ def nano_scopes() -> tuple[EngineScope, ...]:
     """Return the scopes for nano-vLLM: one group, no salts."""
     plain = [scope for scope in large_scopes() if scope.tier is None and not scope.ends and not scope.config.groups[1:]]
     return tuple(_engine_scope(scope, engine="nano-vllm") for scope in plain if scope.salts == (None,))
+
+
+def file_scopes(engine: str) -> tuple[EngineScope, ...]:
+    """Return the scopes for a driver file: one group, and salts if its engine supports them."""
+    plain = [one for one in large_scopes(((),)) if one.tier is None and not one.ends and not one.config.groups[1:]]
+    has_salts = "salt" in drivable(engine).options
+    return tuple(_engine_scope(one, engine=engine) for one in plain if has_salts or one.salts == (None,))
 
 
 def tree_scopes(engine: str) -> tuple[EngineScope, ...]:
@@ -208,6 +215,6 @@ def wire_workload(scope: EngineScope, workload: Sequence[Operation]) -> dict[str
     return {
         "settings": scope.settings,
         "operations": [
-            wire_operation(one) for one in workload if WORDS.get(type(one)) in ENGINES[scope.engine].operations
+            wire_operation(one) for one in workload if WORDS.get(type(one)) in drivable(scope.engine).operations
         ],
     }

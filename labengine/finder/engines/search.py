@@ -12,12 +12,20 @@ from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError, checked_int, shown
-from labengine.driven.drivable import drivable, refuse_edition
+from labengine.driven.drivable import drivable, is_driver_file, refuse_edition
 from labengine.driven.process import DrivenEngine, EngineProcess
 from labengine.finder.engines.finding import EngineFinding, EngineSearch
 from labengine.finder.engines.judgement import PlayedCase, SameWay
 from labengine.finder.engines.player import Player
-from labengine.finder.engines.scopes import EngineScope, nano_scopes, sglang_scopes, tree_scopes, vllm_scopes
+from labengine.finder.engines.scopes import (
+    EngineScope,
+    file_scopes,
+    nano_scopes,
+    sglang_scopes,
+    tree_scopes,
+    vllm_scopes,
+)
+from labengine.finder.engines.two_engines import TwoEngines
 from labengine.finder.find import INTERRUPTED
 from labengine.finder.judgement import KINDS, Case
 from labengine.finder.limits import AFTER_S
@@ -57,6 +65,7 @@ def find_in_engine(
     patch: str | None = None,
     checkout: str | None = None,
     edition: str | None = None,
+    against: DrivenEngine | None = None,
     with_connector: bool = True,
     scopes: Sequence[EngineScope] | None = None,
     show: Callable[[str], object] = lambda line: None,
@@ -69,9 +78,10 @@ def find_in_engine(
     after max_findings different findings or max_workloads. seed: of the workloads. patch: a Python file executed first
     in the engine's process: a change under test. checkout: the folder of an engine that is not installed there, by
     default the environment variable's. edition: the one to compare with, whose own faults then do not count; by default
-    the one that equals the engine, and every fault counts. with_connector: also search scopes in which a KV connector
-    loads tokens. scopes: bounds of the workloads, instead of the default ones. show: called with a line of progress now
-    and then. start: makes the engine's process.
+    the one that equals the engine, and every fault counts. against: another engine that plays the same workloads, to
+    compare with that instead; an error that both have does not count. with_connector: also search scopes in which a KV
+    connector loads tokens. scopes: bounds of the workloads, instead of the default ones. show: called with a line of
+    progress now and then. start: makes the engine's process.
 
     Raises ConfigError if the engine cannot be driven there. Ctrl-C ends the search and returns its findings so far.
     """
@@ -84,11 +94,11 @@ def find_in_engine(
     checked_int("max_findings", max_findings, 1)
     text = _patch_text(patch)
     if scopes is None:
-        scopes = [scope for scope in SCOPES[engine]() if with_connector or scope.transfers is None]
+        scopes = [scope for scope in scopes_of(engine) if with_connector or scope.transfers is None]
     scopes = [replace(scope, edition=edition or "") for scope in scopes]
     search = _Search(seed, scopes)
     driven = DrivenEngine(engine, python, patch, checkout)
-    with Player(driven, search.note_state, start) as player:
+    with _player(driven, against, search, start) as player:
         search.began = monotonic()
         deadline = search.began + seconds
         player.last = deadline + AFTER_S
@@ -110,6 +120,19 @@ def find_in_engine(
         return search.result(player)
 
 
+def scopes_of(engine: str) -> Sequence[EngineScope]:
+    """Return the scopes of an engine's workloads."""
+    return file_scopes(engine) if is_driver_file(engine) else SCOPES[engine]()
+
+
+def _player(
+    driven: DrivenEngine, against: DrivenEngine | None, search: _Search, start: Callable[[DrivenEngine], Any]
+) -> Player | TwoEngines:
+    if against is None:
+        return Player(driven, search.note_state, start)
+    return TwoEngines(driven, against, search.note_state, start)
+
+
 def _patch_text(patch: str | None) -> str:
     if patch is None:
         return ""
@@ -119,7 +142,7 @@ def _patch_text(patch: str | None) -> str:
         raise ConfigError(f"the patch {patch} cannot be read: {error}") from None
 
 
-def _shrunk(player: Player, found: EngineFinding, deadline: float) -> EngineFinding:
+def _shrunk(player: Player | TwoEngines, found: EngineFinding, deadline: float) -> EngineFinding:
     smaller, finding = shrunk(found.case, found.finding, SameWay(player.play, found.finding), Tries(deadline))
     return replace(found, finding=finding, case=smaller)
 
@@ -166,11 +189,12 @@ class _Search:
         self._num_alike += bool(played.findings) and not new
         return min(new, key=lambda one: KINDS.index(one.kind)) if new else None
 
-    def finding(self, player: Player, case: Case, found: Finding, patch: str) -> EngineFinding:
+    def finding(self, player: Player | TwoEngines, case: Case, found: Finding, patch: str) -> EngineFinding:
         """Return an EngineFinding with the case up to it, not shrunk."""
         case = Case(case.scope, case.workload[: self.num_done or None])
         process, seconds = player.process, monotonic() - self.began
-        return EngineFinding(process.engine, found, case, self.num_workloads, seconds, process.source, patch)
+        engine, other = _names_of(player)
+        return EngineFinding(engine, found, case, self.num_workloads, seconds, process.source, patch, other)
 
     def report_progress(self, show: Callable[[str], object]) -> None:
         """Show a line once per second."""
@@ -180,10 +204,11 @@ class _Search:
             rate = self.num_workloads / (now - self.began)
             show(f"{self.num_workloads:,} workloads, {rate:,.0f} a second; {len(self.findings)} findings")
 
-    def result(self, player: Player) -> EngineSearch:
+    def result(self, player: Player | TwoEngines) -> EngineSearch:
         """Return the result of the search."""
+        engine, other = _names_of(player)
         return EngineSearch(
-            player.process.engine,
+            engine,
             tuple(self.findings),
             self._num_alike,
             self.num_workloads,
@@ -195,7 +220,13 @@ class _Search:
             self._seed,
             (*player.remarks, *filter(None, [self.why_cut])),
             bool(self.why_cut),
+            other,
         )
+
+
+def _names_of(player: Player | TwoEngines) -> tuple[str, str]:
+    """Return the engine's name, and the one that it is compared with; empty for its edition."""
+    return player.names if isinstance(player, TwoEngines) else (player.process.engine, "")
 
 
 def _pairs_of(played: PlayedCase) -> set[tuple[object, object]]:

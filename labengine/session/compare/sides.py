@@ -46,17 +46,17 @@ def timeline_of(side: Looking) -> Timeline:
 
 
 def names_of(left: Looking, right: Looking) -> tuple[str, str]:
-    """Return the names of the sides: their editions."""
-    one, other = _edition(left), _edition(right)
+    """Return the names of the sides: their editions, or releases of driven engines."""
+    one, other = _engine(left), _engine(right)
     return (f"{one}, left", f"{other}, right") if one == other else (one, other)
 
 
-def _edition(side: Looking) -> str:
+def _engine(side: Looking) -> str:
     if isinstance(side, Trace):
         return side.edition
     session = session_of(side)
     assert session is not None
-    return session.parts.name
+    return session.parts.name if session.model.has_edition else session.model.name
 
 
 def checked_names(names: object) -> tuple[str, str] | None:

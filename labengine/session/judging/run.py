@@ -64,6 +64,7 @@ def run_of(run: object, request: int | str) -> JudgedRun:
     if session is None:
         raise ConfigError(f"a run must be a lab, or (lab, request) such as (lab, 0) or (lab, 'B'), got {shown(run)}")
     session.stepper.refuse_if_closed()
+    session.model.refuse_call("judge")
     with session.stepper.reading():
         found = session.requests.named(name)
         tokens = session.inspection.snapshot().requests[found.request_id].token_ids

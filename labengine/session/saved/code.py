@@ -12,6 +12,7 @@ from labengine.session.saved.definitions import (
     definition_lines,
     import_lines,
     lab_arguments,
+    maker_of,
     parts_text,
     texts_of,
 )
@@ -53,7 +54,7 @@ def _lines(
     comments, arguments = lab_arguments(facts, external)
     if facts["parts"] is not None:
         arguments.append(f"parts={parts_text(facts['parts'])}")
-    yield from (*comments, *call_lines("lab = labengine.Lab", arguments), "")
+    yield from (*comments, *call_lines(f"lab = {maker_of(facts)}", arguments), "")
     yield from lines
     yield from _open_step(facts.get("open_step"))
     yield "print(lab)"

@@ -57,8 +57,10 @@ def _place(line: str) -> tuple[bool, bool, str]:
 def lab_arguments(facts: Mapping[str, Any], external: External | None) -> tuple[list[str], list[str]]:
     """Return Lab's arguments without the parts, after comments on those that the script cannot make."""
     settings = facts["settings"]
-    comments, arguments = [], [plain_literal(settings["model"])]
+    comments, arguments = [], _model(settings["model"])
     for name, value in settings.items():
+        if name == "model":
+            continue
         if name == "external" and external is not None:
             arguments.append(f"external={external.code}")
         elif isinstance(value, dict) and "proposer" in value:
@@ -66,11 +68,25 @@ def lab_arguments(facts: Mapping[str, Any], external: External | None) -> tuple[
         elif isinstance(value, dict):
             made_by = in_a_line(value.get("made_by"))
             comments.append(f"# {checked_name(name)}=...: made by {made_by}, which this script cannot make.")
-        elif name != "model":
+        else:
             arguments.append(f"{checked_name(name)}={_setting(value)}")
     if (runner := facts.get("runner")) is not None:
         arguments.append(f"runner={checked_name(runner['name'])}")
     return comments, arguments
+
+
+def maker_of(facts: Mapping[str, Any]) -> str:
+    """Return the function that makes the lab."""
+    return "labengine.drive" if isinstance(facts["settings"]["model"], dict) else "labengine.Lab"
+
+
+def _model(model: object) -> list[str]:
+    """Return the arguments that name a model, or a driven engine."""
+    if not isinstance(model, dict):
+        return [plain_literal(model)]
+    named = [f"{name}={plain_literal(model[name])}" for name in ("python", "path") if model[name] is not None]
+    patches = [f"labengine.Patch({', '.join(map(plain_literal, patch))})" for patch in model["patches"]]
+    return [plain_literal(model["driven"]), *named, *([f"patches=[{', '.join(patches)}]"] if patches else [])]
 
 
 def parts_text(parts: Mapping[str, Any] | None) -> str:

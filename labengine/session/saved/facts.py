@@ -10,6 +10,7 @@ from typing import Any, cast
 from labengine.config import ConfigError, GroupSpec
 from labengine.core.editions import edition
 from labengine.core.parts import given_parts
+from labengine.driven.driven import Driven
 from labengine.engine.draft_model import PROPOSERS
 from labengine.events import StepFailed
 from labengine.record.files.file import save
@@ -82,6 +83,9 @@ def _plain(value: object) -> object:
         arguments = asdict(cast(Any, value))
         arguments = {name: list(one) if isinstance(one, tuple) else one for name, one in arguments.items()}
         return {"proposer": type(value).__name__, "arguments": arguments}
+    if isinstance(value, Driven):
+        patches = [[patch.method, patch.text] for patch in value.patches]
+        return {"driven": value.name, "python": value.python, "path": value.path, "patches": patches}
     if type(value).__module__ == "torch":
         return str(value).removeprefix("torch.")
     return {"made_by": f"{type(value).__module__}.{type(value).__qualname__}"}

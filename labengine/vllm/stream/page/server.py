@@ -12,14 +12,14 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import token_urlsafe
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from labengine.config import ConfigError
 from labengine.record.wording import readable
-from labengine.session.saved.viewed_recording import ViewedRecording
 from labengine.system.closing import Closing
 from labengine.vllm.stream.page.pages import Pages
 from labengine_widgets.browser import css, esm
+from labengine_widgets.feed.feed import Feed
 from labengine_widgets.pages.html_page import LOOK
 
 MAX_MESSAGE = 1 << 20
@@ -59,7 +59,7 @@ def document(titles: Sequence[str]) -> bytes:
         '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">',
         f'<title>{title}</title><link rel="stylesheet" href="page.css"></head><body>',
         f'<main id="lab" class="served{" served-ranks" if titles[1:] else ""}" data-number="{len(titles)}"></main>',
-        "<noscript>This page follows a running vLLM: it needs JavaScript.</noscript>",
+        "<noscript>This page follows a scheduler: it needs JavaScript.</noscript>",
         '<script type="module" src="page.mjs"></script></body></html>',
     )
     return "\n".join(lines).encode("utf-8", "replace")
@@ -75,13 +75,27 @@ def script() -> bytes:
     return (esm() + _START).encode()
 
 
+class Viewed(Protocol):
+    """A recording or a lab, whose page has its controls."""
+
+    @property
+    def title(self) -> str:
+        """One line."""
+
+    @property
+    def feed(self) -> Feed:
+        """The source of its views."""
+
+
 class PageServer(Closing):
-    """Serves the dashboards of recordings until `close`. Other users of this machine can connect, but lack the secret.
+    """Serves the dashboards of recordings, or of labs, until `close`.
+
+    Other users of this machine can connect, but lack the secret.
 
     address: of the page, with the secret, which is enough to view it. Raises ConfigError for a port in use.
     """
 
-    def __init__(self, recordings: Sequence[ViewedRecording], port: int = 0) -> None:
+    def __init__(self, recordings: Sequence[Viewed], port: int = 0) -> None:
         self._recordings = recordings
         self.pages = Pages([one.feed for one in recordings])
         try:
