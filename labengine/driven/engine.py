@@ -148,7 +148,8 @@ class DrivenEngine(Engine):
             yield answer
 
     def _ask(self, operations: list[list[Any]], **more: Any) -> dict[str, Any]:
-        return self._model.ask({"operations": operations, "goes_on": True, **more})
+        answer = self._model.ask({"operations": operations, "goes_on": True, **more})
+        return {**answer, "operations": operations}
 
     # -- the state -----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 from labengine import events as ev
 from labengine.core.request import Request, RequestStatus
 from labengine.driven.model import DrivenModel
+from labengine.driven.states import StateReader
 from labengine.engine.step_report import StepReport
 from labengine.record.files.file_access import MAX_BYTES
 from labengine.record.fold import Fold
@@ -35,6 +36,44 @@ class Relay(Hooks):
             self.to.emit(event)
 
 
+class EventReader:
+    """Reads the events that a driver's tap sends. The other source of a Mirror is StateReader."""
+
+    def __init__(self, model: DrivenModel, timeline: Timeline, hooks: Hooks, max_finished: int | None) -> None:
+        self._model = model
+        self._reader = LiveReader(model.name, timeline, hooks, MAX_BYTES, max_finished)
+
+    @property
+    def seams(self) -> dict[str, Any]:
+        """The engine's method that decides each kind of event."""
+        return {} if self._reader.header is None else self._reader.header.code
+
+    @property
+    def fold(self) -> Fold:
+        """The engine's state after the newest call."""
+        return self._reader.pieces[-1].fold
+
+    @property
+    def timeline(self) -> Timeline:
+        """The recording."""
+        return self._reader.timeline
+
+    def take(self, answer: dict[str, Any]) -> None:
+        """Follow the events of an answer."""
+        if self._reader.header is None and self._model.header is not None:
+            self._reader.header = header_of(self._model.header, self._model.name)
+        for message in answer["messages"]:
+            self._reader.take_document(message)
+
+    def record(self, event: ev.Event) -> None:
+        """Record an event that the tap did not send."""
+        self._reader.pieces[-1].record(event)
+
+    def go_on_in(self, timeline: Timeline) -> None:
+        """Record in another timeline from now on, which ends at the same state."""
+        self._reader.go_on_in(timeline)
+
+
 class Mirror:
     """Follows one engine.
 
@@ -49,34 +88,32 @@ class Mirror:
 
     def _begin(self, timeline: Timeline, to: Hooks | None) -> None:
         self._relay = Relay(to)
-        self._reader = LiveReader(self._model.name, timeline, self._relay, MAX_BYTES, self._max_finished)
+        reader = EventReader if self._model.driven.engine.has_events else StateReader
+        self._reader = reader(self._model, timeline, self._relay, self._max_finished)
 
     @property
     def seams(self) -> dict[str, Any]:
         """The engine's method that decides each kind of event."""
-        return {} if self._reader.header is None else self._reader.header.code
+        return self._reader.seams
 
     @property
     def fold(self) -> Fold:
         """The engine's state after the newest call, or before one that failed."""
-        return self._reader.pieces[-1].fold if self._restored is None else self._restored
+        return self._reader.fold if self._restored is None else self._restored
 
     def take(self, answer: dict[str, Any]) -> StepReport:
         """Follow the events of an answer; return the report on its step."""
         self._relay.events = []
-        if self._reader.header is None and self._model.header is not None:
-            self._reader.header = header_of(self._model.header, self._model.name)
-        for message in answer["messages"]:
-            self._reader.take_document(message)
+        self._reader.take(answer)
         return report_of(self._relay.events, self.fold.step)
 
     def fail(self, failed: ev.StepFailed) -> None:
         """Roll back the step whose events were taken last, or one that had none."""
-        piece = self._reader.pieces[-1]
+        record = self._reader.record
         if not any(isinstance(event, ev.StepStarted) for event in self._relay.events):
-            piece.record(ev.StepStarted(failed.step))
-        piece.record(failed)
-        piece.record(ev.StepRolledBack(failed.step, failed.error))
+            record(ev.StepStarted(failed.step))
+        record(failed)
+        record(ev.StepRolledBack(failed.step, failed.error))
         self._restored = self._reader.timeline.state()
 
     def repeat(self, answers: Iterable[dict[str, Any]]) -> None:
