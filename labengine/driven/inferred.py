@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -250,19 +251,30 @@ class _Change:
         leaving |= {one.block_id for one in drops}
         queue = QueueChange(self._fold.free_queue, self._queue, leaving, self._of.queue_end)
         self._of.queue_end = queue.usual_end
-        turns: list[tuple[float, Callable[[], None]]] = [
-            (-inf if one.block_id in of_tree else queue.turn_of([one.block_id]), partial(self._drop, one, queue))
+        turns: list[tuple[float, int | None, Callable[[], None]]] = [
+            (
+                -inf if one.block_id in of_tree else queue.turn_of([one.block_id]),
+                one.request_id,
+                partial(self._drop, one, queue),
+            )
             for one in drops
         ]
-        turns += [(queue.turn_of(blocks), partial(self._evict, node_id, blocks, queue)) for node_id, blocks in evicted]
-        for _, tell in sorted(turns, key=lambda turn: turn[0]):
+        turns += [
+            (queue.turn_of(blocks), None, partial(self._evict, node_id, blocks, queue)) for node_id, blocks in evicted
+        ]
+        turns.sort(key=lambda turn: turn[0])
+        left = Counter[int | None](one.request_id for one in drops)
+        for request_id in [one for one in ends if not left[one]]:
+            self._end(request_id, ends[request_id])
+        for _, owner, tell in turns:
             tell()
-        for request_id, reason in ends.items():
-            self._end(request_id, reason)
+            left[owner] -= 1
+            if owner in ends and not left[owner]:
+                self._end(owner, ends[owner])
 
     def _ends(self) -> dict[int, ev.FreeReason]:
         """Return the requests that gave up their tables, and why."""
-        ends: dict[int, ev.FreeReason] = {}
+        ends, preempted = dict[int, ev.FreeReason](), dict[int, ev.FreeReason]()
         for request_id, request in self._fold.requests.items():
             before, after = request.block_tables[0], self._tables.get(request_id)
             if request.status == FINISHED:
@@ -270,8 +282,8 @@ class _Change:
             if after is None:
                 ends[request_id] = "aborted" if self._of.asked[request_id].is_aborted else "finished"
             elif before and (not after or self._has_fresh(before, after)):
-                ends[request_id] = "preempted"
-        return ends
+                preempted[request_id] = "preempted"
+        return ends | dict(reversed(preempted.items()))  # where the queue does not tell the order, the newest is first
 
     def _has_fresh(self, before: Sequence[int], after: Sequence[int]) -> bool:
         """Return True if a block that was free has replaced one of a table: the table was given up and begun again."""

@@ -26,6 +26,7 @@ class StateReader:
     """
 
     def __init__(self, model: DrivenModel, timeline: Timeline, hooks: Hooks, max_finished: int | None) -> None:
+        self._model = model
         self._inferring = Inferring(model.config, model.driven.edition)
         self.timeline, self._hooks, self._max_finished = timeline, hooks, max_finished
         self._finished: deque[int] = deque()
@@ -39,8 +40,9 @@ class StateReader:
 
     @property
     def seams(self) -> dict[str, Any]:
-        """The engine's method that decides each kind of event."""
-        return {}
+        """The engine's method that decides each kind of event, as far as its driver names one."""
+        header = self._model.header or {}
+        return {kind: _seam(place, self._model.name) for kind, place in header.get("methods", {}).items()}
 
     def go_on_in(self, timeline: Timeline) -> None:
         """Record in another timeline from now on, which ends at the same state."""
@@ -106,3 +108,24 @@ class StateReader:
     def _forget_finished(self) -> None:
         while self._max_finished is not None and len(self._finished) > self._max_finished:
             self.record(self._inferring.forget(self._finished.popleft()))
+
+
+INFERRED = "This event is inferred from two states of the engine, in which the method usually decides it."
+"""The reason of each seam: the engine itself says only what its state is."""
+
+
+def _seam(place: Mapping[str, Any], engine: str) -> dict[str, Any]:
+    owner, module, seam = (readable(place[name]) for name in ("class", "module", "method"))
+    where = f"{module.replace('.', '/')}.py, line {place['line']}, {readable(engine)}"
+    return {
+        "seam": seam,
+        "class": owner,
+        "module": module,
+        "line": place["line"],
+        "reason": INFERRED,
+        "place": where,
+        "source": f"# {where}",
+        "base": None,
+        "is_custom": False,
+        "methods": [],
+    }

@@ -441,3 +441,15 @@ def name_of(req: Any) -> str:
 
 CORE = SglangCore
 """The engine that the finder drives."""
+
+DECIDED_BY = {
+    "RequestAdded": "Scheduler._add_request_to_queue",
+    "PrefixHit": "UnifiedRadixCache.match_prefix",
+    "RequestScheduled": "PrefillAdder.add_one_req",
+    "NodeInserted": "UnifiedRadixCache.insert",
+    "BlockCached": "UnifiedRadixCache.insert",
+    "NodeEvicted": "UnifiedRadixCache.evict",
+    "BlockEvicted": "UnifiedRadixCache.evict",
+    "RequestPreempted": "ScheduleBatch.retract_decode",
+}
+"""The method that decides each kind of event."""
