@@ -48,7 +48,7 @@ class Drop:
     request_id: int
     index: int
     block_id: int
-    reason: str
+    reason: ev.FreeReason
 
 
 class Inferring:
@@ -189,7 +189,10 @@ class _Change:
         self._statuses = {int(name): status for name, (status, _) in state["requests"].items()}
         self._queue = list(state["free_queue"])
         self._cached = set(state["cached"]) if "cached" in state else None
-        self._nodes = [inferred_tree.Node(*row[:3], tuple(row[3])) for row in state.get("tree", ())]
+        self._nodes = [
+            inferred_tree.Node(number, parent, locks, tuple(blocks))
+            for number, parent, locks, blocks in state.get("tree", ())
+        ]
         self._holds = {int(name): node for name, node in state.get("holds", {}).items()}
 
     def tell_all(self) -> None:
@@ -249,7 +252,8 @@ class _Change:
         leaving = of_tree | {one.block_id for one in drops}
         drops += self._freed_in_use(ends, leaving)
         leaving |= {one.block_id for one in drops}
-        queue = QueueChange(self._fold.free_queue, self._queue, leaving, self._of.queue_end)
+        known = inferred_tree.below_first(self._fold.tree, dict(evicted))
+        queue = QueueChange(self._fold.free_queue, self._queue, leaving, self._of.queue_end, known)
         self._of.queue_end = queue.usual_end
         turns: list[tuple[float, int | None, Callable[[], None]]] = [
             (
@@ -301,7 +305,7 @@ class _Change:
                     self._tell(ev.BlockMerged(old, new, request_id, 0, index, ref_count))
                     yield from self._held(Drop(request_id, index, old, "merged"))
 
-    def _given_up(self, ends: Mapping[int, str]) -> Iterator[Drop]:
+    def _given_up(self, ends: Mapping[int, ev.FreeReason]) -> Iterator[Drop]:
         for request_id, reason in ends.items():
             table = self._fold.requests[request_id].block_tables[0]
             for index in reversed(range(len(table))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -60,3 +60,13 @@ def evicted(tree: TreeFold, nodes: Sequence[Node]) -> list[tuple[int, tuple[int,
     gone = [node_id for node_id in tree.nodes if node_id not in kept]
     gone.sort(key=lambda node_id: -len(tree.path(node_id)))
     return [(node_id, tree.nodes[node_id].block_ids) for node_id in gone]
+
+
+def below_first(tree: TreeFold, blocks: Mapping[int, tuple[int, ...]]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of evicted blocks, one of a node and one of its parent, which was evicted later.
+
+    blocks: those of each evicted node.
+    """
+    for node_id in blocks:
+        if (parent_id := tree.nodes[node_id].parent_id) in blocks:
+            yield blocks[node_id][0], blocks[parent_id][0]

@@ -33,6 +33,8 @@ class Followed:
         self.reader = StateReader(cast(DrivenModel, model), self.timeline, hooks, None)
         self._process = process
         self.is_idle = True
+        self.error: list[str] | None = None
+        """The engine's exception, if it has raised one."""
         self._ask([], settings=settings)
 
     def do(self, operation: list[Any]) -> None:
@@ -45,8 +47,9 @@ class Followed:
 
     def _ask(self, operations: list[list[Any]], **more: Any) -> None:
         answer = self._process.ask({"operations": operations, "goes_on": True, **more}, 60)
-        assert answer["error"] is None, answer["error"]
-        self.is_idle = answer["is_idle"]
+        self.error, self.is_idle = answer["error"], answer["is_idle"]
+        if self.error:
+            return
         for call, state, plan in answer["states"]:
             self.reader.take({"operations": operations, "states": [(call, state, plan)]})
             told = told_state(self.reader.fold)
@@ -59,6 +62,8 @@ def play(process: EngineProcess, scope: EngineScope, workload: tuple[Operation, 
     followed = Followed(process, scope.engine, scope.config, wire["settings"])
     for operation in steps_to_end(wire["operations"], followed):
         followed.do(operation)
+        if followed.error:
+            break
     return followed
 
 
