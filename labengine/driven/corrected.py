@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from labengine.driven.inside.symptoms import differences, shared_blocks, wrong_counts, wrong_tree
+from labengine.driven.inside.symptoms import shared_blocks, wrong_counts, wrong_tree
 from labengine.record.fold import Fold
 from labengine.record.fold_state import FINISHED
 from labengine.record.snapshot import NodeState
@@ -33,7 +33,8 @@ def told_state(fold: Fold) -> dict[str, Any]:
 def contradictions(fold: Fold, state: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each part of an engine's state that differs from the events."""
     told = told_state(fold)
-    return [*differences(state, {part: value for part, value in told.items() if part in state})]
+    differing = [part for part in told if part in state and state[part] != told[part]]
+    return [f"{part} is {state[part]} in the engine, but {told[part]} by the events" for part in differing]
 
 
 def own_contradictions(state: Mapping[str, Any], num_blocks: int) -> Iterator[str]:

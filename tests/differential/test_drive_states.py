@@ -83,7 +83,7 @@ def test_a_driven_nano_vllm_has_the_snapshots_of_its_edition() -> None:
             for lab in pair:
                 lab.add(token_ids=values[0], max_tokens=values[1]) if what == "add" else lab.step()
             assert pair[0].snapshot() == pair[1].snapshot(), case.workload
-        while all([bool(lab.step()) for lab in pair]):
+        while [lab for lab in pair if lab.step()]:
             assert pair[0].snapshot() == pair[1].snapshot(), case.workload
         num_played += 1
     for pair in labs.values():
