@@ -19,7 +19,8 @@ class Drivable:
     operations: its calls, in the words of driver.py. editions: those that its states can be compared with, the one that
     equals it first; empty if its release tells. python, folder: environment variables that name its interpreter, and
     its folder if it is not installed there. options: what its requests have besides a prompt and max_tokens, by
-    calls.WORDS. shares_process: several engines can live in one process.
+    calls.WORDS. shares_process: several engines can live in one process. has_events: its driver sends the
+    tap's events; without them, they are inferred from its states.
     """
 
     operations: tuple[str, ...]
@@ -28,6 +29,7 @@ class Drivable:
     folder: str = ""
     options: tuple[str, ...] = ()
     shares_process: bool = False
+    has_events: bool = False
 
 
 ENGINES: Mapping[str, Drivable] = MappingProxyType(
@@ -37,6 +39,7 @@ ENGINES: Mapping[str, Drivable] = MappingProxyType(
             python="LABENGINE_VLLM_PYTHON",
             options=("salt", "priority"),
             shares_process=True,
+            has_events=True,
         ),
         "nano-vllm": Drivable(("add", "step"), ("nano-vllm", "nano-vllm+243"), folder="LABENGINE_NANO_VLLM"),
         "mini-sglang": Drivable(

@@ -197,7 +197,7 @@ class DrivenEngine(Engine):
             raise EngineLostError("its driver's answer is damaged")
         if answer["error"] and answer["error"][0] == "MemoryError":  # the engine may keep what it has filled
             self._model.restart()
-        return answer
+        return {**answer, "operations": operations}
 
     # -- the state -----------------------------------------------------------------------------------------------------
 

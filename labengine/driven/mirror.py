@@ -11,6 +11,7 @@ from labengine.check.findings import violation_of
 from labengine.core.request import Request, RequestStatus
 from labengine.driven.driven import Patch
 from labengine.driven.model import DrivenModel
+from labengine.driven.states import StateReader
 from labengine.engine.step_report import StepReport
 from labengine.record.files.file_access import MAX_BYTES
 from labengine.record.fold import Fold
@@ -40,7 +41,7 @@ class Relay(Hooks):
             self.to.emit(event)
 
 
-class Reader(LiveReader):
+class ContinuedReader(LiveReader):
     """A LiveReader whose recording goes on where the engine's state contradicts its events: a lab keeps its history."""
 
     def _begin(self, document: dict[str, Any], state: Fold, gap: str, gap_before: Gap | None) -> None:
@@ -50,6 +51,47 @@ class Reader(LiveReader):
         if gap_before is not None:
             piece.contradict([f"it changed, and no event can tell how: {gap}"])
         piece.go_on_from(state)
+
+
+class EventReader:
+    """Reads the events that a driver's tap sends. The other source of a Mirror is StateReader."""
+
+    def __init__(self, model: DrivenModel, timeline: Timeline, hooks: Hooks, max_finished: int | None) -> None:
+        self._model = model
+        self._reader = ContinuedReader(model.name, timeline, hooks, MAX_BYTES, max_finished)
+
+    @property
+    def seams(self) -> dict[str, Any]:
+        """The engine's method that decides each kind of event."""
+        return {} if self._reader.header is None else self._reader.header.code
+
+    @property
+    def fold(self) -> Fold:
+        """The engine's state after the newest call."""
+        return self._reader.pieces[-1].fold
+
+    @property
+    def timeline(self) -> Timeline:
+        """The recording."""
+        return self._reader.timeline
+
+    def take(self, answer: dict[str, Any]) -> None:
+        """Follow the events of an answer. The state after a failed call, its last message, is none to go on from."""
+        if self._reader.header is None and self._model.header is not None:
+            self._reader.header = header_of(self._model.header, self._model.name)
+        messages = answer["messages"]
+        if answer["error"] and messages and "k" in messages[-1]:
+            messages = messages[:-1]
+        for message in messages:
+            self._reader.take_document(message)
+
+    def record(self, event: ev.Event) -> None:
+        """Record an event that the tap did not send."""
+        self._reader.pieces[-1].record(event)
+
+    def go_on_in(self, timeline: Timeline) -> None:
+        """Record in another timeline from now on, which ends at the same state."""
+        self._reader.go_on_in(timeline)
 
 
 class Mirror:
@@ -64,40 +106,31 @@ class Mirror:
         self._restored: Fold | None = None
         self._relay, self._reader = self._following(timeline, hooks)
 
-    def _following(self, timeline: Timeline, to: Hooks | None) -> tuple[Relay, Reader]:
+    def _following(self, timeline: Timeline, to: Hooks | None) -> tuple[Relay, EventReader | StateReader]:
         relay = Relay(to)
-        return relay, Reader(self._model.name, timeline, relay, MAX_BYTES, self._max_finished)
+        reader = EventReader if self._model.driven.engine.has_events else StateReader
+        return relay, reader(self._model, timeline, relay, self._max_finished)
 
     @property
     def seams(self) -> dict[str, Any]:
         """The engine's method that decides each kind of event."""
-        code = {} if self._reader.header is None else self._reader.header.code
         patches = {patch.method: patch for patch in self._model.driven.patches}
-        return {kind: _patched(seam, patches.get(seam["seam"])) for kind, seam in code.items()}
+        return {kind: _patched(seam, patches.get(seam["seam"])) for kind, seam in self._reader.seams.items()}
 
     @property
     def fold(self) -> Fold:
         """The engine's state after the newest call, or before one that failed."""
-        return self._reader.pieces[-1].fold if self._restored is None else self._restored
+        return self._reader.fold if self._restored is None else self._restored
 
     def take(self, answer: dict[str, Any]) -> StepReport:
-        """Follow the events of an answer; return the report on its step.
-
-        The state after a failed call, which is the last message, is none to go on from.
-        """
+        """Follow the events of an answer; return the report on its step."""
         self.begin_call()
-        if self._reader.header is None and self._model.header is not None:
-            self._reader.header = header_of(self._model.header, self._model.name)
-        messages = answer["messages"]
-        if answer["error"] and messages and "k" in messages[-1]:
-            messages = messages[:-1]
-        for message in messages:
-            self._reader.take_document(message)
+        self._reader.take(answer)
         return report_of(self._relay.events, self.fold.step)
 
     def record(self, event: ev.Event) -> None:
         """Record an event that is not the engine's, such as a violation."""
-        self._reader.pieces[-1].record(event)
+        self._reader.record(event)
 
     def begin_call(self) -> None:
         """Forget the events of the call before."""
@@ -105,11 +138,11 @@ class Mirror:
 
     def fail(self, failed: ev.StepFailed) -> None:
         """Roll back the step whose events were taken last, or one that had none."""
-        piece = self._reader.pieces[-1]
+        record = self._reader.record
         if not any(isinstance(event, ev.StepStarted) and event.step == failed.step for event in self._relay.events):
-            piece.record(ev.StepStarted(failed.step))
-        piece.record(failed)
-        piece.record(ev.StepRolledBack(failed.step, failed.error))
+            record(ev.StepStarted(failed.step))
+        record(failed)
+        record(ev.StepRolledBack(failed.step, failed.error))
         self._restored = self._reader.timeline.state()
 
     def repeat(self, answers: Iterable[dict[str, Any]]) -> None:

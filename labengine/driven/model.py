@@ -13,6 +13,9 @@ from labengine.driven.process import DrivenEngine as Started
 from labengine.driven.process import EngineLostError, EngineProcess
 from labengine.engine.loaded_model import ModelOptions, SimulatedModel
 
+INFERRED = "inferred from the engine's states after each of its calls"
+"""The origin of the events of an engine without a tap."""
+
 PATIENCE_S = 60.0
 """Seconds without an answer after which a call counts as endless where the driver's own limits do not reach it."""
 
@@ -153,7 +156,11 @@ class DrivenModel(SimulatedModel):
     def describe(self) -> dict[str, str]:
         """Return the engine, its interpreter and its patches."""
         patches = ", ".join(patch.method for patch in self.driven.patches)
-        return {"engine": f"{self.name}, driven with {self.driven.python}"} | ({"patches": patches} if patches else {})
+        return {
+            "engine": f"{self.name}, driven with {self.driven.python}",
+            **({"patches": patches} if patches else {}),
+            **({} if self.driven.engine.has_events else {"events": INFERRED}),
+        }
 
 
 def _apply(process: EngineProcess, patch: Patch) -> None:

@@ -80,6 +80,7 @@ def main(engine: str, patch: str | None = None) -> None:
     signal.signal(signal.SIGALRM, _looking(looks.Looks()))
     sys.addaudithook(_refuse_copies)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine ends this process on Ctrl-C
+    States.decided_by = getattr(driving, "DECIDED_BY", {})
     driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
     if sys.platform == "linux":
@@ -113,6 +114,7 @@ class Driver:
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what a line asks for; return the answer, with the engine's exception if any."""
         if "patch" in asked:
+            States.places = None
             return {"error": limited(partial(methods.replace, **asked["patch"]))}
         if "method" in asked:
             return {"found": methods.described(asked["method"])}
@@ -152,10 +154,23 @@ class Driver:
 class States:
     """Replaces the events of an engine without a tap: the state and the plan after each of its calls."""
 
-    header = None
+    decided_by: Mapping[str, str] = {}
+    """The method that decides each kind of event, by the engine's module."""
+    places: dict[str, Any] | None = None
+    """Where these methods are; None until it is asked for."""
 
     def __init__(self, engine: Any, key: str) -> None:
         pass
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Return {"methods": {kind: {class, method, module, line}}}, of the methods that this version has."""
+        if States.places is None:
+            found = {name: methods.described(name) for name in {*self.decided_by.values()}}
+            known = {name: one for name, one in found.items() if "refusal" not in one}
+            of_kinds = {kind: known[name] for kind, name in self.decided_by.items() if name in known}
+            States.places = {"methods": {kind: {**one, "text": ""} for kind, one in of_kinds.items()}}
+        return States.places
 
     def take(self) -> list[Any]:
         """Return no messages."""

@@ -290,3 +290,23 @@ class MiniSglangCore:
 
 CORE = MiniSglangCore
 """The engine that the finder drives."""
+
+DECIDED_BY = {
+    "RequestAdded": "PrefillManager.add_one_req",
+    "PrefixHit": "PrefillAdder._try_allocate_one",
+    "BlockTouched": "PrefillAdder._try_allocate_one",
+    "NodeLocked": "CacheManager.lock",
+    "NodeUnlocked": "CacheManager.unlock",
+    "NodeSplit": "RadixPrefixCache._tree_walk",
+    "NodesTouched": "RadixPrefixCache._tree_walk",
+    "NodeInserted": "RadixPrefixCache.insert_prefix",
+    "BlockCached": "RadixPrefixCache.insert_prefix",
+    "NodeEvicted": "RadixPrefixCache.evict",
+    "BlockEvicted": "RadixPrefixCache.evict",
+    "BlockAllocated": "CacheManager.allocate_paged",
+    "BlockFreed": "CacheManager.cache_req",
+    "RequestScheduled": "Scheduler._schedule_next_batch",
+    "RequestFinished": "Scheduler._process_last_data",
+    "RequestFinished:abort": "Scheduler._process_one_msg",
+}
+"""The method that decides each kind of event."""

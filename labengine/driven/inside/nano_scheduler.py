@@ -108,3 +108,18 @@ class NanoCore:
 
 CORE = NanoCore
 """The engine that the finder drives."""
+
+DECIDED_BY = {
+    "RequestAdded": "Scheduler.add",
+    "PrefixHit": "BlockManager.can_allocate",
+    "BlockTouched": "BlockManager.allocate",
+    "BlockAllocated": "BlockManager._allocate_block",
+    "BlockEvicted": "BlockManager._allocate_block",
+    "BlockCached": "BlockManager.hash_blocks",
+    "BlockFreed": "BlockManager.deallocate",
+    "RequestScheduled": "Scheduler.schedule",
+    "RequestPreempted": "Scheduler.preempt",
+    "TokensComputed": "Scheduler.postprocess",
+    "RequestFinished": "Scheduler.postprocess",
+}
+"""The method that decides each kind of event."""

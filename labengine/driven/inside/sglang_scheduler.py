@@ -144,7 +144,7 @@ class StandInScheduler(scheduling.Scheduler):  # type: ignore[name-defined]
 class SglangCore:
     """One scheduler with an empty cache, in its normal loop.
 
-    settings: num_blocks, groups [[page size, None]], max_num_seqs, max_num_batched_tokens, new_token_ratio, and
+    settings: num_blocks, groups [[page size, None]], max_num_seqs, max_num_batched_tokens, new_token_ratio (0.7), and
     retract_steps (20). token_at: returns what a request samples at a position. Block n is page n + 1, because page 0
     is padding.
     """
@@ -169,7 +169,7 @@ class SglangCore:
 
     def _publish(self) -> None:
         settings = self._settings
-        scheduling.envs.SGLANG_INIT_NEW_TOKEN_RATIO.set(settings["new_token_ratio"])
+        scheduling.envs.SGLANG_INIT_NEW_TOKEN_RATIO.set(settings.get("new_token_ratio", 0.7))
         scheduling.envs.SGLANG_RETRACT_DECODE_STEPS.set(settings.get("retract_steps", 20))
         context = of("runtime_context")
         context.get_context().override_server_args(
@@ -441,3 +441,17 @@ def name_of(req: Any) -> str:
 
 CORE = SglangCore
 """The engine that the finder drives."""
+
+DECIDED_BY = {
+    "RequestAdded": "Scheduler._add_request_to_queue",
+    "PrefixHit": "UnifiedRadixCache.match_prefix",
+    "RequestScheduled": "Scheduler.get_next_batch_to_run",
+    "NodeInserted": "UnifiedRadixCache.insert",
+    "BlockCached": "UnifiedRadixCache.insert",
+    "NodeLocked": "UnifiedRadixCache.lock",
+    "NodeUnlocked": "UnifiedRadixCache.unlock",
+    "NodeEvicted": "UnifiedRadixCache._evict",
+    "BlockEvicted": "UnifiedRadixCache._evict",
+    "RequestPreempted": "ScheduleBatch.retract_decode",
+}
+"""The method that decides each kind of event."""

@@ -185,10 +185,10 @@ class Watching:
 
 
 class Following:
-    """Keeps each call of an engine, its state after it, and the newest plan."""
+    """Keeps each call of an engine, its state after it, and the newest plan; first the state before all calls."""
 
     def __init__(self, engine: Any) -> None:
-        self.states: list[tuple[str, dict[str, Any], dict[str, tuple[int, int]]]] = []
+        self.states: list[tuple[str, dict[str, Any], dict[str, tuple[int, int]]]] = [("start", engine.state(), {})]
         engine.after_call = lambda call: self.states.append((call, engine.state(), dict(engine.plan)))
 
 
