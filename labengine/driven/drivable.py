@@ -16,7 +16,8 @@ class Drivable:
     operations: its calls, in the words of driver.py. editions: those that its states can be compared with, the one that
     equals it first; empty if its release tells. python, folder: environment variables that name its interpreter, and
     its folder if it is not installed there. options: what its requests have besides a prompt and max_tokens, by
-    calls.WORDS. shares_process: several engines can live in one process.
+    calls.WORDS. shares_process: several engines can live in one process. takes_drafts: it
+    speculates with the guesses that it is told. package: what is imported from its folder instead of the installed one.
     """
 
     operations: tuple[str, ...]
@@ -25,6 +26,8 @@ class Drivable:
     folder: str = ""
     options: tuple[str, ...] = ()
     shares_process: bool = False
+    takes_drafts: bool = False
+    package: str = ""
 
 
 ENGINES: Mapping[str, Drivable] = MappingProxyType(
@@ -32,7 +35,9 @@ ENGINES: Mapping[str, Drivable] = MappingProxyType(
         "vllm": Drivable(
             ("add", "step", "abort", "reset"),
             python="LABENGINE_VLLM_PYTHON",
-            options=("salt", "priority"),
+            options=("salt", "priority", "arrival", "adapter", "images", "unread"),
+            takes_drafts=True,
+            package="vllm",
             shares_process=True,
         ),
         "nano-vllm": Drivable(("add", "step"), ("nano-vllm", "nano-vllm+243"), folder="LABENGINE_NANO_VLLM"),

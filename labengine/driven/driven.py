@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from labengine.config import ConfigError, shown
 from labengine.driven.drivable import Drivable, drivable
@@ -14,7 +15,6 @@ NOT_DRIVEN = {
     "edition": _ITS_OWN,
     "parts": _ITS_OWN,
     "external": "its connectors are not driven",
-    "speculation": "it is not told drafts",
     "overlap": "its steps are taken one by one",
     "runner": _NO_MODEL,
     "dtype": _NO_MODEL,
@@ -49,7 +49,9 @@ class Driven:
     patches: tuple[Patch, ...] = ()
 
     def __post_init__(self) -> None:
-        drivable(self.name)
+        package = drivable(self.name).package
+        if package and self.path is not None and not Path(self.path, package, "__init__.py").is_file():
+            raise ConfigError(f"{self.path} has no {package}/__init__.py: path= is the folder that contains {package}")
         if not isinstance(self.python, str):
             raise ConfigError(f"python must be the path of an interpreter, got {shown(self.python)}")
 
@@ -68,6 +70,8 @@ class Driven:
         for name in settings:
             if name in NOT_DRIVEN:
                 raise ConfigError(f"a driven engine takes no {name}: {NOT_DRIVEN[name]}")
+        if "speculation" in settings and not self.engine.takes_drafts:
+            raise ConfigError(f"{self.name} takes no speculation: its scheduler has no drafts")
 
     def patched(self, patch: Patch) -> Driven:
         """Return the same engine with another method replaced, or with a replacement in place of an earlier one."""

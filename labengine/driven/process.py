@@ -164,6 +164,9 @@ def _environment(driven: DrivenEngine) -> dict[str, str]:
     """Return this process's environment without variables for its Python, and without a user's tap."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
-    if driven.checkout and (folder := ENGINES[driven.name].folder):
-        found[folder] = str(Path(driven.checkout).resolve())
-    return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found
+    paths = [str(PLUGIN)] if PLUGIN.is_dir() else []
+    if driven.checkout is not None:
+        folder, engine = str(Path(driven.checkout).resolve()), ENGINES[driven.name]
+        found |= {engine.folder: folder} if engine.folder else {}
+        paths = [folder, *paths] if engine.package else paths
+    return {**found, "PYTHONPATH": os.pathsep.join(paths)} if paths else found
