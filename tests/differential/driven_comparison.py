@@ -75,7 +75,7 @@ class _Pair:
     def _hear(self, event: ev.Event) -> None:
         self._kinds[type(event)] += 1
         if isinstance(event, ev.ViolationFound):
-            self._said.append(event.text)
+            self._said.append(event.message)
         if isinstance(event, ev.PrefixHit) and event.num_tokens:
             self._met.add("hit")
 
