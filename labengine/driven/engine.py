@@ -113,8 +113,10 @@ class DrivenEngine(Engine):
 
     def _tell_drafts(self) -> None:
         """Have the proposer guess the next tokens of the requests that have sampled, and tell the engine."""
-        drafts = {}
-        for request_id in () if self.proposer is None else self.report.sampled:
+        if self.proposer is None:
+            return
+        drafts: dict[str, list[int]] = {}
+        for request_id in self.report.sampled:
             request = self.requests.get(request_id)
             if request is not None and (num_wanted := self.scheduler.drafts.num_wanted(request)):
                 found = self.proposer.propose(tuple(request.token_ids), num_wanted)
