@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from labengine.config import TUNING, ConfigError, EngineConfig
+from labengine.config import TUNING, ConfigError, EngineConfig, GroupSpec, shown
 from labengine.core.request import Request
 from labengine.driven.process import EngineLostError
 from labengine.engine.failure import RecordedFailureError
@@ -55,13 +55,17 @@ def wire_settings(config: EngineConfig, policy: str) -> dict[str, Any]:
     """Return the settings of a new engine."""
     same = "num_blocks", "max_num_seqs", "max_num_batched_tokens", *TUNING
     smallest = min(group.block_size for group in config.groups)
+    more: dict[str, Any] = {"max_model_len": config.max_model_len} if config.max_model_len else {}
+    if config.num_drafts:
+        more["speculation"] = [config.num_drafts, config.drafter]
     return {
         **{name: getattr(config, name) for name in same},
         "hash_block_size": config.hash_block_size or smallest,
-        "groups": [[group.block_size, group.window] for group in config.groups],
+        "groups": [_wire_group(group) for group in config.groups],
         "is_async": False,
         "transfers": None,
         "policy": policy,
+        **more,
     }
 
 
@@ -79,6 +83,11 @@ def workload_of(settings: Mapping[str, Any], calls: Sequence[Sequence[Any]], *, 
     return {"settings": {**settings, "caches_all": caches_all, "seeds": seeds}, "operations": operations}
 
 
+def _wire_group(group: GroupSpec) -> list[Any]:
+    of_states = ["state", group.checkpoint_alignment] if group.kind == "state" else []
+    return [group.block_size, group.window, *of_states]
+
+
 def add_operation(request: Request, known: Sequence[str]) -> list[Any]:
     """Return the operation that queues a request. known: options that the engine has.
 
@@ -87,7 +96,7 @@ def add_operation(request: Request, known: Sequence[str]) -> list[Any]:
     options = RequestOptions.of(request)
     given = {
         "priority": request.priority or None,
-        "extra_keys": options.other_keys or None,
+        "adapter": options.other_keys or None,
         "images": [list(image) for image in request.images] or None,
         "unread": request.sampling.skip_reading_prefix_cache or None,
         "salt": options.cache_salt,
@@ -96,15 +105,31 @@ def add_operation(request: Request, known: Sequence[str]) -> list[Any]:
     for name in asked:
         if name not in known:
             raise ConfigError(f"this engine's requests have no {WORDS[name]}: omit it")
+    if options.other_keys:
+        asked["adapter"] = _adapter(options.other_keys)
+    if "arrival" in known and request.arrival != request.request_id:
+        asked["arrival"] = request.arrival
     if request.sampling.seed is not None:
         asked["seed"] = request.sampling.seed
     salt = asked.pop("salt", None)
     return ["add", list(request.token_ids), request.sampling.max_tokens, salt, asked]
 
 
+def _adapter(keys: Mapping[str, str]) -> list[Any]:
+    """Return an adapter's name, number and path. Raises ConfigError for keys that are not an adapter's."""
+    number = keys.get("lora_int_id", "1")
+    is_whole = all(keys.get(name) for name in ("lora", "lora_path")) and number.isdecimal() and int(number) > 0
+    if not is_whole or set(keys) - {"lora", "lora_path", "lora_int_id"}:
+        raise ConfigError(
+            "extra_keys of this engine name an adapter: use {'lora': name, 'lora_path': path}, and for its number, if "
+            f"any, 'lora_int_id'; got {shown(dict(keys))}"
+        )
+    return [keys["lora"], int(number), keys["lora_path"]]
+
+
 WORDS = {
     "priority": "priority",
-    "extra_keys": "extra_keys",
+    "adapter": "extra_keys",
     "images": "images",
     "unread": "skip_reading_prefix_cache",
     "salt": "cache_salt",

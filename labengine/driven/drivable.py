@@ -20,7 +20,8 @@ class Drivable:
     equals it first; empty if its release tells. python, folder: environment variables that name its interpreter, and
     its folder if it is not installed there. options: what its requests have besides a prompt and max_tokens, by
     calls.WORDS. shares_process: several engines can live in one process. has_events: its driver sends the
-    tap's events; without them, they are inferred from its states.
+    tap's events; without them, they are inferred from its states. takes_drafts: it speculates with the guesses that
+    it is told. package: what is imported from its folder instead of the installed one.
     """
 
     operations: tuple[str, ...]
@@ -30,6 +31,8 @@ class Drivable:
     options: tuple[str, ...] = ()
     shares_process: bool = False
     has_events: bool = False
+    takes_drafts: bool = False
+    package: str = ""
 
 
 ENGINES: Mapping[str, Drivable] = MappingProxyType(
@@ -37,7 +40,9 @@ ENGINES: Mapping[str, Drivable] = MappingProxyType(
         "vllm": Drivable(
             ("add", "step", "abort", "reset"),
             python="LABENGINE_VLLM_PYTHON",
-            options=("salt", "priority"),
+            options=("salt", "priority", "arrival", "adapter", "images", "unread"),
+            takes_drafts=True,
+            package="vllm",
             shares_process=True,
             has_events=True,
         ),

@@ -21,7 +21,6 @@ NOT_DRIVEN = {
     "edition": _ITS_OWN,
     "parts": _ITS_OWN,
     "external": "its connectors are not driven",
-    "speculation": "it is not told drafts",
     "overlap": "its steps are taken one by one",
     "runner": _NO_MODEL,
     "dtype": _NO_MODEL,
@@ -91,7 +90,9 @@ class Driven:
     patches: tuple[Patch, ...] = ()
 
     def __post_init__(self) -> None:
-        drivable(self.name)
+        package = drivable(self.name).package
+        if package and self.path is not None and not Path(self.path, package, "__init__.py").is_file():
+            raise ConfigError(f"{self.path} has no {package}/__init__.py: path= is the folder that contains {package}")
         if not isinstance(self.python, str):
             raise ConfigError(f"python must be the path of an interpreter, got {shown(self.python)}")
 
@@ -124,6 +125,8 @@ class Driven:
         for name in settings:
             if name in NOT_DRIVEN:
                 raise ConfigError(f"a driven engine takes no {name}: {NOT_DRIVEN[name]}")
+        if "speculation" in settings and not self.engine.takes_drafts:
+            raise ConfigError(f"{self.name} takes no speculation: its scheduler has no drafts")
 
     def refuse_operation(self, operation: str) -> None:
         """Raise ConfigError if the engine lacks an operation, in the words of driver.py."""

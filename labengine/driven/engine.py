@@ -21,6 +21,7 @@ from labengine.driven.calls import (
 from labengine.driven.mirror import Mirror
 from labengine.driven.model import DrivenModel
 from labengine.driven.process import EngineLostError
+from labengine.engine.checked_proposer import CheckedProposer
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.step_report import Phase, StepReport
@@ -45,9 +46,16 @@ class DrivenEngine(Engine):
     """
 
     def __init__(
-        self, config: EngineConfig, model: DrivenModel, parts: Parts, hooks: Hooks, timeline: Timeline, policy: str
+        self,
+        config: EngineConfig,
+        model: DrivenModel,
+        parts: Parts,
+        hooks: Hooks,
+        timeline: Timeline,
+        policy: str,
+        proposer: CheckedProposer | None = None,
     ) -> None:
-        super().__init__(config, model.runner, parts, Hooks())
+        super().__init__(config, model.runner, parts, Hooks(), proposer=proposer)
         self.hooks = hooks
         self._model, self._settings = model, wire_settings(config, policy)
         self._calls: list[list[Any]] = []
@@ -87,6 +95,9 @@ class DrivenEngine(Engine):
     def queue(self, *requests: Request, leader_id: int | None = None) -> None:
         """Queue new requests, each by itself."""
         self.refuse_while_busy("add()")
+        for request in requests if leader_id is not None else requests[1:]:
+            leader = requests[0] if leader_id is None else self.requests[leader_id]
+            request.arrival = leader.arrival
         operations = [add_operation(request, self._model.driven.engine.options) for request in requests]
         for request, operation in zip(requests, operations, strict=True):
             self.requests[request.request_id] = request
@@ -124,7 +135,21 @@ class DrivenEngine(Engine):
             return
         self.failure = self.reached = None
         self.report = self._call(["step"])
+        self._tell_drafts()
         yield "update"
+
+    def _tell_drafts(self) -> None:
+        """Have the proposer guess the next tokens of the requests that have sampled, and tell the engine."""
+        if self.proposer is None:
+            return
+        drafts: dict[str, list[int]] = {}
+        for request_id in self.report.sampled:
+            request = self.requests.get(request_id)
+            if request is not None and (num_wanted := self.scheduler.drafts.num_wanted(request)):
+                found = self.proposer.propose(tuple(request.token_ids), num_wanted)
+                drafts |= {str(request_id): list(found)} if found else {}
+        if drafts:
+            self._call(["draft", drafts])
 
     def _call(self, operation: list[Any]) -> StepReport:
         """Have the engine do one operation, and follow its events; return the report on the step, if it was one.

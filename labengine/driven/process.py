@@ -204,6 +204,9 @@ def environment(engine: str, checkout: str | None) -> dict[str, str]:
     """Return this process's environment without variables for its Python, and without a user's tap."""
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
-    if checkout and (folder := drivable(engine).folder):
-        found[folder] = str(Path(checkout).resolve())
-    return {**found, "PYTHONPATH": str(PLUGIN)} if PLUGIN.is_dir() else found
+    paths = [str(PLUGIN)] if PLUGIN.is_dir() else []
+    if checkout:
+        folder, known = str(Path(checkout).resolve()), drivable(engine)
+        found |= {known.folder: folder} if known.folder else {}
+        paths = [folder, *paths] if known.package else paths
+    return {**found, "PYTHONPATH": os.pathsep.join(paths)} if paths else found

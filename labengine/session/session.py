@@ -218,7 +218,9 @@ class Session:
     def _make_driven(self, model: DrivenModel) -> tuple[Engine, list[Event]]:
         timeline = Timeline(1) if self.timeline is None else self.timeline
         with self.hooks.held() as events:
-            engine = DrivenEngine(self.config, model, self.parts, self.hooks, timeline, self.settings.policy)
+            engine = DrivenEngine(
+                self.config, model, self.parts, self.hooks, timeline, self.settings.policy, self._proposer
+            )
         if isinstance(self.watch, DrivenWatch):
             self.watch.follow(engine)
         return engine, events

@@ -9,21 +9,40 @@ import logging
 import math
 import shutil
 import tempfile
+import types
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import vllm
-from vllm.config import CacheConfig, DeviceConfig, KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    DeviceConfig,
+    KVTransferConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    VllmConfig,
+)
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
+from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core import kv_cache_utils
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
-from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -41,7 +60,6 @@ MODEL = {
     "num_hidden_layers": 1,
     "num_attention_heads": 1,
     "num_key_value_heads": 1,
-    "max_position_embeddings": MAX_MODEL_LEN,
     "torch_dtype": "float32",
 }
 """A model's configuration, which the scheduler requires; nothing in it matters here."""
@@ -50,9 +68,11 @@ MODEL = {
 class VllmCore:
     """One scheduler with an empty cache.
 
-    settings: num_blocks, groups [[block_size, window or None], ...], hash_block_size, max_num_seqs,
-    max_num_batched_tokens, watermark, long_prefill_token_threshold, retention_interval, is_async, transfers (of a
-    PromptTier, or None) and policy ("fcfs" by default). token_at: returns what a request samples at a position.
+    settings: num_blocks, groups [[block_size, window or None], or [block_size, None, "state", checkpoint alignment or
+    None], ...], hash_block_size, max_num_seqs, max_num_batched_tokens, watermark, long_prefill_token_threshold,
+    retention_interval, is_async, and transfers (of a PromptTier, or None). By default: policy "fcfs", max_model_len
+    MAX_MODEL_LEN, speculation None (or [most drafts, kind of drafter]). token_at: returns what a request samples at a
+    position.
     """
 
     def __init__(self, settings: Mapping[str, Any], token_at: Callable[[str, int], int]) -> None:
@@ -61,7 +81,7 @@ class VllmCore:
         self.plan: dict[str, tuple[int, int]] = {}
         """Per request of the newest planned step: the first computed position, and the number of tokens."""
         self.after_call: Callable[[str], object] = lambda call: None
-        """Called after each call of the scheduler: add, schedule, update, abort, reset."""
+        """Called after each call of the scheduler: add, schedule, update, draft, abort, reset."""
         self._token_at = token_at
         self._hasher = kv_cache_utils.get_request_block_hasher(settings["hash_block_size"], sha256)
         self._in_flight: deque[tuple[Any, list[bool]]] = deque()
@@ -73,14 +93,33 @@ class VllmCore:
         return not self._in_flight and not self.scheduler.has_requests()
 
     def add(
-        self, name: str, prompt: Sequence[int], max_tokens: int, salt: str | None = None, priority: int = 0
+        self,
+        name: str,
+        prompt: Sequence[int],
+        max_tokens: int,
+        salt: str | None = None,
+        *,
+        priority: int = 0,
+        arrival: int | None = None,
+        adapter: Sequence[Any] | None = None,
+        images: Sequence[Sequence[Any]] = (),
+        unread: bool = False,
     ) -> None:
-        """Queue a request."""
+        """Queue a request.
+
+        arrival: its place in the order of arrival, its number by default. adapter: [name, number, path]. images:
+        [[start, length, identifier], ...]. unread: True if it reads no cached prefix.
+        """
         self.requests[name] = request = Request(
             request_id=name,
             prompt_token_ids=list(prompt),
-            sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True, temperature=0.0),
+            sampling_params=SamplingParams(
+                max_tokens=max_tokens, ignore_eos=True, temperature=0.0, skip_reading_prefix_cache=unread or None
+            ),
             pooling_params=None,
+            arrival_time=float(len(self.requests) if arrival is None else arrival),
+            mm_features=[_image(*image) for image in images],
+            lora_request=LoRARequest(*adapter) if adapter else None,
             cache_salt=salt,
             priority=priority,
             block_hasher=self._hasher,
@@ -111,7 +150,7 @@ class VllmCore:
     def _book(self, plan: Any, samples: Sequence[bool]) -> bool:
         names = list(plan.num_scheduled_tokens)
         sampled = [
-            [self._token_at(name, self.requests[name].num_tokens)] if has_token else []
+            self._sampled(name, plan.scheduled_spec_decode_tokens.get(name, ())) if has_token else []
             for name, has_token in zip(names, samples, strict=True)
         ]
         output = ModelRunnerOutput(
@@ -128,6 +167,21 @@ class VllmCore:
         self.scheduler.update_from_output(plan, output)
         self.after_call("update")
         return bool(names) or (tier is not None and tier.is_busy)
+
+    def _sampled(self, name: str, drafts: Sequence[int]) -> list[int]:
+        """Return a request's tokens up to the first that its draft does not have, or one after all drafts."""
+        position = self.requests[name].num_tokens
+        tokens = [self._token_at(name, position)]
+        for draft in drafts:
+            if draft != tokens[-1]:
+                break
+            tokens.append(self._token_at(name, position + len(tokens)))
+        return tokens
+
+    def draft(self, drafts: Mapping[str, list[int]]) -> None:
+        """Give requests guesses of their next tokens, as the worker does after a step."""
+        self.scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
+        self.after_call("draft")
 
     def abort(self, name: str) -> None:
         """Abort a request that has not ended."""
@@ -264,21 +318,34 @@ CORE = VllmCore
 def new_scheduler(settings: str) -> Any:
     """Return an empty scheduler for settings, which are JSON."""
     config, kv_cache, sizes = _configs(settings)
-    return (AsyncScheduler if config.scheduler_config.async_scheduling else Scheduler)(
+    scheduler = (AsyncScheduler if config.scheduler_config.async_scheduling else Scheduler)(
         vllm_config=config, kv_cache_config=kv_cache, structured_output_manager=StructuredOutputManager(config), **sizes
     )
+    scheduler.encoder_cache_manager = EncodedImages(cache_size=0)
+    return scheduler
+
+
+class EncodedImages(EncoderCacheManager):
+    """An encoder cache that has all images, because there is no encoder."""
+
+    def check_and_update_cache(self, request: Any, input_id: int) -> bool:
+        """Return True: the image need not be encoded."""
+        return True
 
 
 @functools.lru_cache(maxsize=64)
 def _configs(text: str) -> tuple[VllmConfig, KVCacheConfig, dict[str, int]]:
     settings = json.loads(text)
-    step_size = math.lcm(*(size for size, _ in settings["groups"]))
-    cache = CacheConfig(block_size=step_size, cache_dtype="auto", enable_prefix_caching=True)
+    num_drafts, drafter = settings.get("speculation") or (0, "")
+    max_model_len = settings.get("max_model_len") or MAX_MODEL_LEN
+    step_size = math.lcm(*(size for size, *_ in settings["groups"]))
+    state_size = next((size for size, _, *of_states in settings["groups"] if of_states), None)
+    cache = CacheConfig(block_size=state_size or step_size, cache_dtype="auto", enable_prefix_caching=True)
     cache.num_gpu_blocks = settings["num_blocks"]
     limits = SchedulerConfig(
         max_num_seqs=settings["max_num_seqs"],
         max_num_batched_tokens=settings["max_num_batched_tokens"],
-        max_model_len=MAX_MODEL_LEN,
+        max_model_len=max_model_len,
         enable_chunked_prefill=True,
         is_encoder_decoder=False,
         async_scheduling=False,
@@ -296,35 +363,72 @@ def _configs(text: str) -> tuple[VllmConfig, KVCacheConfig, dict[str, int]]:
             kv_connector_extra_config={"transfers": settings["transfers"]},
         )
     config = VllmConfig(
-        model_config=_model(),
+        model_config=_model(max_model_len),
         scheduler_config=limits,
         cache_config=cache,
         device_config=DeviceConfig("cpu"),
         kv_transfer_config=tier,
     )
     config.scheduler_config.async_scheduling = settings["is_async"]
+    if state_size:
+        config.cache_config.mamba_cache_mode = "align"
+    if num_drafts:
+        config.speculative_config = _speculation(num_drafts, drafter)
     kv_cache = KVCacheConfig(
         num_blocks=settings["num_blocks"],
         kv_cache_tensors=[],
-        kv_cache_groups=[_group(number, *group) for number, group in enumerate(settings["groups"])],
+        kv_cache_groups=[
+            KVCacheGroupSpec([f"layer.{number}"], _spec(num_drafts, *group))
+            for number, group in enumerate(settings["groups"])
+        ],
         prefix_cache_retention_interval=settings["retention_interval"],
     )
     return config, kv_cache, {"block_size": step_size, "hash_block_size": settings["hash_block_size"]}
 
 
-def _group(number: int, block_size: int, window: int | None) -> KVCacheGroupSpec:
-    import torch
-
+def _spec(num_drafts: int, block_size: int, window: int | None, kind: str = "", alignment: int | None = None) -> Any:
+    """Return a group's layers."""
     shape: dict[str, Any] = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
-    spec = FullAttentionSpec(**shape) if window is None else SlidingWindowSpec(sliding_window=window, **shape)
-    return KVCacheGroupSpec([f"layer.{number}"], spec)
+    if kind != "state":
+        return FullAttentionSpec(**shape) if window is None else SlidingWindowSpec(sliding_window=window, **shape)
+    return MambaSpec(
+        block_size,
+        shapes=((1,),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align",
+        num_speculative_blocks=num_drafts,
+        num_prefill_checkpoint_blocks=int(alignment is not None),
+        prefill_checkpoint_alignment=alignment,
+    )
+
+
+def _speculation(num_drafts: int, drafter: str) -> SpeculativeConfig:
+    """Return the configuration of n-grams, renamed: the scheduler asks for derived numbers, and there is no model."""
+    config = SpeculativeConfig(
+        method="ngram", num_speculative_tokens=num_drafts, prompt_lookup_max=2, prompt_lookup_min=1
+    )
+    if drafter != "lookup":
+        config.method = drafter
+        layers = types.SimpleNamespace(
+            model_type="none", num_nextn_predict_layers=num_drafts if drafter == "mtp" else 1
+        )
+        config.draft_model_config = types.SimpleNamespace(hf_config=layers)
+    return config
+
+
+def _image(start: int, length: int, identifier: str) -> MultiModalFeatureSpec:
+    place = PlaceholderRange(offset=start, length=length)
+    return MultiModalFeatureSpec(data=None, modality="image", identifier=identifier, mm_position=place)
 
 
 @functools.cache
-def _model() -> ModelConfig:
+def _model(max_model_len: int) -> ModelConfig:
     folder = tempfile.mkdtemp(prefix="no-weights-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    Path(folder, "config.json").write_text(json.dumps(MODEL))
+    Path(folder, "config.json").write_text(json.dumps({**MODEL, "max_position_embeddings": max_model_len}))
     return ModelConfig(
-        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=MAX_MODEL_LEN
+        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=max_model_len
     )
+
+
+_model(MAX_MODEL_LEN)  # vLLM looks at the model's class in another process, which takes longer than a workload may
