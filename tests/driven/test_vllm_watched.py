@@ -133,7 +133,7 @@ def share(lab: labengine.Lab) -> None:
     [
         ("BlockPool.touch", TOUCH, "ref_count", ev.BlockTouched),
         ("KVCacheManager.free", FREE, "ref_count", ev.RequestFinished),
-        ("BlockPool.get_new_blocks", GET, "write", ev.BlockAllocated),
+        ("BlockPool.get_new_blocks", GET, "write", ev.SlotsWritten),
     ],
 )
 def test_a_broken_vllm_is_named(method: str, text: str, rule: str, kind: type[ev.Event]) -> None:

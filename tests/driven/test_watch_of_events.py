@@ -105,8 +105,8 @@ def test_sound_recordings_break_no_rule() -> None:
 @pytest.mark.parametrize(
     ("kind", "number", "fields", "rule"),
     [
-        (ev.BlockTouched, 0, {"ref_count": 5}, "ref_count"),
-        (ev.BlockFreed, 2, {"queue_end": None}, "partition"),
+        (ev.BlockTouched, 3, {"ref_count": 5}, "ref_count"),
+        (ev.BlockFreed, 5, {"queue_end": None}, "partition"),
         (ev.SlotsWritten, 3, {"runs": ((1, 0, 1),)}, "slot"),
     ],
 )
