@@ -98,7 +98,10 @@ class NodeUnlocked(Event):
 
 @dataclass(frozen=True, slots=True)
 class NodeEvicted(Event):
-    """A leaf left the prefix tree. Its blocks lost the tree's reference, and a BlockEvicted for each follows."""
+    """A leaf, or only its end, left the prefix tree. The blocks lost the tree's reference.
+
+    A BlockEvicted for each follows.
+    """
 
     node_id: NodeId
     block_ids: tuple[LosingBlock, ...]
@@ -106,6 +109,8 @@ class NodeEvicted(Event):
     queue_end: QueueEnd | None
     """Where the blocks entered the free queue, whatever referred to them. None: requests still refer to them."""
     reason: Annotated[EvictReason, str] = "reused"
+    num_kept: int = 0
+    """Blocks that the leaf keeps, before those that left; 0 if the leaf itself has left."""
 
     topic = "block"
     decided_by = {

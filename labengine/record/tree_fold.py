@@ -111,11 +111,16 @@ class TreeFold:
             node.num_locks -= 1
         return held == node_id and all(node.num_locks >= 0 for node in path)
 
-    def evict(self, node_id: int, block_ids: tuple[int, ...]) -> bool:
-        """Remove a leaf without locks."""
-        node = self.nodes.pop(node_id)
-        self._count_child(node.parent_id, -1)
-        return node.block_ids == block_ids and not node.num_children and not node.num_locks
+    def evict(self, node_id: int, block_ids: tuple[int, ...], num_kept: int) -> bool:
+        """Shorten a leaf without locks to num_kept blocks; remove it if that is 0."""
+        node = self.nodes[node_id]
+        is_end = node.block_ids[num_kept:] == block_ids != ()
+        if num_kept:
+            node.block_ids = node.block_ids[:num_kept]
+        else:
+            del self.nodes[node_id]
+            self._count_child(node.parent_id, -1)
+        return is_end and not node.num_children and not node.num_locks
 
     def evictable(self) -> set[int]:
         """Return the blocks of nodes without locks."""

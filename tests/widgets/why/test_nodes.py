@@ -90,14 +90,15 @@ def test_the_trees_reference_is_told(timeline: Timeline) -> None:
             assert ("The prefix tree holds 1 reference" in reply.answer) == (block_id in state.pins)
 
 
-def test_a_leaf_that_goes_in_part_was_split_by_the_eviction() -> None:
+def test_a_leaf_that_loses_its_end_says_so() -> None:
     lab = Lab("simulated", edition="labengine-radix", num_blocks=12, block_size=1)
     for prompt in (range(1, 9), [9] * 7):
         lab.add(token_ids=prompt, max_tokens=1)
         lab.run()
     timeline = lab.timeline
     assert timeline is not None
-    number = next(n for n, event in enumerate(timeline.events()) if isinstance(event, ev.NodeSplit))
-    answer = why(timeline, {"event": number}).answer
-    assert "Only the last 3 of the node's 8 blocks are needed" in answer
-    assert "PrefixTree.match" not in answer and "not admitted" not in answer
+    (number, event), *_ = [(n, e) for n, e in enumerate(timeline.events()) if isinstance(e, ev.NodeEvicted)]
+    found = why(timeline, {"event": number})
+    assert "loses #5, #6 and #7 (blocks are needed) and keeps 5 blocks" in found.question
+    assert "Only the last 3 blocks of the node had to go." in found.answer
+    assert number in [link.event_number for link in why(timeline, {"node": event.node_id}).links]

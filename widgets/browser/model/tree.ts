@@ -75,11 +75,11 @@ export class PrefixTree {
     return this.addLocks(id, -1);
   }
 
-  // Returns the node that left the tree.
-  evict(id: number) {
+  // Of a leaf that keeps blocks, only the end goes.
+  evict(id: number, numKept: number) {
     const node = this.node(id);
-    this.nodes.delete(id);
-    return node;
+    if (numKept) this.nodes.set(id, { ...node, blocks: node.blocks.slice(0, numKept) });
+    else this.nodes.delete(id);
   }
 
   // A node and all above it, as far as they exist; a wrong tree may have a loop.
