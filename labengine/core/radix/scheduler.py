@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
+from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.full_attention import RadixGroup
+from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import StepPlan
 from labengine.record.wording import counted
@@ -24,6 +28,8 @@ class RadixScheduler(PrefillFirstScheduler):
 
     So no prompt's blocks evict the hit of one behind it.
     """
+
+    manager: RadixKVCacheManager
 
     reserves_whole_prompts = False
 
@@ -69,3 +75,24 @@ class RadixScheduler(PrefillFirstScheduler):
         if reason is None:
             self.manager.register(request, request.num_computed_tokens, "computed")
         return reason
+
+    # -- counting ------------------------------------------------------------------------------------------------------
+
+    def num_to_compute(self, request: Request) -> int:
+        """Return how many known tokens of a request have no KV yet."""
+        return request.num_tokens - request.num_computed_tokens
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self.group.block_size
+
+    @property
+    def group(self) -> RadixGroup:
+        """The only group."""
+        return self.manager.group
+
+    @property
+    def pool(self) -> RadixBlockPool:
+        """The pool of the tree."""
+        return cast(RadixBlockPool, self.manager.pool)
