@@ -72,6 +72,17 @@ def test_states_that_later_steps_tell_apart_have_different_keys() -> None:
     assert len({key(change) for change in changes}) == len(changes) and key("") == key("")
 
 
+def test_asking_whether_to_admit_notes_nothing_and_a_step_notes_that_no_place_is_left() -> None:
+    engine = small_engine(edition="sglang", max_num_seqs=1)
+    scheduler = scheduler_of(engine)
+    for prompt in ([1, 2, 3], [4, 5, 6]):
+        engine.add(prompt, SamplingParams(4))
+    engine.step()
+    assert scheduler.may_admit() and not scheduler.is_full
+    engine.step()
+    assert scheduler.is_full and not scheduler.may_admit()
+
+
 def test_the_ratio_starts_over_when_nothing_is_left_to_run() -> None:
     engine = small_engine(edition="sglang")
     scheduler, request_id = scheduler_of(engine), engine.add([1, 2, 3], SamplingParams(4))
