@@ -53,9 +53,8 @@ def play(seed: int, edition: str, num_operations: int = NUM_OPERATIONS, kinds: C
         newest = "the end"
         episode.drain()
         snapshot = setup.engine.snapshot()
-        num_held = snapshot.num_used_blocks - len(snapshot.pins)  # what a prefix tree keeps is not held
-        if setup.watch.check(snapshot) or num_held:
-            raise SoakError(f"{num_held} blocks held, {setup.watch.violations}")
+        if setup.watch.check(snapshot) or snapshot.num_used_blocks:
+            raise SoakError(f"{snapshot.num_used_blocks} blocks used, {setup.watch.violations}")
     except Exception as error:
         error.add_note(f"seed {seed}, after operation {done}, {newest}")
         raise

@@ -287,4 +287,4 @@ def assert_drained(engine: Engine) -> None:
     snapshot = engine.snapshot()
     assert_sound(snapshot, engine.parts.name)
     assert len(snapshot.free_queue) + num_null_blocks(engine.parts) == len(snapshot.blocks) - len(snapshot.pins)
-    assert engine.num_used_blocks == snapshot.num_used_blocks == len(snapshot.pins)
+    assert engine.num_used_blocks == snapshot.num_used_blocks == 0

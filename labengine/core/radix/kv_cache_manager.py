@@ -68,7 +68,7 @@ class RadixKVCacheManager(KVCacheManager):
     def reset_prefix_cache(self) -> bool:
         """Empty the tree too; return False, and change nothing, while a request holds blocks."""
         tree = self.pool.tree
-        if tree is not None and self.pool.num_free == self.pool.num_usable:
+        if tree is not None and not self.pool.num_used:
             by_age = sorted(tree.root.children.values(), key=lambda node: node.age)  # an undone step may reorder them
             self.pool.evict_cached([node.block_ids[0] for node in by_age], "reset")
         return super().reset_prefix_cache()
