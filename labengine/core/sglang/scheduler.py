@@ -234,6 +234,13 @@ class SglangScheduler(RadixScheduler):
         self._journal.record((self.running.__setitem__, slice(None), [*self.running]))
         self.running.sort(key=lambda request: (-request.num_generated_tokens, request.num_prompt_tokens))
 
+    def choose_victim(self, request: Request) -> Request:
+        """Return the request with the fewest sampled tokens, among those the one with the longest prompt.
+
+        They have been sorted: it is the last, unless a waiting queue decides otherwise.
+        """
+        return super().choose_victim(request)
+
     def requeue(self, request: Request) -> None:
         """Queue a retracted request at the back."""
         self._journal.record((self._take_out, request))
