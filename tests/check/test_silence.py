@@ -67,7 +67,6 @@ def test_nothing_is_found(edition: str, num_episodes: int) -> None:
         wanted -= {"preempted"}
     if num_episodes < 80:
         wanted -= {"tier raised"}  # too rare for the sample
-        wanted -= {"preempted"} if edition == "sglang" else set()
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 
