@@ -65,7 +65,7 @@ def play(seed: int, edition: str, num_operations: int = NUM_OPERATIONS, kinds: C
 
 
 def unexpected(violations: Iterable[Violation], edition: str) -> list[Violation]:
-    """Return the violations of rules that the edition keeps; some break others because they equal an engine that did."""
+    """Return the violations of rules that the edition keeps; one may equal an engine that breaks some."""
     return [violation for violation in violations if violation.rule not in EDITION_FAULTS.get(edition, {})]
 
 
