@@ -21,8 +21,8 @@ _LOOKED_UP = (
     "KVCacheGroup.node_of_hit KVCacheManager.refresh_prefix Scheduler.refresh_interval Scheduler.most_refreshed"
 )
 _REGISTERED = (
-    "KVCacheManager.num_registrable_tokens KVCacheManager.insert KVCacheManager.keep KVCacheManager.register "
-    "KVCacheGroup.register KVCacheGroup.insert"
+    "KVCacheManager.num_registrable_tokens KVCacheManager.insert KVCacheManager.keep KVCacheManager.fork "
+    "KVCacheManager.free Scheduler.chunked KVCacheManager.register KVCacheGroup.register KVCacheGroup.insert"
 )
 _FORGOTTEN = "BlockPool.evict_cached PrefixTree.forget PrefixTree.remove"
 
@@ -80,7 +80,12 @@ class NodeLocked(Event):
     request_id: RequestId
 
     topic = "block"
-    decided_by = {"": methods("KVCacheGroup.add_hit KVCacheGroup.register PrefixTree.lock")}
+    decided_by = {
+        "": methods(
+            "KVCacheGroup.add_hit KVCacheGroup.node_of_hit KVCacheManager.fork KVCacheGroup.add_shared",
+            "KVCacheGroup.register KVCacheGroup.insert PrefixTree.held_by PrefixTree.lock",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,10 @@ class NodeUnlocked(Event):
 
     topic = "block"
     decided_by = {
-        "": methods("KVCacheGroup.free KVCacheGroup.register PrefixTree.held_by PrefixTree.forget PrefixTree.unlock")
+        "": methods(
+            "KVCacheGroup.free KVCacheManager.free KVCacheGroup.register KVCacheGroup.insert PrefixTree.held_by",
+            "PrefixTree.forget PrefixTree.unlock",
+        )
     }
 
 
@@ -116,7 +124,7 @@ class NodeEvicted(Event):
     decided_by = {
         "": methods(
             "PrefixTree.next_leaf BlockPool.take BlockPool.make_room Scheduler.make_room_for",
-            "Scheduler.has_blocks_to_decode BlockPool.reclaim BlockPool.freed_go_to",
+            "Scheduler.has_blocks_to_decode Scheduler.num_retract_steps BlockPool.reclaim BlockPool.freed_go_to",
             "PrefixTree.evict PrefixTree.remove",
         ),
         "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),

@@ -25,6 +25,11 @@ class RadixBlockPool(BlockPool):
         """Blocks that can be taken: free ones, and those of nodes without locks."""
         return len(self.free_queue) + self.tree.num_evictable
 
+    @property
+    def num_used(self) -> int:
+        """Blocks held by at least one request: neither free nor kept by the tree alone."""
+        return super().num_used - self._tree.num_evictable
+
     def take(self, num_blocks: int) -> list[int]:
         """Take blocks from the head of the free queue, evicting from the tree exactly as long as some are missing.
 

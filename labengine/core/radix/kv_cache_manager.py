@@ -76,7 +76,7 @@ class RadixKVCacheManager(KVCacheManager):
 
     def reset_prefix_cache(self) -> bool:
         """Empty the tree too; return False, and change nothing, while a request holds blocks."""
-        if self.pool.num_free == self.pool.num_usable:
+        if not self.pool.num_used:
             first = self.group.tree.root.children.values()
             by_age = sorted(first, key=lambda node: node.age)  # an undone step may reorder them
             self.pool.evict_cached([node.block_ids[0] for node in by_age], "reset")

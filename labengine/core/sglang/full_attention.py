@@ -55,6 +55,7 @@ class SglangGroup(MatchedGroup):
             yield
             return
         frees: list[Callable[[], object]] = []
+        self._journal.record((setattr, self, "_frees", None))
         self._frees = frees
         try:
             yield

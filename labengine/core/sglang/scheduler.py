@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 from labengine.config import ConfigError, EngineConfig
@@ -108,7 +109,7 @@ class SglangScheduler(RadixScheduler):
         self._refresh_prefixes()
         self.num_reserved = sum([self.num_expected(request) for request in self.running])
         chosen = self._continue_chunked()
-        for request in [*self.waiting][len(chosen) :]:
+        for request in islice(self.waiting, len(chosen), None):
             budget = self.config.max_num_batched_tokens - sum(self.in_whole_blocks(number) for _, number in chosen)
             if budget <= 0 < self.num_left or self._note_if_crowded(len(chosen)):
                 break
@@ -178,11 +179,11 @@ class SglangScheduler(RadixScheduler):
 
     def _refresh_prefixes(self) -> None:
         """In every 32nd pass, make the cached prefixes of waiting requests the youngest, the head's last."""
-        waiting = [*self.waiting][self.chunked is not None :]
-        if not waiting:
+        first = int(self.chunked is not None)
+        if len(self.waiting) == first:
             return
         if self.num_passes % self.refresh_interval == 0:
-            for request in reversed(waiting[: self.most_refreshed]):
+            for request in reversed([*islice(self.waiting, first, first + self.most_refreshed)]):
                 self.manager.refresh_prefix(request)
         self._set(self, "num_passes", self.num_passes + 1)
 
@@ -234,6 +235,13 @@ class SglangScheduler(RadixScheduler):
         self._journal.record((self.running.__setitem__, slice(None), [*self.running]))
         self.running.sort(key=lambda request: (-request.num_generated_tokens, request.num_prompt_tokens))
 
+    def choose_victim(self, request: Request) -> Request:
+        """Return the request with the fewest sampled tokens, among those the one with the longest prompt.
+
+        They have been sorted: it is the last, unless a waiting queue decides otherwise.
+        """
+        return super().choose_victim(request)
+
     def requeue(self, request: Request) -> None:
         """Queue a retracted request at the back."""
         self._journal.record((self._take_out, request))
@@ -274,13 +282,14 @@ class SglangScheduler(RadixScheduler):
 
     def finish_reason(self, request: Request) -> FinishReason | None:
         """Return "abort" for an aborted request, whatever its token; for others as RequestQueues does."""
-        return "abort" if request.request_id in self.aborted else super().finish_reason(request)
+        is_aborted = request.request_id in self.aborted or request.finish_reason == "abort"
+        return "abort" if is_aborted else super().finish_reason(request)
 
-    def forget_finished(self) -> None:
-        """Drop the oldest finished requests, and what is noted of aborted ones."""
-        super().forget_finished()
-        for request_id in [one for one in self.aborted if one not in self.requests]:
-            del self.aborted[request_id]
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End a request; nothing more is noted of its abort."""
+        super().finish(request, reason)
+        if request.request_id in self.aborted:
+            self._journal.put(self.aborted, request.request_id, None)
 
     def beside_queues(self) -> Hashable:
         """Return what the next steps admit by, and which running requests will end."""

@@ -30,7 +30,7 @@ def why_event(past: Past, number: int) -> Why:
 def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:
     """Return a sentence on the method that decided the event; for a violation, the event that caused it."""
     is_found = isinstance(event, ev.ViolationFound) and len(chain) > 1
-    seam, reason = past.seam(past.event(chain[1]) if is_found else event)
+    seam, reason = past.seam_at(chain[int(is_found)])
     return f"{seam} decided {'that' if is_found else 'it'}: {reason}" if seam and reason else ""
 
 
@@ -307,7 +307,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.NodeInserted: _registered,
     ev.NodeSplit: lambda past, number, event: walk_of(past, number)[0],
     ev.NodesTouched: lambda past, number, event: walk_of(past, number)[0],
-    ev.NodeLocked: _of_request(ev.PrefixHit, ev.NodeInserted, ev.TokenSampled),
+    ev.NodeLocked: _of_request(ev.PrefixHit, ev.RequestForked, ev.NodeInserted, ev.TokenSampled),
     ev.NodeUnlocked: _of_request(ev.TokenSampled, ev.NodeInserted),
     ev.NodeEvicted: _node_evicted,
     ev.SlotsWritten: _of_request(ev.RequestScheduled),
