@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from mutants.patched import in_a_fork
-from mutants.table import MUTANTS, tree
+from mutants.table import MUTANTS, tree, urgency
 from mutants.table.mutant import Mutant
 
 EDITIONS = ("labengine", "vllm", "nano-vllm+243")
@@ -39,11 +39,21 @@ def main() -> None:
     print(json.dumps({"found": num_found, "of": len(names)}))
 
 
+def _editions(mutant: Mutant) -> tuple[Any, ...]:
+    """Return the names of editions that use the code of a mutant, or parts that do."""
+    from labengine.core.parts import Parts
+    from labengine.core.waiting_queue import PriorityQueue
+
+    if mutant in urgency.MUTANTS:
+        return (Parts(waiting_queue=PriorityQueue),)
+    return TREE_EDITIONS if mutant in tree.MUTANTS else EDITIONS
+
+
 def _searched(mutant: Mutant, max_workloads: int) -> str:
     from labengine.finder.find import find
 
     started = monotonic()
-    for edition in TREE_EDITIONS if mutant in tree.MUTANTS else EDITIONS:
+    for edition in _editions(mutant):
         settings: dict[str, Any] = {"max_workloads": max_workloads, "workers": 0, "seconds": 3600}
         found = find(edition, kinds=KINDS, show_progress=False, **settings)
         if found:
