@@ -28,7 +28,7 @@ class RadixBlockPool(BlockPool):
     @property
     def num_used(self) -> int:
         """Blocks held by at least one request: neither free nor kept by the tree alone."""
-        return super().num_used - self._tree.num_evictable
+        return super().num_used - self.tree.num_evictable
 
     def take(self, num_blocks: int) -> list[int]:
         """Take blocks from the head of the free queue, evicting from the tree exactly as long as some are missing.
