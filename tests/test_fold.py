@@ -98,7 +98,7 @@ NOWHERE = [
     ev.NodesTouched((9,)),
     ev.NodeLocked(9, 0),
     ev.NodeUnlocked(9, 0),
-    ev.NodeEvicted(9, (0,), "tail"),
+    *(ev.NodeEvicted(9, (0,), "tail", "reused", num_kept) for num_kept in (0, 1)),
     *(ev.RequestReceived(0, ((group, 0, 0, b"h"),), "left", 0, 4) for group in (-1, 1)),
 ]
 

@@ -148,13 +148,16 @@ class Claims:
 
     def note_plan(self, plan: StepPlan) -> list[Blamed]:
         """Note the blocks that a step is about to write, and whether it saves."""
-        self._names.note_written([run[0] for part in plan.scheduled for runs in part.slot_runs for run in runs])
+        written = [run[0] for part in plan.scheduled for runs in part.slot_runs for run in runs]
+        self._names.note_written(written)
+        self._omissions.note_written(written)
         self._tier.note_plan(bool(plan.saves))
         return []
 
     def note_overwritten(self, block_id: int) -> list[Blamed]:
         """Note a block that a load is about to overwrite, whether or not a request waits for it."""
         self._names.note_written((block_id,))
+        self._omissions.note_written((block_id,))
         return []
 
     def judge_names(self, stream: Stream) -> list[Blamed]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from labengine.check.oracle import Oracle
 from labengine.core.block import Block
@@ -36,7 +36,9 @@ class Omissions:
         self._num_cacheable = next(vars(cls)["num_cacheable_tokens"] for cls in classes if not is_custom(cls))
         self._most_shared = 2 * scheduler.config.max_num_seqs
         self._distrusted: set[int] = set()
-        self._given_away: set[int] = set()
+        self._allocated: set[int] = set()
+        self._written: set[int] = set()
+        """Blocks that the open step allocates, and those that it writes to."""
         self._num_shared: dict[int, int] = {}
         """Per request: tokens of a hit, or shared with a fork's parent; another request registers their blocks."""
 
@@ -51,19 +53,25 @@ class Omissions:
 
     def note_allocated(self, block_id: int) -> None:
         """Note a block that the open step allocates for new content."""
-        if block_id in self._distrusted:
-            self._given_away.add(block_id)
+        self._allocated.add(block_id)
+
+    def note_written(self, block_ids: Iterable[int]) -> None:
+        """Note blocks that the open step is about to write to."""
+        self._written.update(block_ids)
 
     def open_step(self) -> None:
         """Begin a step: earlier allocations can no longer be undone."""
-        self._distrusted -= self._given_away
-        self._given_away.clear()
+        self._distrusted -= self._allocated
+        self._allocated.clear()
+        self._written.clear()
         if len(self._num_shared) > self._most_shared:
             self._num_shared = {i: n for i, n in self._num_shared.items() if self._holds_blocks(i)}
 
     def take_back(self) -> None:
-        """Undo the open step's allocations."""
-        self._given_away.clear()
+        """Undo the open step's allocations. Who had the blocks before gets them back, perhaps overwritten."""
+        self._distrusted |= self._allocated & self._written
+        self._allocated.clear()
+        self._written.clear()
 
     def judge(self, event: BlockFreed, request: Request) -> Violation | None:
         """Return the violation of a full block with computed tokens to which no key leads."""

@@ -18,10 +18,9 @@ from labengine.core.hand_over import HandOver
 from labengine.core.hash_chain import HashChain
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.merge_policy import KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
-from labengine.core.mini_sglang.full_attention import MatchedGroup, UnmappedMergeGroup
+from labengine.core.mini_sglang.full_attention import UnmappedMergeGroup
 from labengine.core.mini_sglang.kv_cache_manager import PrefillEndManager
-from labengine.core.mini_sglang.prefix_lookup import MatchingLookup
-from labengine.core.mini_sglang.prefix_tree import WholeLeafTree
+from labengine.core.mini_sglang.prefix_tree import WholeMatchTree
 from labengine.core.mini_sglang.scheduler import WorstCaseScheduler
 from labengine.core.nano_vllm.block_pool import NanoBlockPool, StaleMapPool
 from labengine.core.nano_vllm.full_attention import OwnTokensGroup
@@ -32,6 +31,7 @@ from labengine.core.prefix_lookup import PrefixLookup
 from labengine.core.radix.block_pool import RadixBlockPool
 from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
+from labengine.core.radix.matching import MatchedGroup, MatchingLookup
 from labengine.core.radix.prefix_lookup import TreeLookup
 from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.radix.token_budget import RadixTokenBudgetScheduler
@@ -156,7 +156,7 @@ MINI_SGLANG_142 = Parts(
     full_attention_group=MatchedGroup,
     block_pool=RadixBlockPool,
     prefix_lookup=MatchingLookup,
-    prefix_tree=WholeLeafTree,
+    prefix_tree=WholeMatchTree,
 ).overriding(NANO_VLLM)
 """mini-sglang with the late merge of pull request 142."""
 

@@ -19,8 +19,8 @@ from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHi
 from labengine.record.hooks import Hooks
 
 Moment = Literal["allocated", "computed", "finished"]
-"""The moment at which a block's hash may be registered: when it is allocated, when its KV is computed, or when its
-request ends."""
+"""The moment at which a block's hash may be registered: when it is allocated, when its KV is computed, or (only with a
+prefix tree) when its request ends, is forked or, in `labengine-radix`, preempted."""
 
 
 class KVCacheManager:

@@ -154,8 +154,9 @@ class BlockCached(Event):
     topic = "block"
     decided_by = {
         "": methods(
-            "MergePolicy.mapped_after MergePolicy.merge_target KVCacheManager.num_registrable_tokens",
-            "KVCacheManager.num_cacheable_tokens SlidingWindowGroup.is_worth_caching KVCacheGroup.caches_every_block",
+            "PrefixTree.insert MergePolicy.mapped_after MergePolicy.merge_target KVCacheManager.num_registrable_tokens",
+            "KVCacheManager.insert KVCacheManager.keep KVCacheGroup.insert KVCacheManager.num_cacheable_tokens",
+            "SlidingWindowGroup.is_worth_caching KVCacheGroup.caches_every_block",
             "KVCacheGroup.block_hashes HashChain.root HashChain.keyed HashChain.link KVCacheManager.extend_hashes",
             "KVCacheManager.register KVCacheGroup.register BlockPool.register KVCacheGroup.register_block",
         ),

@@ -21,8 +21,8 @@ _LOOKED_UP = (
     "KVCacheGroup.node_of_hit KVCacheManager.refresh_prefix Scheduler.refresh_interval Scheduler.most_refreshed"
 )
 _REGISTERED = (
-    "KVCacheManager.num_registrable_tokens KVCacheManager.insert KVCacheManager.keep KVCacheManager.register "
-    "KVCacheGroup.register KVCacheGroup.insert"
+    "KVCacheManager.num_registrable_tokens KVCacheManager.insert KVCacheManager.keep KVCacheManager.fork "
+    "KVCacheManager.free Scheduler.chunked KVCacheManager.register KVCacheGroup.register KVCacheGroup.insert"
 )
 _FORGOTTEN = "BlockPool.evict_cached PrefixTree.forget PrefixTree.remove"
 
@@ -80,7 +80,12 @@ class NodeLocked(Event):
     request_id: RequestId
 
     topic = "block"
-    decided_by = {"": methods("KVCacheGroup.add_hit KVCacheGroup.register PrefixTree.lock")}
+    decided_by = {
+        "": methods(
+            "KVCacheGroup.add_hit KVCacheGroup.node_of_hit KVCacheManager.fork KVCacheGroup.add_shared",
+            "KVCacheGroup.register KVCacheGroup.insert PrefixTree.held_by PrefixTree.lock",
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +97,19 @@ class NodeUnlocked(Event):
 
     topic = "block"
     decided_by = {
-        "": methods("KVCacheGroup.free KVCacheGroup.register PrefixTree.held_by PrefixTree.forget PrefixTree.unlock")
+        "": methods(
+            "KVCacheGroup.free KVCacheManager.free KVCacheGroup.register KVCacheGroup.insert PrefixTree.held_by",
+            "PrefixTree.forget PrefixTree.unlock",
+        )
     }
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvicted(Event):
-    """A leaf left the prefix tree. Its blocks lost the tree's reference, and a BlockEvicted for each follows."""
+    """A leaf, or only its end, left the prefix tree. The blocks lost the tree's reference.
+
+    A BlockEvicted for each follows.
+    """
 
     node_id: NodeId
     block_ids: tuple[LosingBlock, ...]
@@ -106,12 +117,14 @@ class NodeEvicted(Event):
     queue_end: QueueEnd | None
     """Where the blocks entered the free queue, whatever referred to them. None: requests still refer to them."""
     reason: Annotated[EvictReason, str] = "reused"
+    num_kept: int = 0
+    """Blocks that the leaf keeps, before those that left; 0 if the leaf itself has left."""
 
     topic = "block"
     decided_by = {
         "": methods(
             "PrefixTree.next_leaf BlockPool.take BlockPool.make_room Scheduler.make_room_for",
-            "Scheduler.has_blocks_to_decode BlockPool.reclaim BlockPool.freed_go_to",
+            "Scheduler.has_blocks_to_decode Scheduler.num_retract_steps BlockPool.reclaim BlockPool.freed_go_to",
             "PrefixTree.evict PrefixTree.remove",
         ),
         "reset": methods("KVCacheManager.reset_prefix_cache", _FORGOTTEN),

@@ -326,7 +326,7 @@ class Fold(FoldState):
 
     def _node_evicted(self, event: ev.NodeEvicted) -> None:
         self.changes.nodes.add(event.node_id)
-        self.num_impossible += not self.tree.evict(event.node_id, event.block_ids)
+        self.num_impossible += not self.tree.evict(event.node_id, event.block_ids, event.num_kept)
         end = event.queue_end
         for block_id in event.block_ids if end != "head" else event.block_ids[::-1]:
             before = self.ref_counts[self._known(block_id)]

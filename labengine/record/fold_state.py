@@ -190,8 +190,9 @@ class FoldState:
 
     @property
     def num_used_blocks(self) -> int:
-        """Blocks that are not in the free queue, whatever a faulty part counts: "used" means this everywhere."""
-        return len(self.ref_counts) - len(self.free_queue) - (self.null_block >= 0)
+        """Blocks neither free nor evictable, whatever a faulty part counts: "used" means this everywhere."""
+        num_kept = len(self.free_queue) + self.tree.num_evictable
+        return len(self.ref_counts) - num_kept - (self.null_block >= 0)
 
     def _is_used(self, block_id: int) -> bool:
         return block_id in range(len(self.ref_counts)) and self.ref_counts[block_id] != 0

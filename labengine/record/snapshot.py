@@ -128,8 +128,13 @@ class Snapshot:
 
     @property
     def num_used_blocks(self) -> int:
-        """Blocks that are not free."""
-        return len(self.blocks) - len(self.free_queue) - (self.null_block >= 0)
+        """Blocks held by at least one request: neither free nor evictable."""
+        return len(self.blocks) - len(self.free_queue) - self.num_evictable_blocks - (self.null_block >= 0)
+
+    @property
+    def num_evictable_blocks(self) -> int:
+        """Blocks of the prefix tree whose nodes no request locks."""
+        return sum(len(node.block_ids) for node in self.tree if not node.num_locks)
 
     @property
     def lost_blocks(self) -> tuple[int, ...]:

@@ -22,6 +22,11 @@ class NodeFold:
     touched: int = 0
     num_children: int = 0
 
+    @property
+    def num_evictable(self) -> int:
+        """Its blocks, unless a request locks them."""
+        return 0 if self.num_locks else len(self.block_ids)
+
 
 class TreeFold:
     """Nodes by id, and per request the node at which its lock begins.
@@ -32,6 +37,8 @@ class TreeFold:
     def __init__(self) -> None:
         self.nodes: dict[int, NodeFold] = {}
         self.holds: dict[int, int] = {}
+        self.num_evictable = 0
+        """Blocks of nodes without locks."""
         self._num_touches = 0
 
     @classmethod
@@ -40,9 +47,8 @@ class TreeFold:
         tree = cls()
         for state in states:
             tree._num_touches += 1
-            tree.nodes[state.node_id] = NodeFold(
-                state.parent_id, 0, state.block_ids, state.num_locks, tree._num_touches
-            )
+            node = NodeFold(state.parent_id, 0, state.block_ids, state.num_locks, tree._num_touches)
+            tree._put(state.node_id, node)
             tree.holds.update(dict.fromkeys(state.locked_by, state.node_id))
         tree._note_children()
         return tree
@@ -66,7 +72,7 @@ class TreeFold:
         """Return an independent copy."""
         other = type(self)()
         other.nodes = {node_id: replace(node) for node_id, node in self.nodes.items()}
-        other.holds, other._num_touches = dict(self.holds), self._num_touches
+        other.holds, other.num_evictable, other._num_touches = dict(self.holds), self.num_evictable, self._num_touches
         return other
 
     def insert(self, node_id: int, parent_id: int, first_index: int, block_ids: tuple[int, ...]) -> bool:
@@ -74,7 +80,7 @@ class TreeFold:
         end = 0 if parent_id == ROOT else self._end(parent_id)
         is_new = node_id not in self.nodes
         self._num_touches += 1
-        self.nodes[node_id] = NodeFold(parent_id, first_index, block_ids, 0, self._num_touches)
+        self._put(node_id, NodeFold(parent_id, first_index, block_ids, 0, self._num_touches))
         self._count_child(parent_id, 1)
         return is_new and end == first_index and bool(block_ids)
 
@@ -82,9 +88,9 @@ class TreeFold:
         """Move a node's first blocks to a new node above it."""
         node = self.nodes[node_id]
         is_new, is_inside = upper_id not in self.nodes, 0 < num_blocks < len(node.block_ids)
-        self.nodes[upper_id] = replace(node, block_ids=node.block_ids[:num_blocks], num_children=1)
-        node.parent_id, node.block_ids = upper_id, node.block_ids[num_blocks:]
-        node.first_index += num_blocks
+        lower_ids, first_index = node.block_ids[num_blocks:], node.first_index + num_blocks
+        self._put(node_id, replace(node, parent_id=upper_id, first_index=first_index, block_ids=lower_ids))
+        self._put(upper_id, replace(node, block_ids=node.block_ids[:num_blocks], num_children=1))
         return is_new and is_inside
 
     def touch(self, node_ids: Iterable[int]) -> None:
@@ -98,24 +104,28 @@ class TreeFold:
         if node_id not in self.nodes:
             raise LookupError
         is_first = request_id not in self.holds
-        for above in self.path(node_id):
-            self.nodes[above].num_locks += 1
+        self._count_locks(node_id, 1)
         self.holds[request_id] = node_id
         return is_first
 
     def unlock(self, node_id: int, request_id: int) -> bool:
         """Unlock a node and all above it."""
         held = self.holds.pop(request_id, None)
-        path = [self.nodes[above] for above in self.path(node_id)]
-        for node in path:
-            node.num_locks -= 1
-        return held == node_id and all(node.num_locks >= 0 for node in path)
+        return self._count_locks(node_id, -1) and held == node_id
 
-    def evict(self, node_id: int, block_ids: tuple[int, ...]) -> bool:
-        """Remove a leaf without locks."""
-        node = self.nodes.pop(node_id)
-        self._count_child(node.parent_id, -1)
-        return node.block_ids == block_ids and not node.num_children and not node.num_locks
+    def evict(self, node_id: int, block_ids: tuple[int, ...], num_kept: int) -> bool:
+        """Shorten a leaf without locks to num_kept blocks; remove it if that is 0."""
+        node = self.nodes[node_id]
+        is_end = node.block_ids[num_kept:] == block_ids != ()
+        before = node.num_evictable
+        if num_kept:
+            node.block_ids = node.block_ids[:num_kept]
+            self.num_evictable += node.num_evictable - before
+        else:
+            del self.nodes[node_id]
+            self.num_evictable -= before
+            self._count_child(node.parent_id, -1)
+        return is_end and not node.num_children and not node.num_locks
 
     def evictable(self) -> set[int]:
         """Return the blocks of nodes without locks."""
@@ -145,6 +155,20 @@ class TreeFold:
             NodeState(node_id, node.parent_id, node.block_ids, node.num_locks, tuple(sorted(holders.get(node_id, ()))))
             for node_id, node in by_age
         )
+
+    def _put(self, node_id: int, node: NodeFold) -> None:
+        former = self.nodes.get(node_id)
+        self.num_evictable += node.num_evictable - (0 if former is None else former.num_evictable)
+        self.nodes[node_id] = node
+
+    def _count_locks(self, node_id: int, change: int) -> bool:
+        """Count locks on a node and all above it; return False if a count falls below 0."""
+        path = [self.nodes[above] for above in self.path(node_id)]
+        for node in path:
+            before = node.num_evictable
+            node.num_locks += change
+            self.num_evictable += node.num_evictable - before
+        return all(node.num_locks >= 0 for node in path)
 
     def _count_child(self, parent_id: int, change: int) -> None:
         if parent_id in self.nodes:

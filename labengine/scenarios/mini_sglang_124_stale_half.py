@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labengine.core.mini_sglang.prefix_tree import WholeLeafTree
+from labengine.core.mini_sglang.prefix_tree import WholeMatchTree
 from labengine.core.radix.node import Node
 from labengine.core.radix.prefix_tree import PrefixTree
 from labengine.core.request import Request
@@ -11,7 +11,7 @@ from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens
 from labengine.scenarios.scenario import Column, Scenario
 
 
-class TouchesTheSplitHalf(WholeLeafTree):
+class TouchesTheSplitHalf(WholeMatchTree):
     """Makes the half of a split node that a request uses the youngest, like all nodes that it matches."""
 
     def match(self, request: Request, num_blocks: int) -> Node:

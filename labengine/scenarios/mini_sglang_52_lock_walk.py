@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labengine.core.mini_sglang.prefix_tree import WholeLeafTree
+from labengine.core.mini_sglang.prefix_tree import WholeMatchTree
 from labengine.core.radix.node import Node
 from labengine.core.request import Request
 from labengine.lab import Lab
@@ -10,7 +10,7 @@ from labengine.scenarios.counts import num_misread_requests, num_rules
 from labengine.scenarios.scenario import Column, Scenario
 
 
-class LocksFromTheParent(WholeLeafTree):
+class LocksFromTheParent(WholeMatchTree):
     """Leaves out the node that a request has matched, when it locks and when it unlocks."""
 
     def lock(self, node: Node, request: Request) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from labengine.core.mini_sglang.prefix_tree import WholeLeafTree
 from labengine.core.radix.node import Node
+from labengine.core.radix.whole_leaf_tree import WholeLeafTree
 from labengine.core.sglang.prefix_tree import SglangPrefixTree
 from labengine.lab import Lab
 from labengine.scenarios.counts import num_computed_tokens, num_hit_tokens

@@ -14,7 +14,7 @@ class EvictsTheWholeNeed(RadixBlockPool):
 
     def make_room(self, num_blocks: int) -> None:
         """Evict num_blocks blocks if fewer are free."""
-        if self.tree is not None and num_blocks > len(self.free_queue):
+        if num_blocks > len(self.free_queue):
             self.tree.evict(num_blocks)
 
 

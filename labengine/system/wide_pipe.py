@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection  # a browser has none
@@ -21,3 +21,11 @@ def wide_pipe() -> tuple[Connection, Connection]:
     with suppress(OSError):  # the user has too many of them
         fcntl(sender.fileno(), F_SETPIPE_SZ, MAX_BYTES)
     return receiver, sender
+
+
+def receive(receiver: Connection) -> Any:
+    """Return the next message. EOFError once the sending process has ended, even if it ended inside a message."""
+    try:
+        return receiver.recv()
+    except OSError as error:
+        raise EOFError from error

@@ -27,6 +27,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.proposer import NGram, Proposer
 from labengine.core.request import Image, Request
+from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.step_report import Phase
 from labengine.scenarios.vllm_43569_uncommitted_hash import RollsBack
@@ -53,7 +54,7 @@ class CountsWholeBlocks(WorstCaseScheduler):
         return super().fits(request, hit)
 
 
-SPARING = {"mini-sglang+142": Parts(CountsWholeBlocks).overriding(edition_named("mini-sglang+142"))}
+SPARING = {e: Parts(CountsWholeBlocks).overriding(edition_named(e)) for e in ("mini-sglang", "mini-sglang+142")}
 """mini-sglang counts prompts in tokens and takes blocks: without this, a step may lack one, and fails for ever."""
 
 POINTS = outside_listeners(SignalPoints())
@@ -74,6 +75,9 @@ class Episode:
         self.rng, self.kinds = rng, frozenset(kinds)
         parts = SPARING.get(str(edition), as_parts(edition))
         has_budget, is_vllm = issubclass(parts.scheduler, TokenBudgetScheduler), edition == "vllm"
+        self._is_crowded = issubclass(parts.scheduler, SglangScheduler) and rng.random() < 0.6
+        """Many long answers beside each other, more than fit together. Otherwise SGLang's guess of what is still to
+        come is seldom too low, and it retracts nothing."""
         has_tier = has_budget and parts.prefix_tree is Absent
         if "priorities" in self.kinds and edition in BY_PRIORITY and rng.random() < 0.7:
             parts = BY_PRIORITY[str(edition)]
@@ -91,12 +95,12 @@ class Episode:
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
         self.image_lengths = {name: rng.randint(1, 2 * size) for name in ("ab" if "images" in self.kinds else "")}
         self.setup: Watched = watched(
-            rng.randint(4, 10) * len(self.groups),
+            rng.randint(4, 10) * len(self.groups) * (8 if self._is_crowded else 1),
             self.groups,
             parts,
             connector=self.tier,
             budget=1000 if rng.random() < 0.4 else max(8 * is_tight, rng.choice((size + is_tight, 3 * size))),
-            max_num_seqs=rng.choice((1, 2, 4, 16)),
+            max_num_seqs=16 if self._is_crowded else rng.choice((1, 2, 4, 16)),
             next_token=self._next_token,
             max_events=5_000,
             keep_finished=3 if "interrupts" in self.kinds else None,
@@ -151,7 +155,9 @@ class Episode:
                 yield self._branch()
             elif chance < 0.22 and len(engine.scheduler.waiting) < 6:
                 yield self._add()
-            elif chance < 0.27 and engine.requests:
+                for _ in range(3 if self._is_crowded else 0):
+                    yield self._add()
+            elif chance < (0.23 if self._is_crowded else 0.27) and engine.requests:
                 self.met["abort"] += engine.abort(rng.choice(list(engine.requests)[-8:]))
                 yield "abort"
             elif chance < 0.29:
@@ -189,6 +195,9 @@ class Episode:
         keys = (("adapter", rng.choice(("a", "b"))),) if rng.random() < 0.1 else ()
         num_answers = rng.randint(1, self.setup.engine.config.max_num_seqs) if self._with_answers else 1
         asked = {"max_tokens": rng.randint(1, 3 * size), "cache_salt": salt, "extra_keys": keys}
+        if self._is_crowded:
+            num_slots = self.setup.engine.config.num_blocks * size
+            asked |= {"max_tokens": rng.randint(num_slots // 5, num_slots // 3), "ignore_eos": rng.random() < 0.1}
         if "priorities" in self.kinds:
             asked["priority"] = rng.choice((0, 0, 1, -1))
         if "images" in self.kinds and rng.random() < 0.4:

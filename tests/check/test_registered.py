@@ -108,3 +108,22 @@ def test_what_is_left_out_on_purpose_is_no_omission(parts: Parts, more: dict[str
     setup.run()
     assert any(event.queue_end == "head" for event in setup.timeline.of_kind(BlockFreed))
     setup.assert_clean()
+
+
+def test_a_block_that_an_undone_step_gave_away_and_wrote_to_is_not_missed() -> None:
+    """Both requests have the same text, so the block that one gets from the other is written to with what it held."""
+    setup = watched(4, (GroupSpec(2),), "labengine-radix", next_token=lambda request_id, position: 0)
+    setup.add(0, 0, 0, 0)
+    setup.run()
+    setup.add(0, 0, 0, max_tokens=4)
+    setup.add(0, 0, 0, 0, 0, max_tokens=4)
+    num_preempted = 0
+    while not setup.engine.scheduler.is_idle:
+        phases = setup.engine.phases()
+        for _ in zip(range(2), phases, strict=False):  # the forward pass is the second
+            pass
+        phases.close()  # type: ignore[attr-defined]
+        num_preempted += sum(request.status.value == "preempted" for request in setup.engine.requests.values())
+        setup.engine.step()
+    assert num_preempted
+    assert setup.watch.violations == []

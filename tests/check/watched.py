@@ -37,13 +37,14 @@ class Watched:
         *token_ids: int,
         max_tokens: int = 1,
         beams: int = 1,
+        ignore_eos: bool = True,
         cache_salt: str | None = None,
         extra_keys: ExtraKeys = (),
         leader_id: int | None = None,
         **options: Any,
     ) -> int:
         """Queue a prompt; of a search with beams the first one."""
-        sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True, beams=beams)
+        sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=ignore_eos, beams=beams)
         asked = RequestOptions(sampling, salted(extra_keys, cache_salt), **options)
         return self.engine.add(token_ids, asked, leader_id)
 

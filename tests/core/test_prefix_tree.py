@@ -141,6 +141,27 @@ def test_a_rollback_restores_the_tree_wherever_it_strikes(seed: int) -> None:
     assert num_raised > 20 and bench.tree._num_created > 20
 
 
+def test_a_leaf_that_keeps_blocks_is_shortened_where_it_is() -> None:
+    bench = Bench(0)
+    tree, block_ids, request = bench.tree, bench.pool.take(8), bench._new_request()
+    tree.insert(request, block_ids)
+    bench.pool.release(block_ids)
+    (leaf,) = tree.nodes.values()
+    own, before = leaf.block_ids, bench.state()
+    bench.journal.open()
+    tree.evict(3)
+    assert tree.nodes == {leaf.node_id: leaf} and tree.find(request, 8).num_blocks == 5
+    assert leaf.block_ids is own and own == block_ids[:5] == [*tree.node_of], "what stays is not copied"
+    tree.forget(block_ids[2], "distrusted")
+    assert leaf.block_ids is own and own == block_ids[:2]
+    bench.assert_whole()
+    bench.journal.rollback()
+    assert bench.state() == before
+    with pytest.raises(ValueError, match="it cannot keep 8"):
+        tree.remove(leaf, "reused", 8)
+    assert bench.state() == before
+
+
 def test_a_block_that_is_free_already_is_not_given_back_twice() -> None:
     bench = Bench(0)
     bench._insert(bench._new_request())

@@ -14,10 +14,15 @@ from labengine import events as ev
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, LABENGINE, LABENGINE_RADIX, RECORDED_EDITIONS, edition
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.part_methods import definers, is_custom
 from labengine.core.parts import Parts
+from labengine.core.radix.full_attention import RadixGroup
+from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
 from labengine.core.request import Request
 from labengine.core.seams import DECIDED_BY, decider, overrides, owners, tier_class
+from labengine.core.sglang.scheduler import SglangScheduler
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
@@ -260,3 +265,43 @@ def test_every_kind_that_the_core_decides_has_a_decider() -> None:
         of_the_core = {seam.split(".")[1] for seam in seams if not seam.startswith(("Engine.", "Transfers.", "Watch."))}
         assert bool(found) == bool(of_the_core), kind
         assert {one.method for one in found} <= of_the_core
+
+
+class Reluctant(RadixKVCacheManager):
+    """Forks without inserting."""
+
+    def fork(self, request: Request, parent: Request) -> None:
+        KVCacheManager.fork(self, request, parent)
+
+
+class Unlocked(RadixGroup):
+    """Forks without a lock."""
+
+    def add_shared(self, request: Request, parent: Request, num_tokens: int) -> None:
+        FullAttentionGroup.add_shared(self, request, parent, num_tokens)
+
+
+@pytest.mark.parametrize("kind", ["NodeInserted", "NodeSplit", "NodesTouched", "NodeLocked"])
+def test_a_fork_decides_what_its_parent_inserts(kind: str) -> None:
+    parts = Parts(kv_cache_manager=Reluctant).overriding(LABENGINE_RADIX)
+    assert str(decider(parts, kind)) == "Reluctant.fork"
+
+
+def test_a_fork_and_a_retraction_are_decided_where_an_edition_decides_them() -> None:
+    parts = Parts(full_attention_group=Unlocked).overriding(LABENGINE_RADIX)
+    assert str(decider(parts, "NodeLocked")) == "Unlocked.add_shared"
+    assert str(decider(parts, "BlockTouched:fork")) == "Unlocked.add_shared"
+    assert str(decider(EDITIONS["sglang"], "RequestPreempted")) == "SglangScheduler.choose_victim"
+    assert str(decider(LABENGINE_RADIX, "BlockCached")) == "PrefixTree.insert"
+
+
+class Forward(SglangScheduler):
+    """Queues a retracted request at the front."""
+
+    def requeue(self, request: Request) -> None:
+        self._queue_first(request)
+
+
+def test_a_retraction_names_an_override_of_its_place_in_the_queue() -> None:
+    parts = Parts(scheduler=Forward).overriding(EDITIONS["sglang"])
+    assert str(decider(parts, "RequestPreempted")) == "Forward.requeue"

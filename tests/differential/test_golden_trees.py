@@ -12,11 +12,12 @@ from differential.tree_workloads import WORKLOADS
 from driving import EDITION_FAULTS
 from labengine.check.watch import Watch
 from labengine.core.editions import EDITIONS as PARTS
-from labengine.core.mini_sglang.full_attention import MatchedGroup, UnmappedMergeGroup
-from labengine.core.mini_sglang.prefix_tree import WholeLeafTree
+from labengine.core.mini_sglang.full_attention import UnmappedMergeGroup
 from labengine.core.parts import Parts
 from labengine.core.radix.full_attention import RadixGroup
+from labengine.core.radix.matching import MatchedGroup
 from labengine.core.radix.node import Node
+from labengine.core.radix.whole_leaf_tree import WholeLeafTree
 from labengine.core.request import Request
 from labengine.core.sglang.full_attention import SglangGroup
 from labengine.core.sglang.kv_cache_manager import SglangKVCacheManager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
 import pytest
 
+from driving import num_reserved_blocks
 from labengine import model_path
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import edition as edition_named
@@ -17,6 +19,7 @@ from labengine.record.hooks import Hooks
 
 NUM_SLOTS = 512
 TREES = (("labengine-radix", 1), ("labengine-radix", 16), ("mini-sglang+142", 1))
+ALL_TREES = (*TREES, ("sglang", 1), ("sglang", 16))
 """(edition, block size). With larger blocks mini-sglang admits more than fits: it counts prompts in tokens."""
 
 
@@ -58,7 +61,7 @@ def tokens_of(edition: str, runner: ModelRunner, block_size: int, given: Traffic
     """Return each request's tokens, and how many nodes were evicted."""
     hooks, evicted = Hooks(strict=True), list[NodeEvicted]()
     hooks.subscribe(evicted.append, NodeEvicted)
-    num_blocks = -(-given.num_slots // block_size)
+    num_blocks = -(-given.num_slots // block_size) + num_reserved_blocks(edition_named(edition))
     config = EngineConfig(num_blocks, (GroupSpec(block_size),), 8, given.budget)
     engine = Engine(config, runner, edition_named(edition), hooks)
     for prompt in given.prompts:
@@ -69,9 +72,13 @@ def tokens_of(edition: str, runner: ModelRunner, block_size: int, given: Traffic
     return [request.token_ids for request in engine.requests.values()], len(evicted)
 
 
-@pytest.mark.parametrize("num_traffics", [3, pytest.param(200, marks=pytest.mark.sweep)])
-def test_tokens_are_those_of_the_unconstrained_run(num_traffics: int, runners: dict[int, ModelRunner]) -> None:
-    num_evicting = dict.fromkeys(TREES, 0)
+@pytest.mark.parametrize(
+    ("num_traffics", "trees"), [(3, TREES), pytest.param(200, ALL_TREES, marks=pytest.mark.sweep)], ids=["3", "200"]
+)
+def test_tokens_are_those_of_the_unconstrained_run(
+    num_traffics: int, trees: Sequence[tuple[str, int]], runners: dict[int, ModelRunner]
+) -> None:
+    num_evicting = dict.fromkeys(trees, 0)
     for seed in range(num_traffics):
         given = traffic(seed)
         expected, _ = tokens_of("labengine", runners[16], 16, given._replace(num_slots=NUM_SLOTS))

@@ -93,12 +93,13 @@ def _lab(seed: int) -> Any:
 
 
 def _lab_of_tree(seed: int) -> Any:
-    """A lab whose small pool keeps a prefix tree."""
+    """A lab whose small pool keeps a prefix tree; every third one evicts leaves in part."""
     from check.random_operations import SPARING
     from labengine import Lab
+    from labengine.core.editions import LABENGINE_RADIX
 
     num_tokens = 24 if seed % 3 else 7
-    parts = SPARING["mini-sglang+142"]
+    parts = LABENGINE_RADIX if seed % 3 == 1 else SPARING["mini-sglang+142"]
     return Lab("simulated", num_blocks=9 + seed % 3, block_size=4, parts=parts, max_num_batched_tokens=num_tokens)
 
 

@@ -125,7 +125,7 @@ def _seen(
     try:
         act()
         observed.note_state()
-    except EndlessOperationError as error:
+    except (EndlessOperationError, MemoryError) as error:
         raised = Sight("no return", type(error).__name__, str(error))
     except Exception as error:
         raised = _raised(error, override)

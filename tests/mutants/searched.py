@@ -15,9 +15,11 @@ from time import monotonic
 from typing import Any
 
 from mutants.patched import in_a_fork
-from mutants.table import MUTANTS
+from mutants.table import MUTANTS, tree, urgency
+from mutants.table.mutant import Mutant
 
 EDITIONS = ("labengine", "vllm", "nano-vllm+243")
+TREE_EDITIONS = ("mini-sglang+142", "labengine-radix")
 KINDS = ("rule", "raises", "liveness")
 
 
@@ -30,19 +32,28 @@ def main() -> None:
     names = asked.names or [name for name, mutant in known.items() if mutant.kind in ("state", "stream")]
     num_found = 0
     for name in names:
-        said = in_a_fork(known[name], partial(_searched, name, asked.workloads)) or json.dumps(
-            {"name": name, "kind": None}
-        )
+        searched = partial(_searched, known[name], asked.workloads)
+        said = in_a_fork(known[name], searched) or json.dumps({"name": name, "kind": None})
         print(said, flush=True)
         num_found += json.loads(said)["kind"] is not None
     print(json.dumps({"found": num_found, "of": len(names)}))
 
 
-def _searched(name: str, max_workloads: int) -> str:
+def _editions(mutant: Mutant) -> tuple[Any, ...]:
+    """Return the names of editions that use the code of a mutant, or parts that do."""
+    from labengine.core.parts import Parts
+    from labengine.core.waiting_queue import PriorityQueue
+
+    if mutant in urgency.MUTANTS:
+        return (Parts(waiting_queue=PriorityQueue),)
+    return TREE_EDITIONS if mutant in tree.MUTANTS else EDITIONS
+
+
+def _searched(mutant: Mutant, max_workloads: int) -> str:
     from labengine.finder.find import find
 
     started = monotonic()
-    for edition in EDITIONS:
+    for edition in _editions(mutant):
         settings: dict[str, Any] = {"max_workloads": max_workloads, "workers": 0, "seconds": 3600}
         found = find(edition, kinds=KINDS, show_progress=False, **settings)
         if found:
@@ -50,7 +61,7 @@ def _searched(name: str, max_workloads: int) -> str:
             break
     else:
         line = {"kind": None}
-    line = {"name": name, **line, "states": found.num_states, "seconds": round(monotonic() - started, 1)}
+    line = {"name": mutant.name, **line, "states": found.num_states, "seconds": round(monotonic() - started, 1)}
     return json.dumps(line)
 
 

@@ -13,6 +13,7 @@ from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.parts import base_classes
+from labengine.isolation import limits
 from labengine.session.patch.cell import cell_text
 from labengine.session.patch.seams import seams_in_use
 from mutants.changes import changes_of
@@ -84,7 +85,7 @@ def test_all_are_accepted_as_overrides_and_have_their_source(drawn: list[Overrid
             "raises",
             "ConfigError",
         ),
-        ("KVCacheGroup.slots", "start += length", "no return", "EndlessOperationError"),
+        ("KVCacheGroup.drop_skipped", "first -= 1", "no return", "EndlessOperationError"),
         ("WaitingQueue.least_urgent", "-1 becomes -2", "shadow", ""),
         ("KVCacheManager.allocate_computed", "always: num_external", "equivalent", ""),
     ],
@@ -92,6 +93,13 @@ def test_all_are_accepted_as_overrides_and_have_their_source(drawn: list[Overrid
 def test_what_sees_one(seam: str, words: str, seen_by: str, rule: str) -> None:
     sight = sight_of(_override(seam, words))
     assert (sight.seen_by, sight.rule) == (seen_by, rule), sight
+
+
+def test_what_fills_the_memory_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is low: at the usual one a slow processor spends the operation's time first."""
+    monkeypatch.setattr(limits, "MEMORY_BYTES", 2**25)
+    sight = sight_of(_override("KVCacheGroup.slots", "start += length"))
+    assert (sight.seen_by, sight.rule) == ("no return", "MemoryError"), sight
 
 
 def _override(seam: str, words: str) -> Override:

@@ -74,10 +74,10 @@ def recorded(seed: int, folder: Path) -> RecordedEngine:
     return recordings_of(written(RUNS[seed][1], folder), None, LIMITS)[0]
 
 
-def crowded() -> RecordedEngine:
+def crowded(edition: str) -> RecordedEngine:
     """A lab whose requests preempt one another and evict one another's blocks."""
     lab = labengine.Lab(
-        "simulated", num_blocks=14, block_size=4, edition="vllm", max_num_seqs=4, max_num_batched_tokens=32
+        "simulated", num_blocks=14, block_size=4, edition=edition, max_num_seqs=4, max_num_batched_tokens=32
     )
     for i in range(8):
         lab.add(token_ids=list(range(100 * (i % 3), 100 * (i % 3) + 10 + i)), max_tokens=12)
@@ -97,13 +97,15 @@ def seen_from(recording: RecordedEngine) -> list[tuple[int, dict[str, int]]]:
 
 
 def pool_of(state: Fold) -> dict[str, int]:
-    cached = sum(1 for block_id in state.free_queue if state.block_keys[block_id])
-    return {"used": state.num_used_blocks, "cached_free": cached, "free": len(state.free_queue) - cached}
+    evictable = state.tree.evictable()
+    cached = {block_id for block_id, keys in enumerate(state.block_keys) if keys and block_id in state.free_queue}
+    free = len(state.free_queue) - len(cached)
+    return {"used": state.num_used_blocks, "cached_free": len(evictable | cached), "free": free}
 
 
-@pytest.mark.parametrize("source", ["lab", 3, 8, 13])
+@pytest.mark.parametrize("source", ["vllm", "labengine-radix", 3, 8, 13])
 def test_slices_are_the_steps_and_counters_the_pool(source: str | int, tmp_path: Path) -> None:
-    recording = crowded() if isinstance(source, str) else recorded(source, tmp_path)
+    recording = crowded(source) if isinstance(source, str) else recorded(source, tmp_path)
     tracks = tracks_of(perfetto_of([recording]))
     steps = [event.step for event in recording.events if isinstance(event, ev.StepStarted)]
     assert [name for name, *_ in tracks["steps"].slices] == [f"step {step}" for step in steps]
@@ -125,7 +127,7 @@ def test_slices_are_the_steps_and_counters_the_pool(source: str | int, tmp_path:
 
 
 def test_a_request_waits_prefills_decodes_and_is_preempted() -> None:
-    recording = crowded()
+    recording = crowded("vllm")
     tracks = tracks_of(perfetto_of([recording]))
     phases = {name: [phase for phase, *_ in track.slices] for name, track in tracks.items() if track.parent}
     assert phases["A"] == ["waiting", "prefill", "decode"]
@@ -139,7 +141,7 @@ def test_a_request_waits_prefills_decodes_and_is_preempted() -> None:
 
 
 def test_arrows_lead_from_the_evictor_to_the_last_holder_and_from_the_preemptor_to_the_victim() -> None:
-    recording = crowded()
+    recording = crowded("vllm")
     tracks = tracks_of(perfetto_of([recording]))
     ends: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for track in tracks.values():
@@ -158,7 +160,7 @@ def test_arrows_lead_from_the_evictor_to_the_last_holder_and_from_the_preemptor_
 
 
 def test_recorded_times_and_hostile_names_are_kept(tmp_path: Path) -> None:
-    recording = crowded()
+    recording = crowded("vllm")
     name = 'a"b<script>\\ü'
     times = {1: 50.0, 2: 50.25, 3: 50.125}  # the clock was set back
     timed = replace(recording, times=times, names={0: name}, title="one")

@@ -29,6 +29,7 @@ from labengine.prefix_doctor.play.setting import Setting
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.record.hooks import Hooks
 from recorded_engines import traffic_in
+from waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not module.can_fork(), reason="a process can only be copied on Linux")
 
@@ -84,6 +85,11 @@ def longer_than_a_pipe(path: Path) -> Path:
     return path
 
 
+def is_waiting(pid: int | None) -> bool:
+    """Return True while a process sleeps, such as until a full pipe is read."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def test_a_reading_that_is_broken_off_ends_its_process(path: Path) -> None:
     prompts = iter(ahead(longer_than_a_pipe(path)).read())
     next(prompts)
@@ -92,10 +98,13 @@ def test_a_reading_that_is_broken_off_ends_its_process(path: Path) -> None:
     assert active_children() == []
 
 
-def test_what_ends_the_process_is_told_in_a_sentence(path: Path) -> None:
+def test_what_ends_the_process_is_told_in_a_sentence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the middle of a message, which a pipe cannot hold."""
+    monkeypatch.setattr(module, "BATCH", 4_000)
     prompts = iter(ahead(longer_than_a_pipe(path)).read())
     next(prompts)
     (process,) = active_children()
+    wait_until(partial(is_waiting, process.pid), "a full pipe")
     os.kill(process.pid or 0, signal.SIGKILL)
     with pytest.raises(ConfigError, match=r"prompts was not read to its end: .* has ended \(signal 9\)"):
         list(prompts)

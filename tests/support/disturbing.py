@@ -12,6 +12,9 @@ from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import labengine
+from labengine.core.block_pool import BlockPool
+from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.sglang.prefix_tree import SglangPrefixTree
 from labengine.core.step_plan import StepPlan
 from labengine.events import Event
 from labengine.record.hooks import Hooks, Subscription
@@ -166,13 +169,15 @@ def raise_at_event(hooks: Hooks, n: int, error: type[Exception] = ListenerFailed
     return hooks.subscribe(listen)
 
 
-def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
+def forgetting(snapshot: Snapshot, plan: StepPlan, pool: BlockPool) -> Snapshot:
     """The snapshot, less the cached content of the blocks that the plan writes to or loads into.
 
     In a prefix tree, whatever continues them is forgotten too, and free.
     """
-    snapshot, removed = _without_nodes(snapshot, _written(plan))
-    written = _written(plan) | removed
+    written = _written(plan)
+    if isinstance(pool, RadixBlockPool):
+        snapshot, removed = _without_nodes(snapshot, written, pool)
+        written |= removed
     blocks = tuple(
         replace(block, grouped_hashes=(), token_ids=()) if block.block_id in written else block
         for block in snapshot.blocks
@@ -183,24 +188,33 @@ def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
     return replace(snapshot, blocks=blocks, prefix_map=prefix_map, cached_free=cached_free)
 
 
-def _without_nodes(snapshot: Snapshot, written: set[int]) -> tuple[Snapshot, set[int]]:
-    """Return the snapshot without the nodes from each written block on, and the blocks that were in them."""
-    nodes, freed = {node.node_id: node for node in snapshot.tree}, list[int]()
+def _without_nodes(snapshot: Snapshot, written: set[int], pool: RadixBlockPool) -> tuple[Snapshot, set[int]]:
+    """Return the snapshot without the nodes from each written block on, and the blocks that were in them.
+
+    SGLang's tree makes both halves of a node that it splits the youngest; its pages are freed to the queue's head.
+    """
+    nodes, removed, queue = {node.node_id: node for node in snapshot.tree}, set[int](), snapshot.free_queue
+    blocks = list(snapshot.blocks)
     for block_id in sorted(written):
         if (first := next((node for node in nodes.values() if block_id in node.block_ids), None)) is None:
             continue
-        kept = first.block_ids[: first.block_ids.index(block_id)]
         below = [first.node_id]
         for node_id in below:
             below.extend(node.node_id for node in nodes.values() if node.parent_id == node_id)
+        kept = first.block_ids[: first.block_ids.index(block_id)]
+        if kept and isinstance(pool.tree, SglangPrefixTree):
+            nodes[first.node_id] = nodes.pop(first.node_id)
         for node_id in reversed(below):
-            freed += [i for i in nodes[node_id].block_ids if node_id != first.node_id or i not in kept]
-        nodes[first.node_id] = replace(first, block_ids=kept)
-        nodes = {i: node for i, node in nodes.items() if i not in below[1:] and node.block_ids}
-    blocks = tuple(replace(block, ref_count=block.ref_count - (block.block_id in freed)) for block in snapshot.blocks)
-    pins = {block_id: number for block_id, number in snapshot.pins.items() if block_id not in freed}
-    queue = snapshot.free_queue + tuple(i for i in freed if not blocks[i].ref_count)
-    return replace(snapshot, tree=(*nodes.values(),), blocks=blocks, pins=pins, free_queue=queue), {*freed}
+            gone = nodes[node_id].block_ids[len(kept) if node_id == first.node_id else 0 :]
+            nodes[node_id] = replace(nodes[node_id], block_ids=kept if node_id == first.node_id else ())
+            removed |= {*gone}
+            for i in gone:
+                blocks[i] = replace(blocks[i], ref_count=blocks[i].ref_count - 1)
+            freed = tuple(i for i in gone if not blocks[i].ref_count)
+            queue = freed + queue if pool.freed_go_to == "head" else queue + freed
+    pins = {block_id: number for block_id, number in snapshot.pins.items() if block_id not in removed}
+    tree = tuple(node for node in nodes.values() if node.block_ids)
+    return replace(snapshot, tree=tree, blocks=tuple(blocks), pins=pins, free_queue=queue), removed
 
 
 def unnumbered(snapshot: Snapshot) -> Snapshot:

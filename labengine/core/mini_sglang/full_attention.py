@@ -1,22 +1,10 @@
-"""mini-sglang's tables: hits come from a tree that the look-up has changed, and a late merge forgets the table."""
+"""mini-sglang's tables: a late merge forgets them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from labengine.core.radix.full_attention import RadixGroup
-from labengine.core.radix.node import Node
+from labengine.core.radix.matching import MatchedGroup
 from labengine.core.request import Request
 from labengine.events import FreeReason
-
-
-class MatchedGroup(RadixGroup):
-    """Locks the node at which the look-up ended, which it has split and touched."""
-
-    def node_of_hit(self, request: Request, hit: Sequence[int]) -> Node:
-        """Return the node that ends a hit, without touching it again; a hit that was shortened may end inside one."""
-        node = self.tree.node_of[hit[-1]]
-        return node if node.end == len(hit) else self.tree.split(node, len(hit) - node.first_index)
 
 
 class UnmappedMergeGroup(MatchedGroup):

@@ -7,7 +7,6 @@ from typing import Any
 
 from labengine.config import ConfigError
 from labengine.core.prefix_lookup import Hit
-from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.radix.scheduler import RadixScheduler
 from labengine.core.request import Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
@@ -31,7 +30,7 @@ class WorstCaseScheduler(RadixScheduler):
         """Raise ConfigError also for a request that would wait for ever because its last token counts."""
         super().refuse_what_never_fits(request)
         num_tokens = request.num_prompt_tokens + request.sampling.max_tokens
-        num_slots = self.manager.pool.num_usable * self.block_size
+        num_slots = self.pool.num_usable * self.block_size
         if num_tokens > num_slots:
             raise ConfigError(
                 f"this edition reserves a slot for the last token too: a prompt of {request.num_prompt_tokens} tokens "
@@ -71,24 +70,9 @@ class WorstCaseScheduler(RadixScheduler):
     def fits(self, request: Request, hit: Hit) -> bool:
         """Compare tokens with slots, although whole blocks are taken: two prompts of 5 tokens fit 3 blocks of 4."""
         num_tokens = request.num_tokens - hit.num_tokens + self.num_to_come(request)
-        num_free = self.manager.pool.num_free - self._group.num_newly_locked(hit.block_ids[0])
+        num_free = self.pool.num_free - self.group.num_newly_locked(hit.block_ids[0])
         return num_tokens + self.num_reserved <= num_free * self.block_size
-
-    def num_to_compute(self, request: Request) -> int:
-        """Return how many known tokens of a request have no KV yet."""
-        return request.num_tokens - request.num_computed_tokens
 
     def num_to_come(self, request: Request) -> int:
         """Return how many tokens may still be sampled for a request."""
         return request.sampling.max_tokens - request.num_generated_tokens
-
-    @property
-    def block_size(self) -> int:
-        """Tokens of a block."""
-        return self._group.block_size
-
-    @property
-    def _group(self) -> RadixGroup:
-        (group,) = self.manager.groups
-        assert isinstance(group, RadixGroup)
-        return group

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 from labengine.core.block_pool import BlockPool, FreedTwiceError
 from labengine.core.part_methods import class_name, definers
@@ -16,13 +15,20 @@ _EVICTING = ("evict", "next_leaf", "remove")
 class RadixBlockPool(BlockPool):
     """A block is free, cached in the tree, or held by tables alone; a free block has no content."""
 
+    tree: PrefixTree
+
     freed_go_to: QueueEnd = "tail"
     """Where freed and evicted blocks enter the free queue."""
 
     @property
     def num_free(self) -> int:
         """Blocks that can be taken: free ones, and those of nodes without locks."""
-        return len(self.free_queue) + self._tree.num_evictable
+        return len(self.free_queue) + self.tree.num_evictable
+
+    @property
+    def num_used(self) -> int:
+        """Blocks held by at least one request: neither free nor kept by the tree alone."""
+        return super().num_used - self.tree.num_evictable
 
     def take(self, num_blocks: int) -> list[int]:
         """Take blocks from the head of the free queue, evicting from the tree exactly as long as some are missing.
@@ -32,14 +38,14 @@ class RadixBlockPool(BlockPool):
         missing = num_blocks - len(self.free_queue)
         self.make_room(num_blocks)
         if num_blocks > len(self.free_queue):
-            methods = " or ".join(f"{class_name(definers(type(self._tree), name)[0])}.{name}" for name in _EVICTING)
+            methods = " or ".join(f"{class_name(definers(type(self.tree), name)[0])}.{name}" for name in _EVICTING)
             raise RuntimeError(f"{missing} blocks of the tree were to be evicted, but {methods} gave back fewer")
         return super().take(num_blocks)
 
     def make_room(self, num_blocks: int) -> None:
         """Evict from the tree until num_blocks blocks are free, or nothing can be evicted."""
         if (missing := num_blocks - len(self.free_queue)) > 0:
-            self._tree.evict(missing)
+            self.tree.evict(missing)
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
         """Return all freed blocks or none, because a free block has no content that would be worth keeping."""
@@ -66,14 +72,14 @@ class RadixBlockPool(BlockPool):
     def evict_cached(self, block_ids: Iterable[int], reason: EvictReason) -> None:
         """Forget the content of the cached ones among these blocks, and all that depends on it."""
         for block_id in block_ids:
-            if block_id in self._tree.node_of:
-                self._tree.forget(block_id, reason)
+            if block_id in self.tree.node_of:
+                self.tree.forget(block_id, reason)
             else:
                 super().evict_cached((block_id,), reason)
 
-    @property
-    def _tree(self) -> PrefixTree:
-        return cast(PrefixTree, self.tree)
+    def num_pins(self, block_id: int) -> int:
+        """Return the references to a block that no table holds: the tree's."""
+        return int(block_id in self.tree.node_of)
 
     def _unreclaim(self, block_ids: Sequence[int], ref_counts: Sequence[int]) -> None:
         for block_id, ref_count in zip(block_ids, ref_counts, strict=True):

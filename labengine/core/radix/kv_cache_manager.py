@@ -25,6 +25,11 @@ class RadixKVCacheManager(KVCacheManager):
         self.prefill_ends: dict[int, int] = {}
         """Per request with blocks: how many tokens its prefill computes, after a preemption generated ones too."""
 
+    @property
+    def group(self) -> RadixGroup:
+        """The only group."""
+        return cast(RadixGroup, self.groups[0])
+
     def admit(self, request: Request, hit: Hit, num_tokens: int, num_external: int = 0, *, num_spare: int = 0) -> bool:
         """Give a new request its hit blocks, and note where its prefill ends."""
         if not super().admit(request, hit, num_tokens, num_external, num_spare=num_spare):
@@ -41,10 +46,14 @@ class RadixKVCacheManager(KVCacheManager):
     def free(self, request: Request, reason: FreeReason) -> None:
         """Leave the blocks of a request that ends in the tree; then give back all its references."""
         if reason in ("finished", "aborted") and request.has_blocks:
-            self.insert(request)
+            self.keep(request)
         super().free(request, reason)
         if request.request_id in self.prefill_ends:
             self._journal.put(self.prefill_ends, request.request_id, None)
+
+    def keep(self, request: Request) -> None:
+        """Insert the blocks of a request that ends."""
+        self.insert(request)
 
     def insert(self, request: Request, overwritten: Collection[int] = ()) -> None:
         """Insert all full blocks that a request has computed, up to the first that may hold another's KV.
@@ -53,7 +62,7 @@ class RadixKVCacheManager(KVCacheManager):
         """
         num_tokens = request.num_computed_tokens
         if overwritten:
-            (table,), (group,) = request.block_tables, cast("tuple[RadixGroup]", self.groups)
+            (table,), group = request.block_tables, self.group
             self.extend_hashes(request, num_tokens)
             num_found = group.tree.find(request, len(table)).num_blocks
             num_intact = next((i for i in range(num_found, len(table)) if table[i] in overwritten), len(table))
@@ -67,8 +76,8 @@ class RadixKVCacheManager(KVCacheManager):
 
     def reset_prefix_cache(self) -> bool:
         """Empty the tree too; return False, and change nothing, while a request holds blocks."""
-        tree = self.pool.tree
-        if tree is not None and self.pool.num_free == self.pool.num_usable:
-            by_age = sorted(tree.root.children.values(), key=lambda node: node.age)  # an undone step may reorder them
+        if not self.pool.num_used:
+            first = self.group.tree.root.children.values()
+            by_age = sorted(first, key=lambda node: node.age)  # an undone step may reorder them
             self.pool.evict_cached([node.block_ids[0] for node in by_age], "reset")
         return super().reset_prefix_cache()

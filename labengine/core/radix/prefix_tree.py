@@ -231,10 +231,9 @@ class PrefixTree:
         Of a leaf that is longer than what is missing, the head stays, because the tail is useless without it.
         """
         while num_blocks > 0 and (leaf := self.next_leaf()) is not None:
-            if (num_kept := len(leaf.block_ids) - num_blocks) > 0:
-                self.split(leaf, num_kept)
-            num_blocks -= len(leaf.block_ids)
-            self.remove(leaf, "reused")
+            size = len(leaf.block_ids)
+            self.remove(leaf, "reused", max(size - num_blocks, 0))
+            num_blocks -= size
 
     def next_leaf(self) -> Node | None:
         """Return the leaf to evict next: of those without locks, the one touched longest ago. None if there is none."""
@@ -245,33 +244,40 @@ class PrefixTree:
             heappop(self._leaves)
         return None
 
-    def remove(self, leaf: Node, reason: EvictReason) -> None:
-        """Take a leaf without locks out of the tree, and give its blocks back. Raises ValueError for any other node."""
+    def remove(self, leaf: Node, reason: EvictReason, num_kept: int = 0) -> None:
+        """Take a leaf without locks out of the tree, or only its blocks after the first num_kept; give them back.
+
+        Raises ValueError, before anything changes, for any other node, and if no block would go.
+        """
         if not self._can_go(leaf):
             raise ValueError(f"{leaf} cannot be evicted: only a leaf of the tree without locks can")
+        if not 0 <= num_kept < len(leaf.block_ids):
+            raise ValueError(f"{leaf} has {len(leaf.block_ids)} blocks: it cannot keep {num_kept} and lose the others")
         assert leaf.parent is not None
-        self._journal.record((self._put_back, leaf, self.num_evictable))
-        self._leave(leaf)
-        self.num_evictable -= len(leaf.block_ids)
-        end = self._pool.reclaim(leaf.block_ids, reason)
-        if NodeEvicted in self._hooks:
-            self._hooks.emit(NodeEvicted(leaf.node_id, tuple(leaf.block_ids), end, reason))
-        for block_id in leaf.block_ids:
-            self._pool.evict(self._pool.blocks[block_id], reason)
+        block_ids, links = leaf.block_ids[num_kept:], leaf.links[num_kept:]
+        self._journal.record((self._put_back, leaf, num_kept, block_ids, links, self.num_evictable))
+        self._leave(leaf, num_kept)
+        self.num_evictable -= len(block_ids)
+        self._give_back(leaf, block_ids, reason, num_kept)
         self._offer(leaf.parent)
 
+    def _give_back(self, leaf: Node, block_ids: Sequence[int], reason: EvictReason, num_kept: int) -> None:
+        end = self._pool.reclaim(block_ids, reason)
+        if NodeEvicted in self._hooks:
+            self._hooks.emit(NodeEvicted(leaf.node_id, tuple(block_ids), end, reason, num_kept))
+        for block_id in block_ids:
+            self._pool.evict(self._pool.blocks[block_id], reason)
+
     def forget(self, block_id: int, reason: EvictReason) -> None:
-        """Take a block out of the tree, with all that continues it; the locks that begin there end."""
-        node = self.node_of[block_id]
-        if num_kept := node.block_ids.index(block_id):
-            self.split(node, num_kept)
-        below = [node]
+        """Take a block out of the tree, with all that continues it; the locks that begin in its node or below end."""
+        first = self.node_of[block_id]
+        below = [first]
         for node in below:
             below.extend(sorted(node.children.values(), key=lambda child: child.age))
         for node in reversed(below):
             for request_id in [request_id for request_id, held in self.holds.items() if held is node]:
                 self._give_up(request_id)
-            self.remove(node, reason)
+            self.remove(node, reason, first.block_ids.index(block_id) if node is first else 0)
 
     # -- the heap of leaves --------------------------------------------------------------------------------------------
 
@@ -297,20 +303,25 @@ class PrefixTree:
         self._num_created += 1
         return Node(self._num_created, parent, extra_keys, parent.end, block_ids, links)
 
-    def _enter(self, node: Node) -> None:
+    def _enter(self, node: Node, num_kept: int = 0) -> None:
+        """Make a node, whose first num_kept blocks are in the tree already, part of it."""
         assert node.parent is not None
         node.parent.children[node.key] = node
         self.nodes[node.node_id] = node
-        self.node_of.update(dict.fromkeys(node.block_ids, node))
+        self.node_of.update(dict.fromkeys(node.block_ids[num_kept:], node))
 
-    def _leave(self, node: Node) -> None:
+    def _leave(self, node: Node, num_kept: int = 0) -> None:
+        """Take a node out of the tree, or only its blocks after the first num_kept."""
         assert node.parent is not None
+        for block_id in node.block_ids[num_kept:]:
+            if self.node_of.get(block_id) is node:
+                del self.node_of[block_id]
+        if num_kept:
+            del node.block_ids[num_kept:], node.links[num_kept:]
+            return
         if node.parent.children.get(node.key) is node:
             del node.parent.children[node.key]
         self.nodes.pop(node.node_id, None)
-        for block_id in node.block_ids:
-            if self.node_of.get(block_id) is node:
-                del self.node_of[block_id]
 
     def _untouch(self, num_touches: int, before: Sequence[tuple[Node, int]]) -> None:
         self._num_touches = num_touches
@@ -340,8 +351,11 @@ class PrefixTree:
         self.num_evictable, self._num_touches = num_evictable, num_touches
         self._offer(node.parent)
 
-    def _put_back(self, leaf: Node, num_evictable: int) -> None:
+    def _put_back(
+        self, leaf: Node, num_kept: int, block_ids: list[int], links: list[tuple[object, ...]], num_evictable: int
+    ) -> None:
         """Undo a removal."""
-        self._enter(leaf)
+        leaf.block_ids[num_kept:], leaf.links[num_kept:] = block_ids, links
+        self._enter(leaf, num_kept)
         self.num_evictable = num_evictable
         self._offer(leaf)

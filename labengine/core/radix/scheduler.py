@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.kv_cache_group import NotGrantedError
 from labengine.core.nano_vllm.scheduler import PrefillFirstScheduler
+from labengine.core.part_methods import class_name, is_own
+from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.full_attention import RadixGroup
+from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import StepPlan
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.record.wording import counted
 
 
@@ -25,7 +31,17 @@ class RadixScheduler(PrefillFirstScheduler):
     So no prompt's blocks evict the hit of one behind it.
     """
 
+    manager: RadixKVCacheManager
+
     reserves_whole_prompts = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if not is_own(self.waiting.add_request, WaitingQueue.add_request):
+            raise ConfigError(
+                "this edition serves requests in order of arrival, so its waiting queue must not override add_request: "
+                f"omit {class_name(type(self.waiting))}, or use edition 'labengine' or 'vllm', which support priorities"
+            )
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
         """Raise ConfigError also for a hash chain that is finer than the blocks: nodes consist of whole blocks."""
@@ -69,3 +85,24 @@ class RadixScheduler(PrefillFirstScheduler):
         if reason is None:
             self.manager.register(request, request.num_computed_tokens, "computed")
         return reason
+
+    # -- counting ------------------------------------------------------------------------------------------------------
+
+    def num_to_compute(self, request: Request) -> int:
+        """Return how many known tokens of a request have no KV yet."""
+        return request.num_tokens - request.num_computed_tokens
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self.group.block_size
+
+    @property
+    def group(self) -> RadixGroup:
+        """The only group."""
+        return self.manager.group
+
+    @property
+    def pool(self) -> RadixBlockPool:
+        """The pool of the tree."""
+        return cast(RadixBlockPool, self.manager.pool)

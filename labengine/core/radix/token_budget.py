@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from labengine.config import EngineConfig
 from labengine.core.connector import Connector
@@ -17,6 +17,8 @@ from labengine.core.token_budget import TokenBudgetScheduler
 class RadixTokenBudgetScheduler(TokenBudgetScheduler):
     """Schedules by a token budget, as vLLM does; whatever a request has computed stays in the tree when it leaves."""
 
+    manager: RadixKVCacheManager
+
     capabilities: ClassVar[tuple[str, ...]] = ("forks",)
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
@@ -26,10 +28,10 @@ class RadixTokenBudgetScheduler(TokenBudgetScheduler):
 
     def _preempt_for_blocks(self, victim: Request) -> None:
         """Insert the victim's blocks, so that it hits those that are not evicted before it is admitted again."""
-        cast(RadixKVCacheManager, self.manager).insert(victim)
+        self.manager.insert(victim)
         super()._preempt_for_blocks(victim)
 
     def _preempt_distrusted(self, victim: Request, overwritten: Collection[int]) -> None:
         """Insert the victim's blocks as far as they can be trusted."""
-        cast(RadixKVCacheManager, self.manager).insert(victim, overwritten)
+        self.manager.insert(victim, overwritten)
         super()._preempt_distrusted(victim, overwritten)

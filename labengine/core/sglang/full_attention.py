@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from labengine.core.mini_sglang.full_attention import MatchedGroup
 from labengine.core.radix.block_pool import RadixBlockPool
+from labengine.core.radix.matching import MatchedGroup
 from labengine.core.radix.node import Node
 from labengine.core.request import Request
 from labengine.events import FreeReason
@@ -55,6 +55,7 @@ class SglangGroup(MatchedGroup):
             yield
             return
         frees: list[Callable[[], object]] = []
+        self._journal.record((setattr, self, "_frees", None))
         self._frees = frees
         try:
             yield

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from labengine.core.kv_cache_manager import Moment
 from labengine.core.radix.block_pool import RadixBlockPool
-from labengine.core.radix.full_attention import RadixGroup
 from labengine.core.radix.kv_cache_manager import RadixKVCacheManager
 from labengine.core.request import Request
+from labengine.events import FreeReason
 
 
 class SglangKVCacheManager(RadixKVCacheManager):
@@ -22,22 +22,30 @@ class SglangKVCacheManager(RadixKVCacheManager):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        if self.groups[0].block_size > 1:
+        self.kept: dict[int, bool] = {}
+        """Requests that end, and whose blocks are inserted already."""
+        if self.group.block_size > 1:
             cast(RadixBlockPool, self.pool).freed_go_to = "head"
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Return 0 also for a request that ends in the middle of its prefill, or that `keep` has inserted."""
-        if moment == "finished" and num_tokens < self.prefill_ends.get(request.request_id, num_tokens + 1):
+        """Return 0 also for a request that ends in the middle of its prefill."""
+        if moment == "finished" and num_tokens < self.prefill_ends.get(request.request_id, 0):
             return 0
         return super().num_registrable_tokens(request, num_tokens, moment)
 
     def keep(self, request: Request) -> None:
-        """Insert the blocks of a request that ends, at its turn in the batch; `free` then inserts nothing."""
-        self.insert(request)
-        self._journal.put(self.prefill_ends, request.request_id, None)
+        """Insert the blocks of a request that ends, once: the scheduler keeps it at its turn in the batch."""
+        if request.request_id not in self.kept:
+            super().keep(request)
+            self._journal.put(self.kept, request.request_id, True)
+
+    def free(self, request: Request, reason: FreeReason) -> None:
+        """Give back a request's references, and forget that it was kept."""
+        super().free(request, reason)
+        if request.request_id in self.kept:
+            self._journal.put(self.kept, request.request_id, None)
 
     def refresh_prefix(self, request: Request) -> None:
         """Make the cached prefix of a waiting request the youngest, so that it is still there at its admission."""
         self.extend_hashes(request, request.num_tokens)
-        group = cast(RadixGroup, self.groups[0])
-        group.tree.match(request, request.num_tokens // group.block_size)
+        self.group.tree.match(request, request.num_tokens // self.group.block_size)

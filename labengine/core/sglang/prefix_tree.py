@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labengine.core.mini_sglang.prefix_tree import WholeLeafTree
 from labengine.core.radix.node import Node
-from labengine.core.radix.prefix_tree import Inserted, PrefixTree
+from labengine.core.radix.prefix_tree import Inserted
+from labengine.core.radix.whole_leaf_tree import WholeLeafTree
 from labengine.core.request import Request
 
 
 class SglangPrefixTree(WholeLeafTree):
     """Evicts whole leaves; touches both halves of a split node. Source: UnifiedTreeCore, with full attention only."""
-
-    def match(self, request: Request, num_blocks: int) -> Node:
-        """Return the node that ends the longest cached prefix; the whole path to it becomes the youngest."""
-        return PrefixTree.match(self, request, num_blocks)
 
     def insert(self, request: Request, block_ids: Sequence[int]) -> Inserted:
         """Add what the tree lacks. The path is touched before a split, whose halves end up younger."""

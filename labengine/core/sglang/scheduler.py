@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.prefix_lookup import Hit
-from labengine.core.radix.block_pool import RadixBlockPool
 from labengine.core.radix.scheduler import RadixScheduler
 from labengine.core.request import FinishReason, Request
 from labengine.core.scheduler import NOT_ADMITTED, Admission
@@ -75,7 +75,7 @@ class SglangScheduler(RadixScheduler):
     def refuse_what_never_fits(self, request: Request) -> None:
         """Raise ConfigError also for a request whose max_tokens SGLang would lower, to keep one more block free."""
         super().refuse_what_never_fits(request)
-        num_slots = self.manager.pool.num_usable * self.block_size
+        num_slots = self.pool.num_usable * self.block_size
         most = num_slots - self.in_whole_blocks(request.num_prompt_tokens) - self.block_size - 1
         if request.sampling.max_tokens > most:
             raise ConfigError(
@@ -104,14 +104,14 @@ class SglangScheduler(RadixScheduler):
         self.pool.make_room(num_more + self.num_blocks(num_tokens))
 
     def _choose_prompts(self) -> list[tuple[Request, int]]:
-        if self.chunked is None and not self.may_admit():
+        if self.chunked is None and (not self.may_admit() or self._note_if_crowded(0)):
             return []
         self._refresh_prefixes()
         self.num_reserved = sum([self.num_expected(request) for request in self.running])
         chosen = self._continue_chunked()
-        for request in [*self.waiting][len(chosen) :]:
+        for request in islice(self.waiting, len(chosen), None):
             budget = self.config.max_num_batched_tokens - sum(self.in_whole_blocks(number) for _, number in chosen)
-            if budget <= 0 < self.num_left or not self._has_place(len(chosen)):
+            if budget <= 0 < self.num_left or self._note_if_crowded(len(chosen)):
                 break
             if (num_tokens := self.admit(request, budget, is_first=not chosen)) is NOT_ADMITTED:
                 break
@@ -123,14 +123,13 @@ class SglangScheduler(RadixScheduler):
 
     def may_admit(self) -> bool:
         """Return False while no request waits, or none is tried because one was refused and none has left since."""
-        return bool(self.waiting) and not (self.running and self.is_full) and self._has_place(0)
+        return bool(self.waiting) and not (self.running and self.is_full)
 
-    def _has_place(self, num_chosen: int) -> bool:
-        """Return False, and note it, if as many requests as may run are running or chosen."""
-        if len(self.running) + num_chosen < self.config.max_num_seqs:
-            return True
-        self._note_full()
-        return False
+    def _note_if_crowded(self, num_chosen: int) -> bool:
+        """Note, and return, whether as many requests as may run are running or chosen."""
+        if is_crowded := len(self.running) + num_chosen >= self.config.max_num_seqs:
+            self._note_full()
+        return is_crowded
 
     def _note_full(self) -> None:
         """Try no further request until one leaves. Only a batch that was running before this step keeps the mark."""
@@ -180,11 +179,11 @@ class SglangScheduler(RadixScheduler):
 
     def _refresh_prefixes(self) -> None:
         """In every 32nd pass, make the cached prefixes of waiting requests the youngest, the head's last."""
-        waiting = [*self.waiting][self.chunked is not None :]
-        if not waiting:
+        first = int(self.chunked is not None)
+        if len(self.waiting) == first:
             return
         if self.num_passes % self.refresh_interval == 0:
-            for request in reversed(waiting[: self.most_refreshed]):
+            for request in reversed([*islice(self.waiting, first, first + self.most_refreshed)]):
                 self.manager.refresh_prefix(request)
         self._set(self, "num_passes", self.num_passes + 1)
 
@@ -215,7 +214,10 @@ class SglangScheduler(RadixScheduler):
         return num_missing <= len(self.pool.free_queue)
 
     def _retract(self) -> list[int]:
-        """Retract at least one request, and keep at least one, which always fits: see refuse_what_never_fits."""
+        """Retract requests until the next slots of the others can be had: at least one, but not the last.
+
+        That one always fits: see refuse_what_never_fits.
+        """
         self._sort_running()
         retracted: list[int] = []
         while len(self.running) > 1 and not (retracted and self.has_blocks_to_decode()):
@@ -232,6 +234,13 @@ class SglangScheduler(RadixScheduler):
         """
         self._journal.record((self.running.__setitem__, slice(None), [*self.running]))
         self.running.sort(key=lambda request: (-request.num_generated_tokens, request.num_prompt_tokens))
+
+    def choose_victim(self, request: Request) -> Request:
+        """Return the request with the fewest sampled tokens, among those the one with the longest prompt.
+
+        They have been sorted: it is the last, unless a waiting queue decides otherwise.
+        """
+        return super().choose_victim(request)
 
     def requeue(self, request: Request) -> None:
         """Queue a retracted request at the back."""
@@ -273,13 +282,14 @@ class SglangScheduler(RadixScheduler):
 
     def finish_reason(self, request: Request) -> FinishReason | None:
         """Return "abort" for an aborted request, whatever its token; for others as RequestQueues does."""
-        return "abort" if request.request_id in self.aborted else super().finish_reason(request)
+        is_aborted = request.request_id in self.aborted or request.finish_reason == "abort"
+        return "abort" if is_aborted else super().finish_reason(request)
 
-    def forget_finished(self) -> None:
-        """Drop the oldest finished requests, and what is noted of aborted ones."""
-        super().forget_finished()
-        for request_id in [one for one in self.aborted if one not in self.requests]:
-            del self.aborted[request_id]
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End a request; nothing more is noted of its abort."""
+        super().finish(request, reason)
+        if request.request_id in self.aborted:
+            self._journal.put(self.aborted, request.request_id, None)
 
     def beside_queues(self) -> Hashable:
         """Return what the next steps admit by, and which running requests will end."""
@@ -292,10 +302,6 @@ class SglangScheduler(RadixScheduler):
             self._set(self, "new_token_ratio", self.first_new_token_ratio)
 
     # -- counting ------------------------------------------------------------------------------------------------------
-
-    def num_to_compute(self, request: Request) -> int:
-        """Return how many known tokens of a request have no KV yet."""
-        return request.num_tokens - request.num_computed_tokens
 
     def num_to_come(self, request: Request) -> int:
         """Return how many tokens may still be sampled for a request, as far as they are counted."""
@@ -312,16 +318,6 @@ class SglangScheduler(RadixScheduler):
     def in_whole_blocks(self, num_tokens: int) -> int:
         """Return num_tokens, rounded up to whole blocks."""
         return self.num_blocks(num_tokens) * self.block_size
-
-    @property
-    def block_size(self) -> int:
-        """Tokens of a block."""
-        return self.group.block_size
-
-    @property
-    def pool(self) -> RadixBlockPool:
-        """The pool of the tree."""
-        return cast(RadixBlockPool, self.manager.pool)
 
     @property
     def group(self) -> SglangGroup:

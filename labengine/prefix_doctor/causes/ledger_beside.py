@@ -13,7 +13,7 @@ from labengine.prefix_doctor.look_ups.look_up import LookUp
 from labengine.prefix_doctor.traffic.prompt import Prompt
 from labengine.system.closing import Closing
 from labengine.system.garbage_collection import garbage_collection_paused
-from labengine.system.wide_pipe import wide_pipe
+from labengine.system.wide_pipe import receive, wide_pipe
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection  # a browser has none
@@ -47,7 +47,7 @@ class LedgerBeside(Closing):
             self._send()
         self._send()
         try:
-            found = self._receiver.recv()
+            found = receive(self._receiver)
         except EOFError:
             raise self._ended() from None
         if isinstance(found, Exception):
@@ -78,7 +78,7 @@ def _keep(ledger: Ledger, receiver: Connection, sender: Connection, theirs: tupl
         connection.close()
     found: Any = ledger
     with suppress(EOFError, BrokenPipeError), garbage_collection_paused():
-        while batch := receiver.recv():
+        while batch := receive(receiver):
             found = _added(ledger, batch) if found is ledger else found
         sender.send(found)
 

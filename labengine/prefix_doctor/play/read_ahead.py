@@ -20,7 +20,7 @@ from labengine.prefix_doctor.traffic.packing import as_array
 from labengine.prefix_doctor.traffic.prompt import Prompt, Traffic
 from labengine.prefix_doctor.traffic.sources import FileTraffic
 from labengine.system.garbage_collection import garbage_collection_paused
-from labengine.system.wide_pipe import wide_pipe
+from labengine.system.wide_pipe import receive, wide_pipe
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection  # a browser has none
@@ -64,11 +64,11 @@ def _received(traffic: Traffic, chain: HashChain, size: int) -> Iterator[Prompt]
     process = forked(_send, traffic, chain, size, receiver, sender)
     sender.close()
     try:
-        while batch := receiver.recv():
+        while batch := receive(receiver):
             if isinstance(batch, Exception):
                 raise batch
             yield from batch
-        traffic.notes[:] = receiver.recv()
+        traffic.notes[:] = receive(receiver)
     except EOFError:
         process.join()
         why = f"the process that reads it has ended ({exit_of(process.exitcode)})"

@@ -1,4 +1,4 @@
-"""The pool in three numbers: blocks in use, free blocks with cached content, and free blocks without."""
+"""The pool in three numbers: blocks in use, blocks kept only for their cached content, and free blocks without."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from labengine.record.fold import Fold
 
 
 class PoolCounts:
-    """The three numbers of a state, kept up to date as its blocks change."""
+    """The three numbers of a state, kept up to date as its blocks change. What a prefix tree can evict is not used."""
 
     def __init__(self, state: Fold) -> None:
-        self.counts = {"used": 0, "cached_free": 0, "free": 0}
-        self._state, self._kinds = state, dict[int, str]()
+        self._state, self._cached_free = state, set[int]()
         self.update(range(len(state.ref_counts)))
 
-    def update(self, block_ids: Iterable[int]) -> None:
-        """Count these blocks, which have changed, again."""
-        for block_id in block_ids:
-            if block_id == self._state.null_block:
-                continue
-            if (known := self._kinds.get(block_id)) is not None:
-                self.counts[known] -= 1
-            self._kinds[block_id] = self._kind(block_id)
-            self.counts[self._kinds[block_id]] += 1
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the numbers by their names."""
+        state, num_cached = self._state, len(self._cached_free)
+        cached_free, free = num_cached + state.tree.num_evictable, len(state.free_queue) - num_cached
+        return {"used": state.num_used_blocks, "cached_free": cached_free, "free": free}
 
-    def _kind(self, block_id: int) -> str:
-        if block_id not in self._state.free_queue:
-            return "used"
-        return "cached_free" if self._state.block_keys[block_id] else "free"
+    def update(self, block_ids: Iterable[int]) -> None:
+        """Look at these blocks again, which have changed."""
+        for block_id in block_ids:
+            if block_id in self._state.free_queue and self._state.block_keys[block_id]:
+                self._cached_free.add(block_id)
+            else:
+                self._cached_free.discard(block_id)

@@ -74,7 +74,7 @@ class PairRuns:
     def run(self, until: Callable[[], object] | None) -> None:
         """Step both until neither has work left, one hits a breakpoint, or until() is true after a step."""
         self.pause()
-        self._require_aligned()
+        self._align()
         with self._running():
             while self._take_step():
                 raise_deferred()
@@ -100,11 +100,11 @@ class PairRuns:
         reports = self._pair.do(lambda lab: None if lab is crashed else lab.session.runs.take_step())
         return any(map(bool, reports)) and not any(self.hits)
 
-    def _require_aligned(self) -> None:
-        """Raise ConfigError for sides that are not aligned. The first step completes an interrupted act."""
+    def _align(self) -> None:
+        """Complete an interrupted act here, so that its error is the caller's. ConfigError for unaligned sides."""
         with self._pair.lock:
-            if self._pair.labs and not self._pair.lockstep.is_behind:
-                self._pair.require_aligned()
+            self._pair.complete()
+            self._pair.require_aligned()
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -124,7 +124,7 @@ class PairRuns:
         """Step both in the background until the work is done or pause() is called."""
         with interrupts_deferred():
             if self._pair.labs and not self.is_running:
-                self._require_aligned()
+                self._align()
             self.background.start()
 
     def pause(self) -> None:

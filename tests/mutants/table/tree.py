@@ -6,6 +6,7 @@ from mutants.table.mutant import Mutant
 
 TREE = "core/radix/prefix_tree.py"
 MINI_TREE = "core/mini_sglang/prefix_tree.py"
+WHOLE_LEAVES = "core/radix/whole_leaf_tree.py"
 POOL = "core/radix/block_pool.py"
 GROUP = "core/radix/full_attention.py"
 MANAGER = "core/radix/kv_cache_manager.py"
@@ -100,11 +101,25 @@ MUTANTS = (
         "what a request generated is not inserted at its end",
         "state",
         MANAGER,
-        "            self.insert(request)\n        super().free",
+        "            self.keep(request)\n        super().free",
         "            pass\n        super().free",
     ),
     Mutant(
         "an undone split leaves its upper half", "journal", TREE, "        self.nodes.pop(upper.node_id, None)\n", ""
+    ),
+    Mutant(
+        "a leaf that loses its end keeps the tokens of it",
+        "state",
+        TREE,
+        "            del node.block_ids[num_kept:], node.links[num_kept:]\n",
+        "            del node.block_ids[num_kept:]\n",
+    ),
+    Mutant(
+        "an undone eviction leaves a leaf shortened",
+        "journal",
+        TREE,
+        "        leaf.block_ids[num_kept:], leaf.links[num_kept:] = block_ids, links\n",
+        "",
     ),
     Mutant(
         "an undone insertion still counts as evictable",
@@ -130,7 +145,7 @@ MUTANTS = (
     Mutant(
         "an eviction takes a leaf too many",
         "policy",
-        MINI_TREE,
+        WHOLE_LEAVES,
         "while num_blocks > 0 and",
         "while num_blocks >= 0 and",
     ),

@@ -129,6 +129,24 @@ def test_the_background_steps_both_and_pauses_aligned(pair: Comparison) -> None:
     assert used(pair) == [0, 0] and pair.background_error is None
 
 
+def test_a_start_completes_an_interrupted_act_and_raises_its_error(
+    pair: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: int) -> bool:
+        raise KeyboardInterrupt
+
+    ask(pair)
+    with monkeypatch.context() as patch:
+        patch.setattr(pair.right.session.requests, "abort", interrupt)  # type: ignore[attr-defined]
+        with pytest.raises(KeyboardInterrupt):
+            pair.abort(7)
+    with pytest.raises(KeyError, match="no request 7"):
+        pair.start()
+    pair.start()
+    _wait(pair)
+    assert used(pair) == [0, 0] and pair.background_error is None
+
+
 def test_abort_and_reset_reach_both(pair: Comparison) -> None:
     ask(pair)
     pair.step()

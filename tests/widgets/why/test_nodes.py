@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
+from driving import ALL_EDITIONS, TREE_EDITIONS
 from labengine import Lab
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
+from labengine.session.reasons import seams_of
 from labengine_widgets.why import why
 from labengine_widgets.why.answer import WhyError
 from recordings import timeline_of
@@ -90,14 +95,57 @@ def test_the_trees_reference_is_told(timeline: Timeline) -> None:
             assert ("The prefix tree holds 1 reference" in reply.answer) == (block_id in state.pins)
 
 
-def test_a_leaf_that_goes_in_part_was_split_by_the_eviction() -> None:
+def test_a_leaf_that_loses_its_end_says_so() -> None:
     lab = Lab("simulated", edition="labengine-radix", num_blocks=12, block_size=1)
     for prompt in (range(1, 9), [9] * 7):
         lab.add(token_ids=prompt, max_tokens=1)
         lab.run()
     timeline = lab.timeline
     assert timeline is not None
-    number = next(n for n, event in enumerate(timeline.events()) if isinstance(event, ev.NodeSplit))
-    answer = why(timeline, {"event": number}).answer
-    assert "Only the last 3 of the node's 8 blocks are needed" in answer
-    assert "PrefixTree.match" not in answer and "not admitted" not in answer
+    (number, event), *_ = [(n, e) for n, e in enumerate(timeline.events()) if isinstance(e, ev.NodeEvicted)]
+    found = why(timeline, {"event": number})
+    assert "loses #5, #6 and #7 (blocks are needed) and keeps 5 blocks" in found.question
+    assert "Only the last 3 blocks of the node had to go." in found.answer
+    assert number in [link.event_number for link in why(timeline, {"node": event.node_id}).links]
+
+
+LOCKING = ("add_hit", "add_shared", "register", "forget", "free")
+
+
+@pytest.mark.parametrize("edition", [name for name in TREE_EDITIONS if name in ALL_EDITIONS])
+def test_a_lock_is_decided_by_the_method_that_moved_it(edition: str) -> None:
+    """The method is the innermost of these on the stack when the event is emitted."""
+    lab, moved, met = Lab("simulated", edition=edition, num_blocks=24, block_size=1), list[str](), Counter[str]()
+
+    def note(event: ev.Event) -> None:
+        frame = sys._getframe()
+        while frame.f_code.co_name not in LOCKING:
+            assert frame.f_back is not None
+            frame = frame.f_back
+        moved.append(frame.f_code.co_name)
+
+    lab.hooks.subscribe(note, ev.NodeLocked, ev.NodeUnlocked)
+    rng = Random(0)
+    for _ in range(5):
+        prompt = [*range(rng.randint(2, 6)), rng.randint(7, 9)]
+        if edition == "labengine-radix":
+            lab.add(token_ids=prompt, max_tokens=5, n=2)
+        else:
+            lab.add(token_ids=prompt, max_tokens=5)
+        lab.step()
+        broken_off = lab.phases()
+        for _ in zip(range(2), broken_off, strict=False):  # until the forward pass, which overwrites blocks
+            pass
+        broken_off.close()
+    lab.run()
+    timeline = lab.timeline
+    assert timeline is not None
+    seams = seams_of(lab.parts)
+    numbers = [n for n, event in enumerate(timeline.events()) if isinstance(event, ev.NodeLocked | ev.NodeUnlocked)]
+    for number, method in zip(numbers, moved, strict=True):
+        reply = why(timeline, {"event": number}, seams=seams)
+        seam = f"{'PrefixTree' if method == 'forget' else 'RadixGroup'}.{method}"
+        assert reply.links[-1].seam == seam and f"{seam} decided it: " in reply.answer, f"event {number}"
+        met[method] += 1
+    wanted = {"add_hit", "register", "free"} | ({"add_shared"} if edition == "labengine-radix" else set())
+    assert wanted <= {*met}

@@ -94,8 +94,10 @@ EVENTS: list[ev.Event] = [
     *(ev.NodesTouched(ids) for ids in ((3,), (3, 1), tuple(range(1, 9)))),
     *(kind(3, 27) for kind in (ev.NodeLocked, ev.NodeUnlocked)),
     *(
-        ev.NodeEvicted(3, (4, 6), end, reason)  # type: ignore[arg-type]
-        for end, reason in product(("head", "tail", None), (*get_args(ev.EvictReason), "an own reason"))
+        ev.NodeEvicted(3, (4, 6), end, reason, num_kept)  # type: ignore[arg-type]
+        for end, reason, num_kept in product(
+            ("head", "tail", None), (*get_args(ev.EvictReason), "an own reason"), (0, 1, 5)
+        )
     ),
     *(ev.SlotsWritten(0, 1, 3, runs) for runs in ((), ((1, 2, 1),), ((1, 2, 2), (7, 0, 4), (1, 0, 1)))),
     *(ev.ForwardRan(requests, tokens) for requests, tokens in product((1, 2), (1, 8192))),

@@ -62,7 +62,7 @@ export const FIELDS = {
   NodesTouched: ["node_ids"],
   NodeLocked: ["node_id", "request_id"],
   NodeUnlocked: ["node_id", "request_id"],
-  NodeEvicted: ["node_id", "block_ids", "queue_end", "reason"],
+  NodeEvicted: ["node_id", "block_ids", "queue_end", "reason", "num_kept"],
 } as const;
 
 // Values of fields that an older recording lacks.
@@ -84,6 +84,7 @@ export const DEFAULTS: Readonly<Record<string, unknown>> = {
   is_pinned: true,
   misnamed: [],
   fact: [],
+  num_kept: 0,
 };
 
 // What a kind of event is about, as an index into TOPIC_NAMES.
@@ -233,6 +234,7 @@ interface FieldTypes {
   first_index: number;
   upper_id: number;
   node_ids: number[];
+  num_kept: number;
 }
 
 interface OwnTypes {

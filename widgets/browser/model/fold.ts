@@ -336,8 +336,8 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRow
     markNodes(scene, scene.tree.unlock(id, request), 0);
   },
 
-  NodeEvicted(scene, [, id, blocks, end]) {
-    scene.tree.evict(id);
+  NodeEvicted(scene, [, id, blocks, end, , numKept]) {
+    scene.tree.evict(id, numKept);
     own(scene, ROOT, blocks);
     for (const block of end === "head" ? blocks.toReversed() : blocks) {
       known(scene, block);

@@ -61,10 +61,9 @@ export function openingWords(scene: Scene) {
     : statePhrase("new", { num_blocks: scene.numBlocks, used });
 }
 
-// "21 blocks used, 12 of them evictable".
+// "21 blocks used, 12 evictable".
 function usedBlocks({ score: { used, evictable } }: Scene) {
-  const apart = evictable ? `, ${evictable === used ? "all" : evictable} of them evictable` : "";
-  return `${counted(used, "block")} used${apart}`;
+  return `${counted(used, "block")} used${evictable ? `, ${evictable} evictable` : ""}`;
 }
 
 // A table's word for a value; the value itself if the table has none.

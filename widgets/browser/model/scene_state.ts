@@ -121,7 +121,7 @@ export class SceneState {
   }
 
   get numUsed() {
-    return this.numBlocks - this.queue.size - (this.nullBlock >= 0 ? 1 : 0);
+    return this.numBlocks - this.queue.size - this.tree.numEvictable - (this.nullBlock >= 0 ? 1 : 0);
   }
 
   // Numbers of the keys it is known by.

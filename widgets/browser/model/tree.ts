@@ -19,17 +19,18 @@ export class PrefixTree {
   nodes = new Map<number, TreeNode>();
   holds = new Map<number, number>(); // per request with a lock: the node at which it begins
   numTouches = 0;
+  numEvictable = 0; // blocks of nodes without locks
 
   // The tree of a keyframe, whose nodes come by age.
   static of(rows: NonNullable<WireKeyframe["tree"]>) {
     const tree = new PrefixTree();
     for (const [id, parent, blocks, numLocks, lockedBy] of rows) {
-      tree.nodes.set(id, { parent, firstIndex: 0, blocks, numLocks, touched: ++tree.numTouches, place: id });
+      tree.put(id, { parent, firstIndex: 0, blocks, numLocks, touched: ++tree.numTouches, place: id });
       for (const request of lockedBy) tree.holds.set(request, id);
     }
     for (const [id, node] of tree.nodes) {
       const [, ...above] = tree.path(id);
-      tree.nodes.set(id, { ...node, firstIndex: above.reduce((sum, one) => sum + tree.node(one).blocks.length, 0) });
+      tree.put(id, { ...node, firstIndex: above.reduce((sum, one) => sum + tree.node(one).blocks.length, 0) });
     }
     return tree;
   }
@@ -46,20 +47,20 @@ export class PrefixTree {
 
   insert(id: number, parent: number, firstIndex: number, blocks: readonly number[]) {
     if (parent !== ROOT) this.node(parent);
-    this.nodes.set(id, { parent, firstIndex, blocks, numLocks: 0, touched: ++this.numTouches, place: id });
+    this.put(id, { parent, firstIndex, blocks, numLocks: 0, touched: ++this.numTouches, place: id });
   }
 
   split(id: number, upper: number, numBlocks: number) {
     const node = this.node(id);
     const firstIndex = node.firstIndex + numBlocks;
-    this.nodes.set(id, { ...node, parent: upper, firstIndex, blocks: node.blocks.slice(numBlocks) });
-    this.nodes.set(upper, { ...node, blocks: node.blocks.slice(0, numBlocks) });
+    this.put(id, { ...node, parent: upper, firstIndex, blocks: node.blocks.slice(numBlocks) });
+    this.put(upper, { ...node, blocks: node.blocks.slice(0, numBlocks) });
   }
 
   touch(ids: readonly number[]) {
     for (const id of ids) {
       const touched = ++this.numTouches;
-      this.nodes.set(id, { ...this.node(id), touched });
+      this.put(id, { ...this.node(id), touched });
     }
   }
 
@@ -75,11 +76,14 @@ export class PrefixTree {
     return this.addLocks(id, -1);
   }
 
-  // Returns the node that left the tree.
-  evict(id: number) {
+  // Of a leaf that keeps blocks, only the end goes.
+  evict(id: number, numKept: number) {
     const node = this.node(id);
-    this.nodes.delete(id);
-    return node;
+    if (numKept) this.put(id, { ...node, blocks: node.blocks.slice(0, numKept) });
+    else {
+      this.nodes.delete(id);
+      this.numEvictable -= numEvictable(node);
+    }
   }
 
   // A node and all above it, as far as they exist; a wrong tree may have a loop.
@@ -114,10 +118,9 @@ export class PrefixTree {
     return count;
   }
 
-  get numEvictable() {
-    let count = 0;
-    for (const { numLocks, blocks } of this.nodes.values()) if (!numLocks) count += blocks.length;
-    return count;
+  private put(id: number, node: TreeNode) {
+    this.numEvictable += numEvictable(node) - numEvictable(this.nodes.get(id));
+    this.nodes.set(id, node);
   }
 
   // Returns the nodes of the path, for which other things hold now.
@@ -125,8 +128,12 @@ export class PrefixTree {
     const path = this.path(id);
     for (const one of path) {
       const node = this.node(one);
-      this.nodes.set(one, { ...node, numLocks: node.numLocks + change });
+      this.put(one, { ...node, numLocks: node.numLocks + change });
     }
     return path;
   }
+}
+
+function numEvictable(node?: TreeNode) {
+  return node && !node.numLocks ? node.blocks.length : 0;
 }

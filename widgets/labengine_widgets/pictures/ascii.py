@@ -106,8 +106,7 @@ def violation_count(snapshot: Snapshot, timeline: Timeline | None) -> str:
 
 
 def _score(snapshot: Snapshot, violations: str) -> str:
-    num_evictable = sum(len(node.block_ids) for node in snapshot.tree if not node.num_locks)
-    apart = f" ({num_evictable} evictable)" if snapshot.tree else ""
+    apart = f", {snapshot.num_evictable_blocks} evictable" if snapshot.tree else ""
     return (
         f"step {snapshot.step} · {snapshot.num_used_blocks} of {len(snapshot.blocks)} blocks used{apart}"
         f" · {len(snapshot.prefix_map)} findable · {len(snapshot.lost_blocks)} lost{violations and f' · {violations}'}"

@@ -228,7 +228,7 @@ def _how_it_came(past: Past, put: int | None) -> str:
         return f"It was already in the free queue {begin}; earlier events are unknown."
     event = past.event(put)
     if isinstance(event, ev.NodeEvicted):
-        return f"It was put at the {event.queue_end} of the queue when {node_name(event.node_id)} was evicted."
+        return f"It was put at the {event.queue_end} of the queue when it was evicted from {node_name(event.node_id)}."
     assert isinstance(event, ev.BlockFreed | ev.BlockUnpinned)
     if event.queue_end == "head":
         why = "" if past.at(put).block_keys[event.block_id] else ", because it had no cached content"

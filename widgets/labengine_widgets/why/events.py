@@ -8,7 +8,7 @@ from typing import Any
 from labengine import events as ev
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past
-from labengine_widgets.why.prefix_tree import TreeEvent, eviction_after, values_of, walk_of
+from labengine_widgets.why.prefix_tree import TreeEvent, values_of, walk_of
 from labengine_widgets.words.phrases import phrase
 
 MAX_LINKS = 12
@@ -30,7 +30,7 @@ def why_event(past: Past, number: int) -> Why:
 def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:
     """Return a sentence on the method that decided the event; for a violation, the event that caused it."""
     is_found = isinstance(event, ev.ViolationFound) and len(chain) > 1
-    seam, reason = past.seam(past.event(chain[1]) if is_found else eviction_after(past, chain[0]) or event)
+    seam, reason = past.seam_at(chain[int(is_found)])
     return f"{seam} decided {'that' if is_found else 'it'}: {reason}" if seam and reason else ""
 
 
@@ -307,7 +307,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ev.NodeInserted: _registered,
     ev.NodeSplit: lambda past, number, event: walk_of(past, number)[0],
     ev.NodesTouched: lambda past, number, event: walk_of(past, number)[0],
-    ev.NodeLocked: _of_request(ev.PrefixHit, ev.NodeInserted, ev.TokenSampled),
+    ev.NodeLocked: _of_request(ev.PrefixHit, ev.RequestForked, ev.NodeInserted, ev.TokenSampled),
     ev.NodeUnlocked: _of_request(ev.TokenSampled, ev.NodeInserted),
     ev.NodeEvicted: _node_evicted,
     ev.SlotsWritten: _of_request(ev.RequestScheduled),

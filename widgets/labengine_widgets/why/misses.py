@@ -7,8 +7,9 @@ from typing import NamedTuple
 from labengine import events as ev
 from labengine.record.fold_state import Key
 from labengine.record.wording import block_name, counted, hash_name, readable, request_name
+from labengine_widgets.why.locks import Numbered
 from labengine_widgets.why.map_entries import EntryChange, changes_of, end_of, registration_of
-from labengine_widgets.why.past import Numbered, Past
+from labengine_widgets.why.past import Past
 from labengine_widgets.why.prefixes import Equals, Lookup, Registration
 from labengine_widgets.why.waiting import is_loading
 from labengine_widgets.words.phrases import MAX_IMAGE, word

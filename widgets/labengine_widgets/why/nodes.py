@@ -48,9 +48,9 @@ LEAF = "a leaf without locks"
 
 
 def _links(past: Past, node_id: int) -> list[Link]:
-    """Return links to the event that made the node, and to the newest ones that split, touched and locked it."""
+    """Return links to the event that made the node, and to the newest that split, shortened, touched and locked it."""
     numbers = {first_of(past, node_id)}
-    for kind in (ev.NodeSplit, ev.NodeLocked, ev.NodeUnlocked):
+    for kind in (ev.NodeSplit, ev.NodeEvicted, ev.NodeLocked, ev.NodeUnlocked):
         found = past.last(kind, node_id=node_id)
         numbers.add(None if found is None else found[0])
     touched = (n for n, event in past.backwards() if isinstance(event, ev.NodesTouched) and node_id in event.node_ids)

@@ -12,14 +12,12 @@ from labengine.config import is_single_int
 from labengine.record.fold import Fold
 from labengine.record.gap import Gap
 from labengine_widgets.why.answer import Link, WhyError
+from labengine_widgets.why.locks import Numbered, lock_method
 from labengine_widgets.words.phrases import phrase
 
 E = TypeVar("E", bound=ev.Event)
 
 _CHUNK = 4096
-
-Numbered = tuple[int, ev.Event]
-"""An event and its number in the recording."""
 
 Seams = Mapping[str, Mapping[str, Any]]
 """The method that decides each kind of event, as labengine.session.reasons returns it."""
@@ -172,7 +170,7 @@ class Past:
     def link(self, number: int, sentence: str | None = None, change: int = 0) -> Link:
         """Return an event as one link of a chain. sentence: by default, the event's own."""
         event = self.event(number)
-        seam, reason = self.seam(event)
+        seam, reason = self.seam_at(number)
         text = self._override_named(event) + (sentence or phrase(event))
         place = str((ev.entry_of(self.seams, event) or {}).get("place", ""))
         return Link(number + 1, number, text, seam, reason, change, place=place)
@@ -189,13 +187,23 @@ class Past:
         name = self.seam(event)[0]
         return f"{name} reports: " if seam.get("is_emitter") else f"decided by {name}: "
 
-    def seam(self, event: ev.Event) -> tuple[str | None, str]:
-        """Return the method that decided an event, and its reason; (None, "") where no seams are known."""
+    def seam_at(self, number: int) -> tuple[str | None, str]:
+        """Return the method that decided the event of that number, and its reason, as `seam` does."""
+        event = self.event(number)
+        return self.seam(event, lock_method(event, self.everything_backwards(number), self.forwards(number + 1)))
+
+    def seam(self, event: ev.Event, method: str = "") -> tuple[str | None, str]:
+        """Return the method that decided an event, and its reason; (None, "") where no seams are known.
+
+        method: the seam that decided, if it may be another than usual.
+        """
         if isinstance(event, ev.DecisionDiffered):
             return event.method, f"It replaces {event.replaces}, which was also called in the same state."
         seam = ev.entry_of(self.seams, event)
         if seam is None or (self._is_about_states(event) and not seam.get("is_custom")):
             return None, ""
+        if method and not seam.get("is_custom"):
+            seam = next((one for one in (seam, *seam.get("methods", ())) if one["seam"] == method), seam)
         return f"{seam['class']}.{str(seam['seam']).rpartition('.')[2]}", str(seam["reason"])
 
     @property

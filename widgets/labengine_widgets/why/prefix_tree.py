@@ -48,20 +48,6 @@ def walk_of(past: Past, number: int) -> tuple[int | None, ev.Event | None]:
     return None, None
 
 
-def eviction_after(past: Past, number: int) -> ev.NodeEvicted | None:
-    """Return the eviction for which a node was split, because only its end had to go; None for other events."""
-    split = past.event(number)
-    for _, event in past.forwards(number + 1, min(past.timeline.end, number + 64)):
-        if not isinstance(split, ev.NodeSplit) or not isinstance(event, _LEAVING):
-            break
-        if isinstance(event, ev.NodeEvicted) and event.node_id == split.node_id:
-            return event
-    return None
-
-
-_LEAVING = ev.NodeUnlocked, ev.NodeEvicted, ev.BlockEvicted
-
-
 def values_of(past: Past, number: int, event: TreeEvent) -> str:
     """Return the values behind a change of the tree, in words; empty for an event that no tree can follow."""
     try:
@@ -98,12 +84,6 @@ def _inserted(past: Past, event: ev.NodeInserted) -> str:
 
 
 def _split(past: Past, number: int, event: ev.NodeSplit, node: NodeFold) -> str:
-    if (evicted := eviction_after(past, number)) is not None:
-        why = "may hold another request's KV" if evicted.reason == "distrusted" else "are needed"
-        return (
-            f"Only the last {len(evicted.block_ids)} of the node's {counted(len(node.block_ids), 'block')} {why}: they "
-            "are evicted next, and the others stay in the tree."
-        )
     _, walk = walk_of(past, number)
     whose = "a request that was not admitted" if walk is None else _owner(walk)
     return (
@@ -155,6 +135,7 @@ def _evicted(event: ev.NodeEvicted, tree: TreeFold) -> str:
     """Compare the node with the leaves that stay, and with the older nodes that do too."""
     if event.reason != "reused":
         return ""
+    need = f"Only the last {counted(len(event.block_ids), 'block')} of the node had to go. " if event.num_kept else ""
     inner = {node.parent_id for node in tree.nodes.values()}
     states = tree.states()
     leaves = [state.node_id for state in states if state.node_id not in inner]
@@ -171,7 +152,7 @@ def _evicted(event: ev.NodeEvicted, tree: TreeFold) -> str:
         text += f"Of those without, this one was used longest ago, before {node_names(others[:MAX_OTHERS])}."
     else:
         text += "This one is the only one without."
-    return f"{text}{_why_older_stay(tree, older)}"
+    return f"{need}{text}{_why_older_stay(tree, older)}"
 
 
 def _leaves_in_words(num_leaves: int, num_locked: int) -> str:

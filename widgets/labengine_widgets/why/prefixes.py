@@ -8,7 +8,8 @@ from typing import NamedTuple
 from labengine import events as ev
 from labengine.record.fold import Fold
 from labengine.record.fold_state import Key
-from labengine_widgets.why.past import Numbered, Past
+from labengine_widgets.why.locks import Numbered
+from labengine_widgets.why.past import Past
 
 
 class Lookup(NamedTuple):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from labengine import events as ev
 from labengine.record.wording import counted, listed, readable, request_name
-from labengine_widgets.why.past import Numbered, Past
+from labengine_widgets.why.locks import Numbered
+from labengine_widgets.why.past import Past
 
 _RUN = (ev.SlotsWritten, ev.StateAdvanced, ev.ForwardRan, ev.StepEnded)
 

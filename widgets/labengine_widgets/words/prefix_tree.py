@@ -47,10 +47,15 @@ def _unprotected(event: ev.NodeUnlocked, scene: Scene) -> Sequence[str]:
 
 
 def node_evicted(run: Sequence[ev.NodeEvicted | ev.BlockEvicted], scene: Scene) -> Sentence:
-    """Describe nodes that leave the tree, in order."""
-    left = [event for event in run if isinstance(event, ev.NodeEvicted)]
-    if len(left) == 1:
-        return phrase(left[0])
+    """Describe nodes that leave the tree, in order, and those that lose their end."""
+    evicted = [event for event in run if isinstance(event, ev.NodeEvicted)]
+    left = [event for event in evicted if not event.num_kept]
+    told = [_left(left)] if len(left) > 1 else [phrase(event) for event in left]
+    told += [phrase(event) for event in evicted if event.num_kept]
+    return Sentence(told[0], *(part for one in told[1:] for part in (" ", one)))
+
+
+def _left(left: Sequence[ev.NodeEvicted]) -> Sentence:
     order = ", ".join(str(event.node_id) for event in left[:3])
     num_blocks = sum(len(event.block_ids) for event in left)
     why = word("evicted_node", left[0].reason)

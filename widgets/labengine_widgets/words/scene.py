@@ -17,9 +17,9 @@ from labengine_widgets.words.tier import KnownTier, kept_contents
 
 
 class Score(NamedTuple):
-    """used: blocks not free; peak: the most in this step; findable: map entries; lost: alive, hashed, unmapped.
+    """used: blocks held by requests; peak: the most in this step; findable: map entries; lost: alive, hashed, unmapped.
 
-    evictable: blocks of the prefix tree that no lock protects; they count as used.
+    evictable: blocks of the prefix tree that no lock protects.
     """
 
     used: int
@@ -30,9 +30,8 @@ class Score(NamedTuple):
 
     @property
     def used_blocks(self) -> str:
-        """The used blocks in words: "21 blocks used, 12 of them evictable"."""
-        those = "all" if self.evictable == self.used else self.evictable
-        return f"{counted(self.used, 'block')} used{f', {those} of them evictable' if self.evictable else ''}"
+        """The used blocks in words: "21 blocks used, 12 evictable"."""
+        return f"{counted(self.used, 'block')} used{f', {self.evictable} evictable' if self.evictable else ''}"
 
 
 class Scene:
@@ -80,14 +79,14 @@ class Scene:
 
     @property
     def num_used(self) -> int:
-        """Blocks that are not free."""
+        """Blocks held by at least one request."""
         return self.fold.num_used_blocks
 
     @property
     def score(self) -> Score:
         """The numbers of the state."""
-        num_evictable = len(self.fold.tree.evictable())
-        return Score(self.num_used, self.peak, len(self.fold.prefix_map), len(self.lost), num_evictable)
+        findable, evictable = len(self.fold.prefix_map), self.fold.tree.num_evictable
+        return Score(self.num_used, self.peak, findable, len(self.lost), evictable)
 
     def apply(self, event: ev.Event) -> None:
         """Apply one event. EngineStarted starts over; for a StepRolledBack the caller loads the state."""

@@ -36,7 +36,7 @@ export class PairScore {
   work: Work | null = null;
   number = element("b", "", "0");
   total = element("span");
-  used = element("span", "le-pair-used", { title: "blocks that are not free" }, this.number, this.total);
+  used = element("span", "le-pair-used", { title: "blocks that requests hold" }, this.number, this.total);
   numbers = FACTS.map(() => element("b", "", "0"));
   facts = FACTS.map(([name, words, title], i) =>
     element("span", `le-pair-fact le-pair-${name}`, { title }, this.numbers[i], element("span", "", {}, ...words())),

@@ -9,12 +9,12 @@ export function figures(): FigureKind[] {
     {
       name: "Blocks in use",
       most: (story) => story.numBlocks,
-      values: ({ series }) => series.used.map((used, i) => used - series.evictable[i]),
+      values: ({ series }) => series.used,
       peaks: ({ series }) => series.peak,
       say: ({ series, numBlocks }, i) => {
         const { used, evictable, peak } = series,
           apart = evictable[i] ? `, and ${evictable[i]} evictable` : "";
-        return `${used[i] - evictable[i]} of ${numBlocks}${apart} (peak ${peak[i]})`;
+        return `${used[i]} of ${numBlocks}${apart} (peak ${peak[i]})`;
       },
     },
     {

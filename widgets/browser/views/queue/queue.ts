@@ -210,7 +210,7 @@ class Queue extends MarkedView {
       freed = scene.freedAt[block] ?? -1; // an event may name a block that is not there
     if (freed < 0) return content >= 0 || isHashed || recording.start > 0 ? "already free" : "never used";
     if (freed < recording.start) return "freed earlier";
-    if (recording.kind(freed) === "NodeEvicted") return `node ${recording.field(freed, "node_id")} evicted`;
+    if (recording.kind(freed) === "NodeEvicted") return `evicted from node ${recording.field(freed, "node_id")}`;
     const words = REASONS[recording.field(freed, "reason") ?? ""];
     return words ? words(requestName(recording.field(freed, "request_id") ?? 0)) : "freed";
   }
