@@ -48,11 +48,11 @@ def fail_free_step(drive: Drive, events: list[Event], run: Callable[[Callable[[]
     after = fold(events)
     if after.step > before.step:
         return False
-    plan = engine._written
+    plan, pool = engine._written, engine.scheduler.manager.pool
     if not overwritten_victims(before, plan):
         assert (
             difference(after, before) is None
-            or difference(unnumbered(after), unnumbered(forgetting(before, plan))) is None
+            or difference(unnumbered(after), unnumbered(forgetting(before, plan, pool))) is None
         )
     return True
 

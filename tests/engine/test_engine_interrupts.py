@@ -151,11 +151,11 @@ def got_on(snapshot: Snapshot) -> dict[int, tuple[tuple[int, ...], int]]:
 
 def assert_taken_back(before: Snapshot, engine: Engine) -> None:
     """As before; once the forward pass was about to begin, less what its plan writes to."""
-    after, plan = engine.snapshot(), engine._written
+    after, plan, pool = engine.snapshot(), engine._written, engine.scheduler.manager.pool
     if overwritten_victims(before, plan):
         assert tokens_of(after) == tokens_of(before)
     else:
-        assert after == before or difference(unnumbered(after), unnumbered(forgetting(before, plan))) is None
+        assert after == before or difference(unnumbered(after), unnumbered(forgetting(before, plan, pool))) is None
 
 
 def test_ctrl_c_in_a_forward_pass() -> None:
