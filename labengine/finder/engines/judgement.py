@@ -66,7 +66,7 @@ class AnswerReader:
 
     def stream_of(self, answer: dict[str, Any], on_state: Callable[[Fold], object]) -> tuple[StreamReader, str]:
         """Return what was read of an answer's events, and the reason that one cannot follow its predecessors."""
-        if answer.get("header"):
+        if answer.get("header") and answer["states"] is None:
             self._header = header_of(answer["header"], "the driven engine")
         reader = StreamReader(Limits("the driven engine"), MAX_EVENTS)
         reader.header = self._header
