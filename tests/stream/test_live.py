@@ -16,7 +16,7 @@ import labengine
 from fake_vllm import FakeRequest
 from labengine import events as ev
 from labengine.__main__ import main
-from labengine.vllm.stream import connection, files, listing, live, reader
+from labengine.vllm.stream import connection, files, listing, live
 from labengine.vllm.stream.endpoints import Endpoint
 from labengine.vllm.stream.live import LiveStream
 from streams import BROKEN_OFF, TappedEngine, break_off, quick_sockets
@@ -124,7 +124,7 @@ def test_an_idle_engine_is_no_run(stream: LiveStream, monkeypatch: pytest.Monkey
 def test_finished_requests_are_forgotten_in_time(
     engine: TappedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "MAX_FINISHED", 2)
+    monkeypatch.setattr(live, "MAX_FINISHED", 2)
     with attached(tmp_path, max_events=100) as stream:
         steps(stream, engine, 40)
         finished = [request for request in stream.fold().requests.values() if request.status == "finished"]

@@ -28,7 +28,7 @@ from labengine.vllm.stream.connection import Connection
 from labengine.vllm.stream.description import IS_LIVE, facts_of, note_of, title_of
 from labengine.vllm.stream.endpoints import Endpoint
 from labengine.vllm.stream.listing import one_of
-from labengine.vllm.stream.reader import LiveReader
+from labengine.vllm.stream.reader import MAX_FINISHED, LiveReader
 from labengine.vllm.stream.token_texts import TokenText
 
 SECONDS_FOR_KEYFRAME = 30.0
@@ -138,7 +138,7 @@ class LiveStream(ViewedRecording):
         connection = one_of(found, rank)
         try:
             reader, lines = (
-                LiveReader(connection.place, Timeline(max_events), Hooks(), max_bytes),
+                LiveReader(connection.place, Timeline(max_events), Hooks(), max_bytes, MAX_FINISHED),
                 _noted(connection.lines(), on_line),
             )
             _read_keyframe(connection, reader, lines)
