@@ -98,7 +98,6 @@ REFUSED: dict[str, Act] = {
 
 REFUSED_ARGUMENTS: dict[str, Act] = {
     "add(beams=)": lambda lab, folder: lab.add("a b", beams=2, max_tokens=2),
-    "add(extra_keys=)": lambda lab, folder: lab.add(token_ids=range(6), extra_keys={"tenant": "x"}, max_tokens=2),
     "add(extra_keys=)": lambda lab, folder: lab.add("a b", extra_keys={"adapter": "x"}, max_tokens=2),
     "fork(edition=)": lambda lab, folder: lab.fork(1, edition="vllm"),
     "fork(parts=)": lambda lab, folder: lab.fork(1, parts=labengine.BlockPool),

@@ -16,7 +16,7 @@ import labengine
 from fake_vllm import FakeRequest
 from labengine import events as ev
 from labengine.__main__ import main
-from labengine.vllm.stream import connection, files, listing, live
+from labengine.vllm.stream import connection, files, listing, live, reader
 from labengine.vllm.stream.endpoints import Endpoint
 from labengine.vllm.stream.live import LiveStream
 from streams import BROKEN_OFF, TappedEngine, break_off, quick_sockets

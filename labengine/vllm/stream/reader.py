@@ -208,9 +208,8 @@ class LiveReader(StreamReader):
         """Read one line."""
         super().take(line)
         known = self.pieces[-1].fold.requests if self.pieces else {}
-        if not (self.pieces and self.pieces[-1].has_inputs) and len(self.names) > 2 * len(known) + (
-            self._max_finished or MAX_FINISHED
-        ):
+        most = 2 * len(known) + (self._max_finished or MAX_FINISHED)
+        if not (self.pieces and self.pieces[-1].has_inputs) and len(self.names) > most:
             self.names = {number: name for number, name in self.names.items() if number in known}
 
     def _new_piece(self, state: Fold, gap: str, gap_before: Gap | None) -> Piece:
