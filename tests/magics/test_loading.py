@@ -98,7 +98,7 @@ WORDS = {
 """What a command cannot do without."""
 
 
-WITHOUT_LAB = ("seams", "seam", "bugs", "bug", "open", "attach", "exercise")
+WITHOUT_LAB = ("seams", "seam", "bugs", "bug", "open", "attach", "drive", "exercise")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in WITHOUT_LAB])

@@ -13,6 +13,8 @@ SUBJECTS = {
         "compare",
         "vary",
         "open",
+        "drive",
+        "Patch",
         "attach",
         "attach_ranks",
         "kv_events",
