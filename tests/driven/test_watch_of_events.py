@@ -14,6 +14,7 @@ import pytest
 
 from differential import vllm_streams
 from labengine import events as ev
+from labengine.core.request import ExtraKeys
 from labengine.driven.watch import DrivenWatch
 from labengine.record.files.file_access import Limits
 from labengine.record.fold import Fold
@@ -39,7 +40,7 @@ class Replayed:
     """An engine whose events are given to it."""
 
     piece: Piece
-    salts: dict[int, str]
+    extra_keys: dict[int, ExtraKeys]
     step_number = 0
 
     @property
@@ -48,8 +49,7 @@ class Replayed:
 
     @property
     def requests(self) -> dict[int, Any]:
-        keys = {number: (("cache_salt", salt),) for number, salt in self.salts.items()}
-        return {number: SimpleNamespace(extra_keys=keys.get(number, ())) for number in range(1000)}
+        return {number: SimpleNamespace(extra_keys=self.extra_keys.get(number, ())) for number in range(1000)}
 
     def record(self, event: ev.Event) -> None:
         self.piece.record(event)
@@ -58,11 +58,11 @@ class Replayed:
 class Watched:
     """A replayed engine and its watch. seen: the violations that a listener gets."""
 
-    def __init__(self, first: ev.Event, salts: dict[int, str] | None = None) -> None:
+    def __init__(self, first: ev.Event, extra_keys: dict[int, ExtraKeys] | None = None) -> None:
         hooks, timeline = Hooks(strict=True), Timeline()
         state = Fold()
         state.apply(first)
-        self.engine: Any = Replayed(Piece(state, "", timeline, hooks), salts or {})
+        self.engine: Any = Replayed(Piece(state, "", timeline, hooks), extra_keys or {})
         self.watch = DrivenWatch(hooks, timeline)
         self.watch.follow(self.engine)
         self.seen: list[ev.ViolationFound] = []
@@ -163,8 +163,19 @@ def test_a_hit_across_tenants_is_told_by_the_requests_salts() -> None:
     first, *events = next(run for run in recorded() if any(_shares(event) for event in run))
     hit = next(event for event in events if _shares(event))
     assert Watched(first).play(events) == []
-    found = Watched(first, {hit.request_id: "theirs"}).play(events)
+    found = Watched(first, {hit.request_id: (("cache_salt", "theirs"),)}).play(events)
     assert "scope" in {one.rule for one in found}
+
+
+def test_an_adapters_number_which_vllm_does_not_hash_is_no_other_tenant() -> None:
+    first, *events = next(run for run in recorded() if any(_shares(event) for event in run))
+    adapter = ("lora", "sql"), ("lora_path", "/sql")
+    numbered: dict[int, ExtraKeys] = {one: (*adapter, ("lora_int_id", str(one))) for one in range(1000)}
+    assert Watched(first, numbered).play(events) == []
+    hit = next(event for event in events if _shares(event))
+    moved = numbered | {hit.request_id: (("lora", "sql"), ("lora_path", "/other"), ("lora_int_id", "1"))}
+    [message] = {one.message for one in Watched(first, moved).play(events) if "hits block" in one.message}
+    assert "adapter path '/sql'" in message and "number" not in message
 
 
 def _shares(event: Any) -> bool:

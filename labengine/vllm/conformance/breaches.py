@@ -41,7 +41,7 @@ class Breaches:
     def _judge(self, event: ev.Event) -> Violation | None:
         match event:
             case ev.BlockCached() if self._extra_keys is not None:
-                return self._register(event, self._extra_keys.get(event.request_id, ()))
+                return self._register(event, self._scope.keys_of(self._extra_keys.get(event.request_id, ())))
             case ev.BlockEvicted(block_id):
                 self._registrations.evict(block_id)
             case ev.HashesMoved(block_id, into_block_id):
