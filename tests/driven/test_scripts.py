@@ -38,6 +38,13 @@ def test_a_patch_that_breaks_a_rule_is_in_the_script(lab: Lab, stub: str, tmp_pa
         passed, said = status(stub, script.replace("to_tail[1:]", "to_tail"), tmp_path)
         assert passed == 0 and GREEN in said
         assert "(right) fails here" in comparison.to_test()
+        code, names = comparison.right.to_code(), dict[str, Lab]()
+        assert f'labengine.Patch(\n            "{FREE}",\n            "def free_blocks(' in code
+        exec(code, names)
+        with names["lab"] as again:
+            for one in (again, comparison.right, comparison.left):
+                one.run()
+            assert again.snapshot() == comparison.right.snapshot() != comparison.left.snapshot()
         with pytest.raises(NoTestError, match="a test is seen to pass, too, before you get it"):
             comparison.left.to_test()
 

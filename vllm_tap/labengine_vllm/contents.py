@@ -30,8 +30,8 @@ class ContentObserver:
     """Observes the hashes of one pool's blocks."""
 
     def __init__(self, engine: Engine, recorder: Recorder) -> None:
-        self._pool, self._recorder = engine.pool, recorder
-        self._sizes = [group.block_size for group in engine.groups]
+        self._pool, self._groups, self._recorder = engine.pool, engine.groups, recorder
+        self._request_id = ""
 
     def watch(self, wrapping: Wrapping) -> None:
         """Put the wrappers on the pool."""
@@ -48,6 +48,7 @@ class ContentObserver:
         recorder = self._recorder
         report_sampled(recorder, request)  # a block is cached for tokens that the request already has
         recorder.caching, recorder.evict_reason = recorder.id_of(request.request_id), "replaced"
+        self._request_id = request.request_id
 
     def _after_caching(self, *_: Any, **__: Any) -> None:
         self._recorder.caching, self._recorder.evict_reason = None, "reused"
@@ -66,10 +67,21 @@ class ContentObserver:
             return
         if recorder.caching is None or num_tokens is None:
             return recorder.lose("a hash moved to another block", "BlockPool._insert_block_hash")
-        group, size = group_of(key), self._sizes[group_of(key)]
-        place = (recorder.caching, group, (num_tokens - 1) // size)
-        mapped = mapped_ids(self._pool.cached_block_hash_to_block._cache[key])
-        recorder.rows.append((BLOCK_CACHED, block.block_id, *place, hash_of(key), mapped, num_tokens % size == 0))
+        group, mapped = group_of(key), mapped_ids(self._pool.cached_block_hash_to_block._cache[key])
+        index, is_full = self._place(group, block, num_tokens)
+        place = (recorder.caching, group, index)
+        recorder.rows.append((BLOCK_CACHED, block.block_id, *place, hash_of(key), mapped, is_full))
+
+    def _place(self, group: int, block: Any, num_tokens: int) -> tuple[int, bool]:
+        """Return a block's entry in the table, and whether num_tokens end with it.
+
+        A state inside a chunk is in a later entry than its last token.
+        """
+        size, table = self._groups[group].block_size, self._groups[group].req_to_blocks.get(self._request_id, ())
+        index = (num_tokens - 1) // size
+        if index >= len(table) or table[index] is not block:
+            index = next((at for at, one in enumerate(table) if one is block), index)
+        return index, num_tokens == (index + 1) * size
 
     def _before_move(self, src_block: Any, dst_block: Any) -> None:
         self._recorder.is_moving = True

@@ -85,8 +85,14 @@ def _model(model: object) -> list[str]:
     if not isinstance(model, dict):
         return [plain_literal(model)]
     named = [f"{name}={plain_literal(model[name])}" for name in ("python", "path") if model[name] is not None]
-    patches = [f"labengine.Patch({', '.join(map(plain_literal, patch))})" for patch in model["patches"]]
-    return [plain_literal(model["driven"]), *named, *([f"patches=[{', '.join(patches)}]"] if patches else [])]
+    patches = "".join(_patch(*patch) for patch in model["patches"])
+    return [plain_literal(model["driven"]), *named, *([f"patches=[{patches}\n    ]"] if patches else [])]
+
+
+def _patch(method: str, text: str) -> str:
+    """Return a patch of a driven engine, its text line by line."""
+    lines = "".join(f"\n            {plain_literal(line)}" for line in text.splitlines(keepends=True) or [""])
+    return f"\n        labengine.Patch(\n            {plain_literal(method)},{lines},\n        ),"
 
 
 def parts_text(parts: Mapping[str, Any] | None) -> str:
