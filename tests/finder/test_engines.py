@@ -384,7 +384,7 @@ def test_a_script_sees_kv_of_other_tokens() -> None:
     scope = replace(SCOPE, config=replace(SCOPE.config, num_blocks=9))
     wire = wire_workload(scope, WORKLOAD)
     engine = Confused(scope, wire)
-    with pytest.raises(Symptom, match="request 1 reads position 0 in block 1, which holds other tokens' KV"):
+    with pytest.raises(Symptom, match="request 1 reads position 0 in block 1, which holds another prefix's KV"):
         play(engine, wire["settings"], wire["operations"], [])
 
 

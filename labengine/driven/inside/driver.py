@@ -199,7 +199,7 @@ class DrivenRun:
             self._watching = symptoms.Following(self.engine)
         self._states = self._watching.states if has_states else None
         self.events = make_events(self.engine, json.dumps(settings))
-        self._actions = {**symptoms.actions(self.engine), "add": self._add, "step": self._step, "draft": self._draft}
+        self._actions = {**symptoms.actions(self.engine), "add": self._add, "step": self._step}
         self.num_added = self.num_done = self.num_steps = 0
 
     def play(self, operations: Sequence[Sequence[Any]]) -> None:
@@ -230,9 +230,6 @@ class DrivenRun:
         self._seeds[name] = options.pop("seed", self.num_added)
         self.num_added += 1
         self.engine.add(name, prompt, max_tokens, salt, **options)
-
-    def _draft(self, drafts: Mapping[str, list[int]]) -> None:
-        self.engine.draft(drafts)
 
     def _step(self) -> Any:
         self.num_steps += 1

@@ -36,14 +36,24 @@ def sampling(settings: Mapping[str, Any]) -> Callable[[str, int], int]:
     return alike if seeds is None else lambda name, position: token_at(seeds[int(name)], position)
 
 
-class Contents:
-    """Which prefix each slot of the cache was computed for.
+STATE = -1
+"""The place of a block's state, beside those of its tokens."""
 
-    groups: [block size, window or None] each. token_at: returns what a request samples at a position.
+
+class Contents:
+    """Which prefix each slot of the cache was computed for, and each state.
+
+    settings: their groups are [block size, window or None] or [block size, None, "state", checkpoint alignment or
+    None]. States with checkpoints, or after drafts, are not followed.
     """
 
-    def __init__(self, groups: Sequence[Sequence[Any]], token_at: Callable[[str, int], int]) -> None:
-        self._groups, self._token_at = groups, token_at
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._groups, self._token_at = settings["groups"], sampling(settings)
+        self._of_tokens = [group for group, spec in enumerate(self._groups) if len(spec) == 2]
+        has_drafts = bool(settings.get("speculation"))
+        self._of_states = [
+            group for group, spec in enumerate(self._groups) if [*spec[2:]] == ["state", None] and not has_drafts
+        ]
         self._slots: dict[tuple[int, int], tuple[Any, ...]] = {}
         self._held: set[int] = set()
         """Blocks of tables after the call before."""
@@ -80,7 +90,7 @@ class Contents:
         hits, in_use = set[int](), set[int]()
         for name, (_, tables) in state["requests"].items():
             start, _ = engine.plan.get(name, (0, 0))
-            for (size, _), table in zip(self._groups, tables, strict=False):
+            for (size, *_), table in zip(self._groups, tables, strict=False):
                 in_use.update(table)
                 hits.update(table[: start // size])
         fresh = in_use - hits - self._held
@@ -89,8 +99,11 @@ class Contents:
 
     def compute(self, engine: Any) -> Iterator[str]:
         """Write the slots that the planned step computes; yield a sentence for each token that reads other KV."""
+        self._copy(getattr(engine, "copies", ()))
         tables = {name: engine.state()["requests"].get(name, ["", []])[1] for name in engine.plan}
         places = [(name, group, table) for name in engine.plan for group, table in enumerate(tables[name])]
+        yield from self._advance(engine, [place for place in places if place[1] in self._of_states])
+        places = [place for place in places if place[1] in self._of_tokens]
         for name, group, table in places:
             start, num_tokens = engine.plan[name]
             for position in range(start, start + num_tokens):
@@ -102,7 +115,26 @@ class Contents:
             for position in range(first, start + num_tokens):
                 slot = self._slot(group, table, position)
                 if self._slots.get(slot) != self._prefix(engine, name, position):
-                    yield f"request {name} reads position {position} in block {slot[0]}, which holds other tokens' KV"
+                    yield f"request {name} reads position {position} in block {slot[0]}, which holds another prefix's KV"
+
+    def _copy(self, copies: Iterable[tuple[int, int]]) -> None:
+        """Copy blocks, as an engine does that shares parts of them: (from, to) each."""
+        found = [(slot, to) for source, to in copies for slot in self._slots if slot[0] == source]
+        self._slots |= {(to, slot[1]): self._slots[slot] for slot, to in found}
+
+    def _advance(self, engine: Any, places: Sequence[tuple[str, int, Sequence[int]]]) -> Iterator[str]:
+        """Write the planned step's states; yield a sentence for each request that continues from another one.
+
+        A step copies the states that it continues from before it computes any.
+        """
+        for name, group, table in places:
+            start, _ = engine.plan[name]
+            block = table[(start - 1) // self._groups[group][0]] if start else 0
+            if start and self._slots.get((block, STATE)) != self._prefix(engine, name, start - 1):
+                yield f"request {name} continues after {start} tokens from block {block}, which has another state"
+        for name, group, table in places:
+            last = sum(engine.plan[name]) - 1
+            self._slots[table[last // self._groups[group][0]], STATE] = self._prefix(engine, name, last)
 
     def _slot(self, group: int, table: Sequence[int], position: int) -> tuple[int, int]:
         size = self._groups[group][0]
@@ -162,7 +194,7 @@ class Watching:
     """Checks an engine's state after each call. Raises Symptom. settings: determine the checks besides the counts."""
 
     def __init__(self, engine: Any, settings: Mapping[str, Any]) -> None:
-        self._engine, self._contents = engine, Contents(settings["groups"], sampling(settings))
+        self._engine, self._contents = engine, Contents(settings)
         self._follows_content = not settings["transfers"]  # the content that a connector loads is unknown
         self._caches_all, self._num_blocks = settings["caches_all"], settings["num_blocks"]
         engine.after_call = self.look
@@ -239,6 +271,7 @@ def actions(engine: Any) -> dict[str, Callable[..., object]]:
     return {
         "add": add,
         "step": lambda: engine.step(),
+        "draft": lambda drafts: engine.draft(drafts),
         "abort": lambda number: engine.abort(str(number)),
         "reset": lambda: engine.reset(),
     }

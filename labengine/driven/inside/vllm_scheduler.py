@@ -80,6 +80,8 @@ class VllmCore:
         self.requests: dict[str, Any] = {}
         self.plan: dict[str, tuple[int, int]] = {}
         """Per request of the newest planned step: the first computed position, and the number of tokens."""
+        self.copies: list[tuple[int, int]] = []
+        """Blocks that are copied before that step: from, to."""
         self.after_call: Callable[[str], object] = lambda call: None
         """Called after each call of the scheduler: add, schedule, update, draft, abort, reset."""
         self._token_at = token_at
@@ -142,6 +144,7 @@ class VllmCore:
                 name: (self.requests[name].num_computed_tokens - num_tokens, num_tokens)
                 for name, num_tokens in plan.num_scheduled_tokens.items()
             }
+            self.copies = [(one.src_block_id, one.dst_block_id) for one in plan.kv_cache_block_copies or ()]
             self.after_call("schedule")
             if len(self._in_flight) < self._num_in_flight and plan.total_num_scheduled_tokens:
                 return True
@@ -195,9 +198,15 @@ class VllmCore:
         self.after_call("reset")
 
     def content_of(self, name: str) -> list[Any]:
-        """Return a request's salt and its prompt."""
+        """Return what else a request's KV depends on, and its prompt; a token within an image with that image."""
         request = self.requests[name]
-        return [request.cache_salt, *request.prompt_token_ids]
+        adapter = request.lora_request
+        content = [(request.cache_salt, adapter and (adapter.lora_name, adapter.lora_path)), *request.prompt_token_ids]
+        for image in request.mm_features:
+            first = 1 + image.mm_position.offset
+            for index in range(first, first + image.mm_position.length):
+                content[index] = (content[index], image.identifier)
+        return content
 
     def state(self) -> dict[str, Any]:
         """Return the engine's state in plain numbers.

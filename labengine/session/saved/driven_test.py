@@ -72,13 +72,13 @@ def engine_test(sides: tuple[Side, Side], workload: Mapping[str, Any], asserting
         raise ConfigError(
             f"asserting= names the side whose states are right, {words[0]!r} or {words[1]!r}, got {shown(asserting)}"
         )
-    runs = _runs(sides, workload)
     if asserting is not None:
         right = words.index(str(asserting))
-        if not runs[right].is_green:
-            raise NoTestError(f"{sides[right].name} is not right: {runs[right].said}. Omit asserting=")
-        expected = runs[right].states
-        return _checked(sides, workload, expected, _runs(sides, workload, expected), 1 - right)
+        (run,) = _runs([sides[right]], workload)
+        if not run.is_green:
+            raise NoTestError(f"{sides[right].name} is not right: {run.said}. Omit asserting=")
+        return _checked(sides, workload, run.states, _runs(sides, workload, run.states), 1 - right)
+    runs = _runs(sides, workload)
     for wrong in (1, 0):
         if runs[wrong].is_red and runs[1 - wrong].is_green:
             return _checked(sides, workload, (), runs, wrong)

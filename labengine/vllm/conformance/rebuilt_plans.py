@@ -69,6 +69,9 @@ class RebuiltPlans:
                     self._fill((request_id, group, index, block_id), *self._hits[request_id])
             case ev.BlockCopied() | ev.StateCopied():
                 self._oracle.copied(event.block_id, event.into_block_id, event.request_id, event.group)
+            case ev.HashesMoved(block_id, into_block_id):  # to a copy, in which a state stays for hits
+                for group in {group for group, _ in self._fold.block_keys[into_block_id]}:
+                    self._oracle.copied(block_id, into_block_id, None, group)
             case ev.RequestFinished(request_id) | ev.RequestPreempted(request_id):
                 self._oracle.release(request_id)
             case ev.SlotsWritten(request_id, _, _, written):
