@@ -82,6 +82,11 @@ class DrivenEngine(Engine):
         return self._mirror.timeline
 
     @property
+    def is_contradicted(self) -> bool:
+        """True while the events of the open step do not lead to the engine's state."""
+        return self._mirror.is_contradicted
+
+    @property
     def workload(self) -> dict[str, Any]:
         """The settings and the calls so far, for a script."""
         return workload_of(self._settings, self._calls, caches_all=self._model.driven.name == "nano-vllm")

@@ -65,6 +65,9 @@ class EventReader:
         """The engine's method that decides each kind of event."""
         return {} if self._reader.header is None else self._reader.header.code
 
+    is_contradicted = False
+    """The tap's state is told between two steps only."""
+
     @property
     def fold(self) -> Fold:
         """The engine's state after the newest call."""
@@ -121,6 +124,11 @@ class Mirror:
     def fold(self) -> Fold:
         """The engine's state after the newest call, or before one that failed."""
         return self._reader.fold if self._restored is None else self._restored
+
+    @property
+    def is_contradicted(self) -> bool:
+        """True while the events of the open step do not lead to the engine's state."""
+        return self._reader.is_contradicted
 
     def take(self, answer: dict[str, Any]) -> StepReport:
         """Follow the events of an answer; return the report on its step."""

@@ -41,6 +41,7 @@ class Replayed:
     piece: Piece
     salts: dict[int, str]
     step_number = 0
+    is_contradicted = False
 
     @property
     def timeline(self) -> Timeline:
