@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 
 from labengine.config import ConfigError, shown
@@ -65,6 +66,13 @@ def drivable(engine: str) -> Drivable:
     if engine not in ENGINES:
         raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, or a driver file (.py), got {shown(engine)}")
     return ENGINES[engine]
+
+
+def refuse_folder(engine: str, folder: str | None) -> None:
+    """Raise ConfigError for a folder without the engine's package: Python would import the installed one instead."""
+    package = drivable(engine).package
+    if package and folder is not None and not Path(folder, package, "__init__.py").is_file():
+        raise ConfigError(f"{folder} has no {package}/__init__.py: name the folder that contains {package}")
 
 
 def is_driver_file(engine: object) -> bool:

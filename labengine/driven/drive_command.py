@@ -5,9 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from shutil import which
 from threading import Event
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, shown
 from labengine.driven.drive import drive, driven
 from labengine.driven.process import DrivenEngine
 from labengine.finder.engines.search import find_in_engine
@@ -49,6 +50,8 @@ def _compare(options: Namespace, say: Say) -> int:
     """Play random workloads on two engines; return 0 if they do the same, 1 at a difference, 2 for fewer workloads."""
     one = driven(options.engine, options.python, options.path)
     folder = options.against if Path(options.against).is_dir() else None
+    if folder is None and which(options.against) is None:
+        raise ConfigError(f"--against must be an interpreter or a folder, and {shown(options.against)} is neither")
     other = DrivenEngine(one.name, one.python if folder else options.against, None, folder or one.path)
     num_workloads = NUM_WORKLOADS if options.workloads is None else options.workloads
     found = find_in_engine(

@@ -13,7 +13,7 @@ from labengine.config import ConfigError, shown
 from labengine.core.collaborator import Absent
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
-from labengine.driven.drivable import Drivable, drivable, is_driver_file
+from labengine.driven.drivable import Drivable, drivable, is_driver_file, refuse_folder
 
 _NO_MODEL = "it runs without a model"
 _ITS_OWN = "it decides by itself; replace one of its methods with %%lab patch"
@@ -90,9 +90,7 @@ class Driven:
     patches: tuple[Patch, ...] = ()
 
     def __post_init__(self) -> None:
-        package = drivable(self.name).package
-        if package and self.path is not None and not Path(self.path, package, "__init__.py").is_file():
-            raise ConfigError(f"{self.path} has no {package}/__init__.py: path= is the folder that contains {package}")
+        refuse_folder(self.name, self.path)
         if not isinstance(self.python, str):
             raise ConfigError(f"python must be the path of an interpreter, got {shown(self.python)}")
 
@@ -143,4 +141,9 @@ class Driven:
         return replace(self, patches=(*others, patch))
 
     def __str__(self) -> str:
-        return f"{self.name}, driven with {self.python}"
+        return f"{self.name}{self.whence}"
+
+    @property
+    def whence(self) -> str:
+        """Folder and interpreter, to follow the engine's name."""
+        return f"{f' in {self.path}' if self.path else ''}, driven with {self.python}"

@@ -157,7 +157,7 @@ class DrivenModel(SimulatedModel):
         """Return the engine, its interpreter and its patches."""
         patches = ", ".join(patch.method for patch in self.driven.patches)
         return {
-            "engine": f"{self.name}, driven with {self.driven.python}",
+            "engine": f"{self.name}{self.driven.whence}",
             **({"patches": patches} if patches else {}),
             **({} if self.driven.engine.has_events else {"events": INFERRED}),
         }

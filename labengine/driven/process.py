@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.driven.drivable import drivable
+from labengine.driven.drivable import drivable, refuse_folder
 from labengine.engine.interrupts import ROUND_S, interrupts_allowed
 from labengine.isolation.confinement import end_session
 from labengine.isolation.marked import MARK, end_marked, new_mark
@@ -57,13 +57,16 @@ class DrivenEngine:
     """An engine to be driven.
 
     name: a key of ENGINES, or a driver file; python: its interpreter; patch: a file executed there first; checkout: the
-    folder of an engine that is not installed.
+    folder of an engine that is not installed. Raises ConfigError for a folder without the engine.
     """
 
     name: str
     python: str
     patch: str | None = None
     checkout: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_folder(self.name, self.checkout)
 
     @property
     def place(self) -> str:

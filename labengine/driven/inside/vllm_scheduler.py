@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import types
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +277,7 @@ class PromptTier(KVConnectorBase_V1, SupportsHMA):
         self._sending |= dict.fromkeys(metadata.sends, self._send_steps)
         loaded, sent = _ended_of(self._loading), _ended_of(self._sending)
         failed = set()
-        for name in sorted(loaded):
+        for name in loaded:
             self._num_loads += 1
             if self._fails and self._num_loads % self._fails == 0:
                 failed.add(name)
@@ -301,11 +301,18 @@ class PromptTier(KVConnectorBase_V1, SupportsHMA):
         """Do nothing, because there is no KV."""
 
 
+class SortedNames(set[str]):
+    """A set with an order: vLLM frees sent requests in the order of its set, which is another in each process."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(super().__iter__()))
+
+
 def _ended_of(transfers: dict[str, int]) -> set[str]:
     """Count one step of each transfer; remove the finished ones and return them."""
     for name in transfers:
         transfers[name] -= 1
-    found = {name for name, steps in transfers.items() if steps <= 0}
+    found = SortedNames(name for name, steps in transfers.items() if steps <= 0)
     for name in found:
         del transfers[name]
     return found

@@ -120,11 +120,13 @@ class EngineSearch:
         lines = [str(one) for one in self.findings] or [self._all_clear]
         lines.append(searched)
         if self.other:
-            lines.append(f"{self.num_conforming:,} workloads are the same on both, event by event.")
+            verb = "is" if self.num_conforming == 1 else "are"
+            lines.append(f"{counted(self.num_conforming, 'workload')} {verb} the same on both, event by event.")
         elif self.num_distinct:
             lines.append(f"{self.num_conforming:,} workloads conform, event by event, to their edition.")
         if self.num_alike:
-            lines.append(f"{counted(self.num_alike, 'more workload')} had the same errors as the ones shown.")
+            found = "differ in the same ways as those" if self.other else "had the same errors as the ones"
+            lines.append(f"{counted(self.num_alike, 'more workload')} {found} shown.")
         if self.unjudged:
             reasons = listed([f"{why} ({number:,})" for why, number in self.unjudged.items()])
             lines.append(f"Workloads that no edition could judge to the end: {reasons}.")

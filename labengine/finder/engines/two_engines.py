@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import tee, zip_longest
 from typing import Any
 
@@ -16,7 +16,7 @@ from labengine.finder.judgement import Case
 from labengine.finder.sandbox import Finding
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
-from labengine.vllm.conformance.result import FirstDifference, request_of, side_of_recording
+from labengine.vllm.conformance.result import FirstDifference, SideEvent, request_of, side_of_recording
 
 
 @dataclass(frozen=True)
@@ -158,21 +158,52 @@ def difference_of_events(names: Names, sides: tuple[PlayedSide, PlayedSide]) -> 
     found = find_first_difference(left.timeline, right.timeline)
     if found is None:
         return None
-    place, _, before = found
+    place, pair, before = found
     events = _event(left.timeline, place.left), _event(right.timeline, place.right)
     moments = [
         start if number is None else number for number, start in zip((place.left, place.right), before, strict=True)
     ]
+    one = side_of_recording(names[0], events[0], events[1], dict(left.code))
+    other = side_of_recording(names[1], events[1], events[0], dict(right.code))
+    if None in events:
+        one = _with_all(one, left, pair.left, (before[0], pair.ends[0]))
+        other = _with_all(other, right, pair.right, (before[1], pair.ends[1]))
     difference = FirstDifference(
         number=moments[0],
         shown_at=(moments[0], moments[1]),
         step=left.timeline.state(moments[0]).step,
         request=request_of(events, dict(left.names)),
-        recorded=side_of_recording(names[0], events[0], events[1], dict(left.code)),
-        expected=side_of_recording(names[1], events[1], events[0], dict(right.code)),
+        recorded=one,
+        expected=other,
     )
     kinds = ["nothing" if event is None else type(event).__name__ for event in events]
-    return Finding("differs", str(difference), f"{kinds[0]} instead of {kinds[1]}")
+    text = "\n".join([str(difference), *_shares(names, sides, place.shares)])
+    return Finding("differs", text, f"{kinds[0]} instead of {kinds[1]}")
+
+
+def _with_all(side: SideEvent, played: PlayedSide, events: Sequence[Event], span: tuple[int, int]) -> SideEvent:
+    """Return a side that tells of all its events between two moments, because one side has more of them."""
+    from labengine_widgets.compare.first_difference import side_sentence  # loads pandas
+
+    if not events:
+        return side
+    sentence = side_sentence(played.timeline, "<#{}>".format, events, *span)
+    return replace(side_of_recording(side.name, events[-1], None, dict(played.code)), sentence=sentence)
+
+
+def _shares(names: Names, sides: tuple[PlayedSide, PlayedSide], numbers: tuple[int | None, int | None]) -> list[str]:
+    """Return lines on the tokens that the step computes on each side, if they are unlike, with both methods."""
+    from labengine_widgets.compare.first_difference import shares_sentence  # loads pandas
+
+    sentence = shares_sentence([side.timeline for side in sides], numbers, names)
+    if not sentence:
+        return []
+    shares = [_event(side.timeline, number) for side, number in zip(sides, numbers, strict=True)]
+    methods = [
+        side_of_recording(name, share, None, dict(side.code)).method
+        for name, share, side in zip(names, shares, sides, strict=True)
+    ]
+    return [f"  {sentence}", *(f"    {method}" for method in methods if method)]
 
 
 def _event(timeline: Timeline, number: int | None) -> Event | None:

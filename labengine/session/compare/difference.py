@@ -27,7 +27,8 @@ class Difference:
     """The first difference. left, right: the events, None on a side without one; moments: their numbers.
 
     sentences: one for each side, always different. reasons: each side's deciding method and its reason, if known.
-    configuration: the settings that differ, in a sentence; empty if none do.
+    shares: a sentence, if the step computes different numbers of tokens of the request; configuration: one on the
+    settings that differ, if any do.
     """
 
     step: int
@@ -38,13 +39,14 @@ class Difference:
     right: Event | None
     sentences: tuple[str, str]
     reasons: tuple[str, str]
+    shares: str = ""
     configuration: str = ""
 
     @property
     def sentence(self) -> str:
         """Step, phase and each side's sentence, in one line."""
         sides = (f"{name}: {text}" for name, text in zip(self.names, self.sentences, strict=True))
-        return " ".join(filter(None, [self._place, *sides, self.configuration]))
+        return " ".join(filter(None, [self._place, *sides, self.shares, self.configuration]))
 
     @property
     def _place(self) -> str:
@@ -52,7 +54,11 @@ class Difference:
 
     def __repr__(self) -> str:
         lines = [self._place, *(line for side in (0, 1) for line in self._lines(side))]
-        return "\n".join([*lines, f"  {self.configuration}"] if self.configuration else lines)
+        return "\n".join(lines + [f"  {text}" for text in self._notes])
+
+    @property
+    def _notes(self) -> list[str]:
+        return [text for text in (self.shares, self.configuration) if text]
 
     def _lines(self, side: int) -> list[str]:
         event = (self.left, self.right)[side]
@@ -63,8 +69,8 @@ class Difference:
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<pre style='{_WRAPPED}'>{escape(chr(10).join(self._lines(side)))}</pre>" for side in (0, 1))
-        configuration = f"<p>{escape(self.configuration)}</p>" if self.configuration else ""
-        return f"<p><b>{escape(self._place)}</b></p>{rows}{configuration}"
+        notes = "".join(f"<p>{escape(text)}</p>" for text in self._notes)
+        return f"<p><b>{escape(self._place)}</b></p>{rows}{notes}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types, for the view."""
@@ -89,6 +95,7 @@ def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
     from labengine_widgets.compare.first_difference import (
         distinct_sentences,  # for views only
         find_first_difference,
+        shares_sentence,
     )
 
     left, right = map(timeline_of, sides)
@@ -106,7 +113,8 @@ def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
         left=one.event,
         right=other.event,
         sentences=distinct_sentences((one.sentence, other.sentence), pair.left, pair.right),
-        reasons=(_reason(sides[0], one.event), _reason(sides[1], other.event)),
+        reasons=(_reason(sides[0], one.event, pair.left), _reason(sides[1], other.event, pair.right)),
+        shares=shares_sentence((left, right), place.shares, names),
         configuration=configuration_difference(left, right, names),
     )
 
@@ -150,12 +158,18 @@ def why_of(sides: Sides, names: tuple[str, str]) -> Why:
     if found is None:
         return why_not_different(left, right, names, notes_of(sides))
     one, other = (side.view_source().seams() for side in sides)
-    return why_different(left, right, found[0].left, found[0].right, (one, other), names)
+    return why_different(left, right, found[0].left, found[0].right, (one, other), names, found[0].shares)
 
 
-def _reason(side: Looking, event: Event | None) -> str:
-    """Return the deciding method and its one-line reason; empty if unknown."""
-    if event is None:
+def _reason(side: Looking, event: Event | None, told: Sequence[Event]) -> str:
+    """Return the deciding method, with its place in another engine, and its one-line reason; empty if unknown.
+
+    told: the events of the side's sentence, for a side that differs in having no more of them.
+    """
+    if event is None and not told:
         return ""
-    seam = entry_of(side.view_source().seams(), event)
-    return f"{seam['class']}.{seam['seam'].rpartition('.')[2]}: {seam['reason']}" if seam else ""
+    seam = entry_of(side.view_source().seams(), event or told[-1])
+    if not seam:
+        return ""
+    place = f" ({seam['place']})" if "place" in seam else ""
+    return f"{seam['class']}.{seam['seam'].rpartition('.')[2]}{place}: {seam['reason']}"

@@ -257,8 +257,7 @@ class PairDocument:
         if self._known_answer is None or self._known_answer[0] != difference:
             left, right = self.view_source.view_sources
             seams = (left.seams(), right.seams())
-            why = why_different(
-                *self.view_source.timelines, difference.left, difference.right, seams, self.view_source.names
-            )
+            numbers, names = (difference.left, difference.right), self.view_source.names
+            why = why_different(*self.view_source.timelines, *numbers, seams, names, difference.shares)
             self._known_answer = difference, why.to_dict()
         return self._known_answer[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.record.timeline import Timeline
-from labengine.record.wording import counted, readable
+from labengine.record.wording import counted, readable, request_name
 from labengine_widgets.compare.alignment import Ends, Pair, aligned, compared, first_differing
 from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why
@@ -19,18 +19,26 @@ from labengine_widgets.words.phrases import phrase
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
 
+Names = tuple[str, str]
+"""The names of both sides."""
+
+Numbers = tuple[int | None, int | None]
+"""Numbers of an event of the left recording and of one of the right; None where a side has no such event."""
+
 
 @dataclass(frozen=True, slots=True)
 class DifferencePlace:
     """The first decisions in which two recordings differ, by their event numbers; None where a side has none.
 
     A difference of configuration is not a decision: it gets a caption but is never the first difference.
+    shares: the numbers of each side's RequestScheduled of the same request and step, if they compute different tokens.
     """
 
     number: int
     ends: Ends
     left: int | None
     right: int | None
+    shares: Numbers = (None, None)
 
 
 def is_decision(pair: Pair) -> bool:
@@ -45,7 +53,8 @@ def place_of_difference(
     one, other = ([event for _, event in side] for side in sides)
     common = first_differing(one, other, shift) or 0
     left, right = (side[common][0] if common < len(side) else None for side in sides)
-    return DifferencePlace(number, pair.ends, *blamed(timelines, (left, right), shift))
+    numbers = blamed(timelines, (left, right), shift)
+    return DifferencePlace(number, pair.ends, *numbers, _unlike_shares(timelines, numbers, pair.ends))
 
 
 def find_first_difference(left: Timeline, right: Timeline) -> tuple[DifferencePlace, Pair, Ends] | None:
@@ -74,8 +83,48 @@ def side_sentence(
         return sentence(captioned, scene)
 
 
-Numbers = tuple[int | None, int | None]
-"""Numbers of an event of the left recording and of one of the right; None where a side has no such event."""
+def _unlike_shares(timelines: Sequence[Timeline], numbers: Numbers, ends: Ends) -> Numbers:
+    """Return the numbers of both RequestScheduled of a differing event's request in the rest of its step, if unlike.
+
+    How many blocks a request gets follows from its tokens in the step, which are recorded after the blocks.
+    """
+    events = [_event(timeline, number) for timeline, number in zip(timelines, numbers, strict=True)]
+    request_id = next((found for one in events if (found := getattr(one, "request_id", None)) is not None), None)
+    if request_id is None or any(isinstance(one, ev.RequestScheduled) for one in events):
+        return None, None
+    left, right = (_share(timeline, end, request_id) for timeline, end in zip(timelines, ends, strict=True))
+    one, other = (tokens_of(timeline, number) for timeline, number in zip(timelines, (left, right), strict=True))
+    return (None, None) if one == other else (left, right)
+
+
+def _share(timeline: Timeline, start: int, request_id: int) -> int | None:
+    """Return the number of a request's RequestScheduled between a moment and the end of its step."""
+    for number, event in enumerate(timeline.events(start), start):
+        if isinstance(event, (ev.StepStarted, ev.StepEnded, ev.StepRolledBack)):
+            return None
+        if isinstance(event, ev.RequestScheduled) and event.request_id == request_id:
+            return number
+    return None
+
+
+def tokens_of(timeline: Recording, number: int | None) -> int:
+    """Return how many tokens a RequestScheduled computes, by its number; 0 for None."""
+    event = _event(timeline, number)
+    return event.num_tokens if isinstance(event, ev.RequestScheduled) else 0
+
+
+def _event(timeline: Recording, number: int | None) -> ev.Event | None:
+    return None if number is None else timeline.events(number, number + 1)[0]
+
+
+def shares_sentence(timelines: Sequence[Recording], shares: Numbers, names: Names) -> str:
+    """Return a sentence on the tokens that a step computes on each side; empty if they are alike."""
+    found = next((one for one in map(_event, timelines, shares) if isinstance(one, ev.RequestScheduled)), None)
+    if found is None:
+        return ""
+    left, right = map(tokens_of, timelines, shares)
+    tokens = f"{counted(left, 'token')} of {request_name(found.request_id)}"
+    return f"This step computes {tokens} for {names[0]}, and {right} for {names[1]}."
 
 
 def blamed(timelines: Sequence[Timeline], numbers: Numbers, shift: int = 0) -> Numbers:
@@ -156,9 +205,6 @@ def _plain(value: Any) -> str:
     return f"({', '.join(map(_plain, value))})" if isinstance(value, tuple) else str(value)
 
 
-Names = tuple[str, str]
-
-
 def why_different(
     left: Recording,
     right: Recording,
@@ -166,10 +212,12 @@ def why_different(
     right_event: int | None,
     seams: tuple[Seams | None, Seams | None] = (None, None),
     names: Names = ("the left one", "the right one"),
+    shares: Numbers = (None, None),
 ) -> Why:
     """Explain the first decision that differs: both events, their methods, and the settings that differ.
 
     left_event, right_event: event numbers; None for a side that has no event there. names: the names of the sides.
+    shares: as in DifferencePlace.
     """
     pasts = Past(left, None, seams[0]), Past(right, None, seams[1])
     numbers = left_event, right_event
@@ -177,11 +225,15 @@ def why_different(
     question = f"Why do {names[0]} and {names[1]} differ here?"
     links = tuple(
         replace(past.link(n), side=side)
-        for side, (past, n) in enumerate(zip(pasts, numbers, strict=True))
+        for side, (past, n) in [
+            *enumerate(zip(pasts, numbers, strict=True)),
+            *enumerate(zip(pasts, shares, strict=True)),
+        ]
         if n is not None
     )
     text = _found(pasts, numbers, names) or _sides(events, names)
-    parts = text, _decision(events, seams, names), configuration_difference(left, right, names)
+    also = shares_sentence((left, right), shares, names)
+    parts = text, also, _decision(events, seams, names), configuration_difference(left, right, names)
     return Why(question, " ".join(filter(None, parts)), links)
 
 
@@ -229,7 +281,7 @@ def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | 
     left, right = (_by_name(event_seams) for event_seams in seams)
     for name in dict.fromkeys(_asked(events, seams)):
         one, other = left.get(name), right.get(name)
-        if one and other and one["source"] != other["source"]:
+        if one and other and one["source"] != other["source"] and not (_is_place(one) and _is_place(other)):
             sides = zip(names, (one, other), strict=True)
             text = "; ".join(
                 f"{name_of_side} has {m['class']}.{name.partition('.')[2]} ({str(m['reason']).rstrip('.')})"
@@ -237,6 +289,11 @@ def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | 
             )
             return f"The decision is {name}: {text}."
     return ""
+
+
+def _is_place(method: Mapping[str, Any]) -> bool:
+    """Return True for another engine's method, of which only the place is known: two releases may have it elsewhere."""
+    return "place" in method and method["source"] == f"# {method['place']}"
 
 
 def _asked(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None]) -> Iterator[str]:

@@ -56,22 +56,22 @@ class Why:
         lines = [self.question, *wrap(self.answer, 100, initial_indent="  ", subsequent_indent="  ")]
         if self.names:
             lines += wrap(self.names_line(), 100, initial_indent="  ", subsequent_indent="  ")
-        named: set[str | None] = {None}
+        named: set[tuple[str, str]] = set()
         for link in self.links:
             number = "     start" if link.event_number is None else f"event {link.event_number:>4}"
             change = f"{link.change:+d}  " if link.change else ""
             lines.append(f"  {number}  {change}{link.sentence}")
-            if link.seam not in named:
-                named.add(link.seam)
+            if link.seam is not None and (link.seam, link.place) not in named:
+                named.add((link.seam, link.place))
                 method = f"{link.seam} ({link.place})" if link.place else link.seam
                 lines += wrap(f"{method}: {link.reason}", 100, initial_indent=" " * 14, subsequent_indent=" " * 14)
         return visible("\n".join(lines))
 
     def _repr_html_(self) -> str:
         """Return the answer as HTML for a notebook; escaped, because text may come from a model or a prompt."""
-        seams = [link.seam for link in self.links]
+        seams = [(link.seam, link.place) for link in self.links]
         rows = "".join(
-            f"<li style='margin:2px 0'>{_html(link, link.seam not in seams[:i])}</li>"
+            f"<li style='margin:2px 0'>{_html(link, seams[i] not in seams[:i])}</li>"
             for i, link in enumerate(self.links)
         )
         chain = f"<ol style='margin:4px 0 0'>{rows}</ol>" if rows else ""
