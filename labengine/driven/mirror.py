@@ -136,6 +136,14 @@ class Mirror:
         self._reader.take(answer)
         return report_of(self._relay.events, self.fold.step)
 
+    def used_blocks(self, before: Fold) -> int:
+        """Return the blocks in use during the newest call's forward pass. before: the state before it, to be moved."""
+        for event in self._relay.events:
+            if type(event) is ev.ForwardRan:
+                return before.num_used_blocks
+            before.apply(event)
+        return 0
+
     def record(self, event: ev.Event) -> None:
         """Record an event that is not the engine's, such as a violation."""
         self._reader.record(event)

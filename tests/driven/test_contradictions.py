@@ -1,4 +1,4 @@
-"""A driven engine whose states no events lead to: the lab keeps its recording, and goes on from what the engine says."""
+"""A driven engine whose states no events lead to: the lab keeps its recording and goes on from the state."""
 
 from __future__ import annotations
 
