@@ -109,7 +109,7 @@ def find(options: Namespace) -> int:
 
 
 @terminal_command(
-    argument("engine", metavar="ENGINE", help="vllm, nano-vllm, mini-sglang or sglang"),
+    argument("engine", metavar="ENGINE", help="vllm, nano-vllm, mini-sglang, sglang, or a driver file (.py)"),
     SEARCH_SECONDS,
     SEARCH_SEED,
     argument("--python", metavar="PATH", help="that engine's interpreter ($LABENGINE_VLLM_PYTHON, ..._SGLANG_PYTHON)"),
@@ -143,7 +143,9 @@ def find_engine(options: Namespace) -> int:
     argument("--port", type=int, default=0, metavar="N", help="the page's port (default: a free one)"),
     argument("--seconds", type=float, metavar="N", help="serve the page for N seconds, instead of until Ctrl-C"),
     argument(
-        "--against", metavar="PATH | DIR", help="another interpreter or folder of it: compare the two, without a page"
+        "--against",
+        metavar="PATH | DIR",
+        help="another interpreter or folder of it, or a second driver file: compare the two, without a page",
     ),
     argument("--workloads", type=int, metavar="N", help="for --against: random workloads to play on both (500)"),
     SEARCH_SEED,

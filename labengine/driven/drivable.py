@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,8 @@ class Drivable:
     its folder if it is not installed there. options: what its requests have besides a prompt and max_tokens, by
     calls.WORDS. shares_process: several engines can live in one process. has_events: its driver sends the
     tap's events; without them, they are inferred from its states. takes_drafts: it speculates with the guesses that
-    it is told. package: what is imported from its folder instead of the installed one.
+    it is told. package: what is imported from its folder instead of the installed one. imports: the modules that a
+    driver file imports, one of which is in its folder.
     """
 
     operations: tuple[str, ...]
@@ -34,6 +35,7 @@ class Drivable:
     has_events: bool = False
     takes_drafts: bool = False
     package: str = ""
+    imports: frozenset[str] = frozenset()
 
 
 ENGINES: Mapping[str, Drivable] = MappingProxyType(
@@ -69,10 +71,15 @@ def drivable(engine: str) -> Drivable:
 
 
 def refuse_folder(engine: str, folder: str | None) -> None:
-    """Raise ConfigError for a folder without the engine's package: Python would import the installed one instead."""
-    package = drivable(engine).package
-    if package and folder is not None and not Path(folder, package, "__init__.py").is_file():
-        raise ConfigError(f"{folder} has no {package}/__init__.py: name the folder that contains {package}")
+    """Raise ConfigError for a folder without the engine's package: Python would import another one instead."""
+    known = drivable(engine)
+    if folder is None:
+        return
+    if known.package and not Path(folder, known.package, "__init__.py").is_file():
+        raise ConfigError(f"{folder} has no {known.package}/__init__.py: name the folder that contains {known.package}")
+    modules = [Path(folder, name) for name in known.imports]
+    if is_driver_file(engine) and not any(one.is_dir() or one.with_suffix(".py").is_file() for one in modules):
+        raise ConfigError(f"{folder} has no module that {engine} imports: name the folder that contains the engine")
 
 
 def is_driver_file(engine: object) -> bool:
@@ -95,9 +102,10 @@ def _of_file(path: str) -> Drivable:
 @lru_cache(maxsize=8)
 def _of_text(text: str) -> Drivable:
     """Return what a driver file says in SUPPORTS. Raises ValueError if it is no driver file."""
+    tree = ast.parse(text)
     values = {
         target.id: one.value
-        for one in ast.parse(text).body
+        for one in tree.body
         if isinstance(one, ast.Assign)
         for target in one.targets
         if isinstance(target, ast.Name)
@@ -110,7 +118,17 @@ def _of_text(text: str) -> Drivable:
         if word not in SUPPORTS:
             raise ValueError(f"SUPPORTS may have {', '.join(SUPPORTS)}, got {shown(word)}")
     operations = [word for word in ("abort", "reset") if word in supports]
-    return Drivable(("add", "step", *operations), options=tuple(set(supports) - {*operations}))
+    options = tuple(word for word in SUPPORTS if word in {*supports} - {*operations})
+    return Drivable(("add", "step", *operations), options=options, imports=frozenset(_imports(tree)))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the modules and packages that a file imports, without what is inside them."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in one.names)
+        elif isinstance(one, ast.ImportFrom) and one.module:
+            yield one.module.partition(".")[0]
 
 
 def refuse_edition(engine: str, edition: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ from shutil import which
 from threading import Event
 
 from labengine.config import ConfigError, shown
+from labengine.driven.drivable import drivable, is_driver_file
 from labengine.driven.drive import drive, driven
+from labengine.driven.driven import Driven
 from labengine.driven.process import DrivenEngine
 from labengine.finder.engines.search import find_in_engine
 from labengine.finder.find_command import exit_code_of
@@ -49,16 +52,12 @@ def drive_command(options: Namespace, say: Say) -> int:
 def _compare(options: Namespace, say: Say) -> int:
     """Play random workloads on two engines; return 0 if they do the same, 1 at a difference, 2 for fewer workloads."""
     one = driven(options.engine, options.python, options.path)
-    folder = options.against if Path(options.against).is_dir() else None
-    if folder is None and which(options.against) is None:
-        raise ConfigError(f"--against must be an interpreter or a folder, and {shown(options.against)} is neither")
-    other = DrivenEngine(one.name, one.python if folder else options.against, None, folder or one.path)
     num_workloads = NUM_WORKLOADS if options.workloads is None else options.workloads
     found = find_in_engine(
         one.name,
         one.python,
         checkout=one.path,
-        against=other,
+        against=_other(one, options.against),
         seconds=SECONDS,
         seed=options.seed,
         max_workloads=num_workloads,
@@ -67,3 +66,19 @@ def _compare(options: Namespace, say: Say) -> int:
     if not found and found.num_workloads < num_workloads:
         return 2
     return exit_code_of(found)
+
+
+def _other(one: Driven, against: str) -> DrivenEngine:
+    """Return the engine to compare with: a second driver file, or the same engine in a folder or an interpreter."""
+    if is_driver_file(one.name) and is_driver_file(against):
+        if (drivable(against).operations, drivable(against).options) != (one.engine.operations, one.engine.options):
+            raise ConfigError(
+                f"{against} and {one.name} have different SUPPORTS: the same calls must be possible on both"
+            )
+        return DrivenEngine(os.path.abspath(against), one.python, None, one.path)
+    if Path(against).is_dir():
+        return DrivenEngine(one.name, one.python, None, against)
+    if which(against) is None:
+        also = ", or a second driver file" if is_driver_file(one.name) else ""
+        raise ConfigError(f"--against must be an interpreter or a folder{also}, got {shown(against)}")
+    return DrivenEngine(one.name, against, None, one.path)

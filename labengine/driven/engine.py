@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from labengine.config import EngineConfig
@@ -82,6 +83,11 @@ class DrivenEngine(Engine):
         return self._mirror.timeline
 
     @property
+    def is_contradicted(self) -> bool:
+        """True while the events of the open step do not lead to the engine's state."""
+        return self._mirror.is_contradicted
+
+    @property
     def workload(self) -> dict[str, Any]:
         """The settings and the calls so far, for a script."""
         return workload_of(self._settings, self._calls, caches_all=self._model.driven.name == "nano-vllm")
@@ -134,7 +140,9 @@ class DrivenEngine(Engine):
             self.report = StepReport(self.step_number)
             return
         self.failure = self.reached = None
-        self.report = self._call(["step"])
+        before = self._mirror.fold.copy()  # the events of a step move it
+        report = self._call(["step"])
+        self.report = replace(report, peak_used_blocks=self._mirror.used_blocks(before))
         self._tell_drafts()
         yield "update"
 

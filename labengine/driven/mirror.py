@@ -65,6 +65,9 @@ class EventReader:
         """The engine's method that decides each kind of event."""
         return {} if self._reader.header is None else self._reader.header.code
 
+    is_contradicted = False
+    """The tap's state is told between two steps only."""
+
     @property
     def fold(self) -> Fold:
         """The engine's state after the newest call."""
@@ -122,11 +125,24 @@ class Mirror:
         """The engine's state after the newest call, or before one that failed."""
         return self._reader.fold if self._restored is None else self._restored
 
+    @property
+    def is_contradicted(self) -> bool:
+        """True while the events of the open step do not lead to the engine's state."""
+        return self._reader.is_contradicted
+
     def take(self, answer: dict[str, Any]) -> StepReport:
         """Follow the events of an answer; return the report on its step."""
         self.begin_call()
         self._reader.take(answer)
         return report_of(self._relay.events, self.fold.step)
+
+    def used_blocks(self, before: Fold) -> int:
+        """Return the blocks in use during the newest call's forward pass. before: the state before it, to be moved."""
+        for event in self._relay.events:
+            if type(event) is ev.ForwardRan:
+                return before.num_used_blocks
+            before.apply(event)
+        return 0
 
     def record(self, event: ev.Event) -> None:
         """Record an event that is not the engine's, such as a violation."""

@@ -11,6 +11,7 @@ from labengine.config import ConfigError, EngineConfig
 from labengine.driven.driven import Driven, Patch
 from labengine.driven.process import DrivenEngine as Started
 from labengine.driven.process import EngineLostError, EngineProcess
+from labengine.driven.script import importable
 from labengine.engine.loaded_model import ModelOptions, SimulatedModel
 
 INFERRED = "inferred from the engine's states after each of its calls"
@@ -36,7 +37,7 @@ class EngineHost:
         started = self._started()
         self.name = started.engine
         """The engine and its release."""
-        self.source = started.source
+        self.source = importable(started.source, driven.name, driven.path)
         """The text of the file that makes and drives it."""
 
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from labengine.driven.driven import Driven
 from labengine.driven.process import environment
-from labengine.driven.script import GREEN
+from labengine.driven.script import GREEN, STARTED
 from labengine.isolation.confinement import end_session
 from labengine.isolation.marked import MARK, end_marked, new_mark
 from labengine.record.wording import readable
@@ -43,8 +43,12 @@ class PlayedScript:
 
     @property
     def is_red(self) -> bool:
-        """True if it has failed, as its exit code tells."""
-        return self.status != 0
+        """True if the engine has started, and the script has failed, as its exit code tells."""
+        return self.status != 0 and self._has_started
+
+    @property
+    def _has_started(self) -> bool:
+        return any(line.startswith(STARTED) for line in self.output.splitlines())
 
     @property
     def said(self) -> str:
@@ -53,10 +57,11 @@ class PlayedScript:
             return "it does not end"
         if self.status < 0:
             return f"its process is ended by signal {-self.status}"
-        if not self.is_red:
+        if not self.status:
             return "it finds no error" if self.is_green else "its process exits with 0 before the end"
         lines = self.errors.strip().splitlines()
-        return readable(lines[-1], 600) if lines else f"its process exits with {self.status}"
+        error = readable(lines[-1], 600) if lines else f"its process exits with {self.status}"
+        return error if self._has_started else f"the engine does not start ({error})"
 
     @property
     def states(self) -> list[Any]:

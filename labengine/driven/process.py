@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError
-from labengine.driven.drivable import drivable, refuse_folder
+from labengine.driven.drivable import drivable, is_driver_file, refuse_folder
 from labengine.engine.interrupts import ROUND_S, interrupts_allowed
 from labengine.isolation.confinement import end_session
 from labengine.isolation.marked import MARK, end_marked, new_mark
@@ -208,8 +208,10 @@ def environment(engine: str, checkout: str | None) -> dict[str, str]:
     own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
     paths = [str(PLUGIN)] if PLUGIN.is_dir() else []
+    if is_driver_file(engine):  # it can import what is beside it
+        paths = [str(Path(engine).resolve().parent), *paths]
     if checkout:
         folder, known = str(Path(checkout).resolve()), drivable(engine)
         found |= {known.folder: folder} if known.folder else {}
-        paths = [folder, *paths] if known.package else paths
+        paths = [folder, *paths] if known.package or is_driver_file(engine) else paths
     return {**found, "PYTHONPATH": os.pathsep.join(paths)} if paths else found

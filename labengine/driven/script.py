@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+import os.path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from labengine.driven.driven import Patch
+from labengine.driven.drivable import is_driver_file
+from labengine.driven.driven import Driven
 from labengine.driven.process import DRIVER
 
 SYMPTOMS, METHODS = DRIVER.parent / "symptoms.py", DRIVER.parent / "methods.py"
 
-GREEN = "Nothing is wrong here."
-"""The last line of a script that finds no error."""
+STARTED, GREEN = "engine:", "Nothing is wrong here."
+"""How the first line of a script begins, before which nothing is the engine's fault, and the last one without an error.
+"""
 
 MAIN = f"""
 if __name__ == "__main__":
     import signal
     import sys
 
-    print("engine:", VERSION)
+    print("{STARTED}", VERSION, flush=True)
     engine = CORE(SETTINGS, sampling(SETTINGS))
     signal.alarm(60)  # a workload without an end
     try:
@@ -51,10 +54,29 @@ def script_of(heading: str, source: str, change: str, wire: Mapping[str, Any], e
     )
 
 
-def change_of(patches: Iterable[Patch]) -> str:
-    """Return the text of a change that replaces methods; empty without patches."""
-    calls = [f'replace({patch.method!r}, {literal(patch.text)}, "{patch.file}")' for patch in patches]
-    return "\n\n".join([METHODS.read_text(encoding="utf-8"), *calls]) if calls else ""
+def change_of(driven: Driven) -> str:
+    """Return the text of a change that replaces methods; empty without patches.
+
+    What replaces them has a module of its own: the engine's file may use the same names.
+    """
+    if not driven.patches:
+        return ""
+    lines = [
+        '_methods = __import__("types").ModuleType("methods")',
+        f"exec({literal(METHODS.read_text(encoding='utf-8'))}, vars(_methods))",
+    ]
+    if is_driver_file(driven.name):
+        lines.append('_methods.PACKAGES = (__name__, *globals().get("PACKAGES", ()))')
+    calls = [f'_methods.replace({one.method!r}, {literal(one.text)}, "{one.file}")' for one in driven.patches]
+    return "\n\n".join(["\n".join(lines), *calls])
+
+
+def importable(source: str, engine: str, folder: str | None) -> str:
+    """Return the text of an engine's file; a driver file's imports what is in its folders from anywhere."""
+    if not is_driver_file(engine):
+        return source
+    folders = [os.path.abspath(one) for one in (folder, os.path.dirname(engine)) if one is not None]
+    return f"import sys\n\nsys.path[:0] = {folders!r}\n\n{without_head(source)}"
 
 
 def literal(text: str) -> str:
@@ -64,10 +86,14 @@ def literal(text: str) -> str:
 
 
 def without_head(source: str) -> str:
-    """Return a module's text without its docstring and its __future__ imports, which a script has only once."""
+    """Return a module's text without its docstring and its __future__ imports, which a script has only once.
+
+    What it does when it is executed itself is left out as well.
+    """
     lines = source.splitlines()
     body = ast.parse(source).body
     left_out: list[ast.stmt] = [one for one in body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+    left_out += [one for one in body if isinstance(one, ast.If) and ast.unparse(one.test) == "__name__ == '__main__'"]
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         left_out.append(body[0])
     gone = {number for one in left_out for number in range(one.lineno, (one.end_lineno or one.lineno) + 1)}

@@ -1,4 +1,4 @@
-"""Follows an engine without a tap: its states become events, and where no events lead there, a new recording."""
+"""Follows an engine without a tap: its states become events; the recording goes on where no events lead to a state."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.record.wording import readable
+from labengine.vllm.stream.pieces import newest_change
 
 MOST_SENTENCES = 3
 """Most contradictions that one violation tells."""
@@ -32,6 +33,8 @@ class StateReader:
         self._finished: deque[int] = deque()
         self._said: set[str] = set()
         """Contradictions within the engine's states that were told before."""
+        self.is_contradicted = False
+        """True from a contradiction on until the open step ends: its events do not lead to the engine's state."""
 
     @property
     def fold(self) -> Fold:
@@ -77,6 +80,10 @@ class StateReader:
                 self._finished.append(event.request_id)
         if call == "update":
             self.record(ev.StepEnded(self.fold.step))
+        if self.is_contradicted and call != "schedule":  # a step is recorded whole, because it may be rolled back
+            self.timeline.correct(self.fold)
+            self.is_contradicted = False
+        if call == "update":
             self._forget_finished()
 
     def _told(self, call: str, state: Mapping[str, Any], plan: Mapping[str, Sequence[int]]) -> Iterator[ev.Event]:
@@ -88,7 +95,8 @@ class StateReader:
         yield from events
         found = [wrong] if wrong else contradictions(self.fold, state)[:MOST_SENTENCES]
         if found:
-            self._go_on_from(state, is_inside=call == "schedule")
+            self._inferring.go_on_from(corrected(self.fold, state))
+            self.is_contradicted = True
             yield self._violation(f"no events lead to the engine's own state: {'; '.join(found)}")
         new = [one for one in own_contradictions(state, len(self.fold.ref_counts)) if one not in self._said]
         if new:
@@ -96,14 +104,8 @@ class StateReader:
             yield self._violation(f"the engine's state contradicts itself: {'; '.join(new[:MOST_SENTENCES])}")
 
     def _violation(self, message: str) -> ev.Event:
-        return ev.ViolationFound("said", readable(message, 1000), (), (), self.fold.step, None)
-
-    def _go_on_from(self, state: Mapping[str, Any], *, is_inside: bool) -> None:
-        """Start the recording over at an engine's state. is_inside: within a step, which then starts over as well."""
-        self._inferring.go_on_from(corrected(self.fold, state))
-        self.timeline.begin_at(self.fold)
-        if is_inside:
-            self.timeline.record(ev.StepStarted(self.fold.step))
+        cause = newest_change(self.timeline)
+        return ev.ViolationFound("said", readable(message, 1000), (), (), self.fold.step, cause)
 
     def _forget_finished(self) -> None:
         while self._max_finished is not None and len(self._finished) > self._max_finished:

@@ -78,9 +78,9 @@ class DrivenWatch:
             self._extra_keys[event.request_id] = keys
         timeline = self._engine.timeline
         is_same = self._start == (timeline.generation, timeline.corrected_at)
-        if is_same and not isinstance(event, ev.EngineStarted | ev.StepRolledBack):
-            return self._judge.follow(event)
-        return self._start_over()
+        if not is_same or isinstance(event, ev.EngineStarted | ev.StepRolledBack):
+            return self._start_over()
+        return [] if self._engine.is_contradicted else self._judge.follow(event)
 
     def _start_over(self) -> list[Suspicion]:
         """Judge the recording again, without its rolled-back steps; return what its newest event shows."""

@@ -129,7 +129,8 @@ class Stepper:
             self.seconds_stepping += perf_counter() - started
             if self.phase in (None, "update"):
                 self._open_step = None
-        self.peak_used_blocks = max(self.peak_used_blocks, self.engine.num_used_blocks)
+        used = self.engine.num_used_blocks, self.engine.report.peak_used_blocks  # another engine's step is one phase
+        self.peak_used_blocks = max(self.peak_used_blocks, *used)
         return self.phase
 
     @property

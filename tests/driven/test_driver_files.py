@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from labengine.driven.conformance import main
 from labengine.driven.drivable import drivable
 from labengine.driven.drive import driven
 from labengine.finder.engines.search import find_in_engine
+from labengine.session.saved.no_test import NoTestError
 
 OWN = Path(__file__).with_name("own_engine.py")
 
@@ -92,3 +94,36 @@ def test_a_finding_has_a_script_that_needs_the_engine_alone(tmp_path: Path) -> N
     file = changed(tmp_path, "self.ref_counts[block] += 1", "self.ref_counts[block] += block != 5")
     (finding,) = find_in_engine(file, driven(file, None, None).python, max_workloads=40).findings
     assert "class Scheduler" in finding.to_script() and "changed_engine 1.0 breaks the rule" in str(finding)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[labengine.Lab]:
+    """The engine in a lab, after the first step of a request of two blocks and one of four."""
+    with labengine.drive(OWN, num_blocks=8, block_size=4) as made:
+        made.add(token_ids=range(6), max_tokens=1)
+        made.add(token_ids=range(9), max_tokens=4)
+        made.step()
+        yield made
+
+
+def test_the_most_blocks_in_use_are_those_of_the_forward_pass(lab: labengine.Lab) -> None:
+    assert lab.stats().peak_used_blocks == 6
+    assert lab.timeline.state().num_used_blocks == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("schedule", "name one as Class.method"),
+        ("Scheduler.shedule", "did you mean Scheduler.schedule"),
+        ("Pages.drop", "no method 'Pages.drop'; the classes of these modules are known: driver_file$"),
+    ],
+)
+def test_an_unknown_method_is_refused(method: str, said: str, lab: labengine.Lab) -> None:
+    with pytest.raises(ConfigError, match=said):
+        lab.rerun(labengine.Patch(method, "def x(self): pass"))
+
+
+def test_a_test_needs_a_patch(lab: labengine.Lab) -> None:
+    with pytest.raises(NoTestError, match=r'labengine.Patch\("Class.method", text\)'):
+        lab.to_test()

@@ -42,6 +42,7 @@ class Replayed:
     piece: Piece
     extra_keys: dict[int, ExtraKeys]
     step_number = 0
+    is_contradicted = False
 
     @property
     def timeline(self) -> Timeline:

@@ -92,8 +92,8 @@ def main(engine: str, patch: str | None = None) -> None:
 
 
 def _driver_file(path: str) -> Any:
-    """Return a driver file as a module, which can import what is beside it."""
-    sys.path.insert(0, str(Path(path).parent))
+    """Return a driver file as a module. PYTHONPATH has the folders that it can import from."""
+    sys.path.remove(str(Path(__file__).parent))  # the engine's modules may have the names of those beside this file
     spec = importlib.util.spec_from_file_location("driver_file", path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)

@@ -18,12 +18,21 @@ PACKAGES = ("vllm", "nanovllm", "minisgl", "sglang")
 def find(name: str) -> tuple[type, str]:
     """Return the class that defines a method, and the method's name. name: Class.method. Raises LookupError."""
     owner, _, method = name.rpartition(".")
+    if not owner:
+        raise LookupError(f"{name!r} is no method: name one as Class.method, because no function can be replaced")
     found = {one for one in _classes() if one.__name__ == owner and hasattr(one, method)}
     if len(found) != 1:
-        near = get_close_matches(name, {f"{one.__name__}.{key}" for one in _classes() for key in vars(one)}, n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = _near(name) or f"; the classes of these modules are known: {', '.join(PACKAGES)}"
         raise LookupError(f"the engine has {len(found) or 'no'} {'classes' if found else 'method'} {name!r}{hint}")
     return next(one for one in found.pop().__mro__ if method in vars(one)), method
+
+
+def _near(name: str) -> str:
+    """Return a clause with the methods that have a similar name; empty without one."""
+    keys = ((one.__name__, key) for one in _classes() for key in vars(one))
+    known = {f"{owner}.{key}" for owner, key in keys if key == "__init__" or not key.startswith("__")}
+    near = get_close_matches(name, known, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def described(name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from labengine.config import ConfigError, checked_int, shown
 from labengine.driven.drivable import drivable, is_driver_file, refuse_edition
 from labengine.driven.process import DrivenEngine, EngineProcess
+from labengine.driven.script import importable
 from labengine.finder.engines.finding import EngineFinding, EngineSearch
 from labengine.finder.engines.judgement import PlayedCase, SameWay
 from labengine.finder.engines.player import Player
@@ -106,7 +107,7 @@ def find_in_engine(
             for case, played in player.played(search.cases(deadline, max_workloads)):
                 found = search.note(case, played)
                 if found is not None:
-                    found_now = search.finding(player, case, found, text)
+                    found_now = search.finding(player, case, found, text, driven)
                     search.findings.append(found_now)
                     player.last = deadline + SHRINKING_S + AFTER_S
                     search.findings[-1] = _shrunk(player, found_now, deadline + SHRINKING_S)
@@ -189,12 +190,14 @@ class _Search:
         self._num_alike += bool(played.findings) and not new
         return min(new, key=lambda one: KINDS.index(one.kind)) if new else None
 
-    def finding(self, player: Player | TwoEngines, case: Case, found: Finding, patch: str) -> EngineFinding:
+    def finding(
+        self, player: Player | TwoEngines, case: Case, found: Finding, patch: str, driven: DrivenEngine
+    ) -> EngineFinding:
         """Return an EngineFinding with the case up to it, not shrunk."""
         case = Case(case.scope, case.workload[: self.num_done or None])
-        process, seconds = player.process, monotonic() - self.began
+        seconds, source = monotonic() - self.began, importable(player.process.source, driven.name, driven.checkout)
         engine, other = _names_of(player)
-        return EngineFinding(engine, found, case, self.num_workloads, seconds, process.source, patch, other)
+        return EngineFinding(engine, found, case, self.num_workloads, seconds, source, patch, other)
 
     def report_progress(self, show: Callable[[str], object]) -> None:
         """Show a line once per second."""

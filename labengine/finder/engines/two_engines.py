@@ -70,7 +70,8 @@ class TwoEngines:
             self._left = made.enter_context(Player(driven, on_state, start, SideReader))
             self._right = made.enter_context(Player(against, start=start, make_reader=SideReader))
             self._made = made.pop_all()
-        self._places = driven.place, against.place
+        is_one_driver = driven.name == against.name
+        self._places = (driven.place, against.place) if is_one_driver else (driven.name, against.name)
 
     def __enter__(self) -> TwoEngines:
         return self

@@ -34,7 +34,7 @@ def patch_test(session: Session, model: DrivenModel, asserting: object) -> str:
     if not model.driven.patches:
         raise NoTestError(
             "a test is seen to pass, too, before you get it: replace the method that is wrong, "
-            'lab.rerun(labengine.Patch("BlockPool.free_blocks", text)).to_test(), or compare with an engine that is '
+            'lab.rerun(labengine.Patch("Class.method", text)).to_test(), or compare with an engine that is '
             "right, labengine.compare(lab, other).to_test()"
         )
     names = " and ".join(patch.method for patch in model.driven.patches)
@@ -90,7 +90,7 @@ def _runs(sides: Sequence[Side], workload: Mapping[str, Any], expected: Sequence
 
 
 def _text(heading: str, side: Side, workload: Mapping[str, Any], expected: Sequence[Any]) -> str:
-    return script_of(heading, side.source, change_of(side.driven.patches), workload, expected)
+    return script_of(heading, side.source, change_of(side.driven), workload, expected)
 
 
 def _checked(

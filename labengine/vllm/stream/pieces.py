@@ -169,13 +169,7 @@ class Piece:
         """Record a keyframe's contradictions, as a violation of the rule `said`."""
         self.contradictions = found
         text = f"the engine's own state contradicts the events: {'; '.join(found)}"
-        self.record(ev.ViolationFound("said", text, (), (), self.fold.step, self._newest_change()))
-
-    def _newest_change(self) -> int | None:
-        """Return the number of the newest event that is the engine's."""
-        events = self.timeline.events()
-        own = (place for place in reversed(range(len(events))) if not isinstance(events[place], ev.ViolationFound))
-        return next((self.timeline.num_dropped + place for place in own), None)
+        self.record(ev.ViolationFound("said", text, (), (), self.fold.step, newest_change(self.timeline)))
 
     def go_on_from(self, state: Fold) -> None:
         """Go on from the engine's own state, which the events do not lead to. An open step ends here.
@@ -236,6 +230,13 @@ class Piece:
         self.fold.apply(event)
         if self._hooks is not None and type(event) in self._hooks:
             self._hooks.emit(event)
+
+
+def newest_change(timeline: Timeline) -> int | None:
+    """Return the number of the newest event that is the engine's."""
+    events = timeline.events()
+    own = (place for place in reversed(range(len(events))) if not isinstance(events[place], ev.ViolationFound))
+    return next((timeline.num_dropped + place for place in own), None)
 
 
 def _checked_input(moment: int, word: Any, *values: Any) -> RecordedInput:
