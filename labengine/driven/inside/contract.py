@@ -164,7 +164,7 @@ class Probe:
         """Yield what is wrong between two operations."""
         state, is_idle = self.engine.state(), self.engine.is_idle
         yield from wrong_state(state, self._num_blocks)
-        if [*state["requests"]] != self._open:
+        if {*state["requests"]} != {*self._open}:
             names = [*state["requests"]]
             yield f"state()['requests'] has {names}{when}: it must have those that have not ended, {self._open}"
         if is_idle is bool(self._open):

@@ -189,7 +189,7 @@ def shared_blocks(state: Mapping[str, Any]) -> Iterator[str]:
     for name, _, table in tables:
         for block, number in Counter(table).items():
             if number > 1 and block != null:
-                yield f"block {block} is in the table of request {name} {number} times"
+                yield f"block {block} appears {number} times in the table of request {name}"
     places = {(block, group) for _, group, table in tables for block in table}
     for block, number in Counter(block for block, _ in places).items():
         if number > 1 and block != null:

@@ -84,12 +84,12 @@ def file_scopes(engine: str) -> tuple[EngineScope, ...]:
         Scope("prompts that fill the pool", config(4), only=FILLING),
         Scope("priorities in a tight pool", config(4, budget=4), priorities=(0, 1)),
     ]
-    lacks_salts, lacks_priorities = "salt" not in known, "priority" not in known
-    apt = [one for one in plain if not (lacks_salts and one.salts[1:] or lacks_priorities and one.priorities[1:])]
+    with_salts = [one for one in plain if "salt" in known or one.salts == (None,)]
+    apt = [one for one in with_salts if "priority" in known or one.priorities == (0,)]
     return tuple(_engine_scope(one, engine=engine) for one in apt)
 
 
-FILLING = tuple(Add(tuple(range(first, first + 7))) for first in (0, OTHER)) + (Add((OTHER, OTHER + 1), 3),)
+FILLING = (Add(tuple(range(7))), Add(tuple(range(OTHER, OTHER + 7))), Add((OTHER, OTHER + 1), 3))
 """Requests for a pool of 4 blocks of 2, which the first two fill by their prompts."""
 
 
