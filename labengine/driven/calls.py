@@ -13,7 +13,7 @@ from labengine.engine.request_options import RequestOptions
 from labengine.events import StepFailed
 from labengine.record.wording import readable
 
-MAX_LINES = 12
+MAX_LINES = 16
 """Most lines of the engine's traceback that are shown."""
 
 
@@ -34,9 +34,15 @@ def raised_in(step: int, error: Sequence[str]) -> EngineRaisedError:
     name, message, trace, _, method = error
     if name == "EndlessWorkloadError":
         message = f"the call takes too much processor time or waits forever, at {message}"
-    lines = trace.strip().splitlines()[-MAX_LINES:]
     failed = StepFailed(step, readable(name), readable(message, 1000), readable(method))
-    return EngineRaisedError(failed, "\n".join(readable(line, 200) for line in lines))
+    return EngineRaisedError(failed, last_frames(trace))
+
+
+def last_frames(trace: str) -> str:
+    """Return the last whole frames of the engine's traceback, without control characters."""
+    lines = trace.strip().splitlines()[-MAX_LINES:]
+    first = next((number for number, line in enumerate(lines) if line.startswith('  File "')), 0)
+    return "\n".join(readable(line, 200) for line in lines[first:])
 
 
 def lost_in(step: int, lost: EngineLostError) -> EngineRaisedError:

@@ -39,8 +39,8 @@ def contradictions(fold: Fold, state: Mapping[str, Any]) -> list[str]:
 
 def own_contradictions(state: Mapping[str, Any], num_blocks: int) -> Iterator[str]:
     """Yield a sentence for each part of an engine's state that contradicts another part."""
-    yield from wrong_counts(state, num_blocks)
     yield from shared_blocks(state)
+    yield from wrong_counts(state, num_blocks)
     yield from wrong_tree(state)
 
 

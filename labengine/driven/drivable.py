@@ -114,6 +114,8 @@ def _of_text(text: str) -> Drivable:
         if name not in values:
             raise ValueError(f"it assigns no {name}; see docs/add-a-driver.md")
     supports = ast.literal_eval(values["SUPPORTS"])
+    if not isinstance(supports, tuple):
+        raise ValueError(f'SUPPORTS is {shown(supports)}: make it a tuple, such as ("abort",)')
     for word in supports:
         if word not in SUPPORTS:
             raise ValueError(f"SUPPORTS may have {', '.join(SUPPORTS)}, got {shown(word)}")

@@ -13,6 +13,8 @@ after each call, are for an engine without events; `left` is the engine's state 
 
 Several engines can live at once: "run" is the number of the one that is meant (0); {"ended": run} forgets it.
 
+{"contract": settings} asks for the first sentence on what a driver file lacks: {"broken"}; see contract.py.
+
 {"patch": {"method", "text", "file"}} replaces a method of the engine's classes, and {"method"} asks for its source; see
 methods.py. The first line that goes out is {"engine", "source"}: the engine's release, and the text of the file that
 makes and drives it.
@@ -32,6 +34,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -57,9 +60,14 @@ MODULES: dict[str, tuple[str, str | None]] = {
 """Per engine, the module that drives it, and the module that records its events; None: states are kept."""
 
 sys.path.append(str(Path(__file__).parents[2] / "isolation"))
-symptoms, methods, confinement, looks, memory_limit = map(
-    importlib.import_module, ("symptoms", "methods", "confinement", "looks", "memory_limit")
+symptoms, contract, methods, confinement, looks, memory_limit = map(
+    importlib.import_module, ("symptoms", "contract", "methods", "confinement", "looks", "memory_limit")
 )
+
+MOST_FRAMES = 4
+"""Most frames of the engine's traceback that are told."""
+OWN_FILES = {str(one.__file__) for one in (symptoms, contract, methods)} | {__file__}
+"""Files whose frames are labengine's own."""
 
 
 class EndlessWorkloadError(BaseException):
@@ -81,7 +89,7 @@ def main(engine: str, patch: str | None = None) -> None:
     sys.addaudithook(_refuse_copies)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine ends this process on Ctrl-C
     States.decided_by = getattr(driving, "DECIDED_BY", {})
-    driver = Driver(driving.CORE, importlib.import_module(events).Events if events else States)
+    driver = Driver(driving, importlib.import_module(events).Events if events else States)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
     if sys.platform == "linux":
         memory_limit.limit_memory()
@@ -105,14 +113,16 @@ def _driver_file(path: str) -> Any:
 class Driver:
     """Plays one workload after the other, each on a new engine, or single operations on the newest one."""
 
-    def __init__(self, make_engine: Any, make_events: Any) -> None:
-        self._make_engine, self._make_events = make_engine, make_events
+    def __init__(self, driving: Any, make_events: Any) -> None:
+        self._driving, self._make_events = driving, make_events
         self._runs: dict[int, DrivenRun] = {}
         self._headers: dict[int, Any] = {}
         """Per run, the newest header that was told."""
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what a line asks for; return the answer, with the engine's exception if any."""
+        if "contract" in asked:
+            return self._contract(asked["contract"])
         if "patch" in asked:
             States.places = None
             return {"error": limited(partial(methods.replace, **asked["patch"]))}
@@ -130,8 +140,14 @@ class Driver:
                 return {"error": error, "messages": [], "states": None, "num_done": 0, "num_steps": 0, "left": None}
         return self._told(number, asked["operations"], goes_on)
 
+    def _contract(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        found: list[str] = []
+        promises = contract.broken_promises(self._driving, settings)
+        error = limited(lambda: found.extend(islice(promises, 1)))
+        return {"broken": found, "error": error}
+
     def _make_run(self, number: int, settings: Mapping[str, Any], *, is_judged: bool) -> None:
-        self._runs[number] = DrivenRun(self._make_engine, self._make_events, settings, is_judged=is_judged)
+        self._runs[number] = DrivenRun(self._driving.CORE, self._make_events, settings, is_judged=is_judged)
 
     def _told(self, number: int, operations: Sequence[Sequence[Any]], goes_on: bool) -> dict[str, Any]:
         run = self._runs[number]
@@ -190,7 +206,7 @@ class DrivenRun:
 
     def __init__(self, make_engine: Any, make_events: Any, settings: Mapping[str, Any], *, is_judged: bool) -> None:
         self._seeds: dict[str, int] = {}
-        self.engine = make_engine(settings, symptoms.alike if is_judged else self._token_at)
+        self.engine = make_engine(settings, symptoms.sampling(settings) if is_judged else self._token_at)
         self._watching: Any = None
         has_states = make_events is States
         if is_judged and (has_states or settings["transfers"]):  # events do not tell everything
@@ -214,6 +230,8 @@ class DrivenRun:
         num_stalls, last = 0, self.num_steps + MAX_STEPS
         while not self.engine.is_idle and num_stalls < MAX_STALLS and self.num_steps < last:
             num_stalls = 0 if self._step() else num_stalls + 1
+        if self.engine.is_idle:
+            symptoms.refuse("end", symptoms.forgotten(self.engine))
 
     def take_states(self) -> list[Any] | None:
         """Return the states since the last call; None for an engine that has events."""
@@ -256,7 +274,7 @@ def limited(act: Callable[[], object], *, may_wait: bool = False) -> list[str] |
         if isinstance(error, MemoryError):
             memory_limit.open_reserve()
         rule = error.rule if isinstance(error, symptoms.Symptom) else ""
-        return [type(error).__name__, _text(error), traceback.format_exc(), rule, methods.raising(error)]
+        return [type(error).__name__, _text(error), _trace(error), rule, methods.raising(error)]
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -281,6 +299,14 @@ def _text(error: BaseException) -> str:
         return str(error)
     except BaseException as second:
         return f"(its __str__ raised {type(second).__name__})"
+
+
+def _trace(error: BaseException) -> str:
+    """Return an exception's traceback: the innermost frames of the engine and of its driver."""
+    told = traceback.TracebackException.from_exception(error)
+    frames = [one for one in told.stack if one.filename not in OWN_FILES]
+    told.stack = traceback.StackSummary.from_list(frames[-MOST_FRAMES:])
+    return "".join(told.format())
 
 
 def _looking(at: Any) -> Callable[[int, FrameType | None], None]:

@@ -91,7 +91,7 @@ def raising(error: BaseException) -> str:
     return getattr(names[-1], "co_qualname", names[-1].co_name).rpartition("<locals>.")[2] if names else "the driver"
 
 
-OWN = (__name__, "__main__", "driver", "symptoms", "labengine_vllm")
+OWN = (__name__, "__main__", "driver", "symptoms", "contract", "labengine_vllm")
 """Modules whose functions are the driver's own."""
 
 

@@ -77,7 +77,8 @@ class NanoCore:
             for one in batch
         }
         self.after_call("schedule")
-        self.scheduler.postprocess(batch, [self._token_at(names[one.seq_id], len(one)) for one in batch], is_prefill)
+        sampled = [self._token_at(name, sum(self.plan[name])) for name in (names[one.seq_id] for one in batch)]
+        self.scheduler.postprocess(batch, sampled, is_prefill)
         self.after_call("update")
         return bool(batch)
 

@@ -13,7 +13,7 @@ MOST_STEPS = 400
 
 
 class Symptom(Exception):
-    """An error in the engine's state. rule: ref_count, one_entry, tree, read, hit, state or end."""
+    """An error in the engine's state. rule: ref_count, one_entry, tree, plan, read, hit, token, state or end."""
 
     def __init__(self, message: str, rule: str) -> None:
         super().__init__(message)
@@ -30,10 +30,25 @@ def alike(name: str, position: int) -> int:
     return token_at(0, position)
 
 
-def sampling(settings: Mapping[str, Any]) -> Callable[[str, int], int]:
-    """Return the function that samples: by the request's seed, or without "seeds" `alike`."""
+def tokens_of(settings: Mapping[str, Any]) -> Callable[[str, int], int]:
+    """Return the function that knows each request's tokens: by its seed, or without "seeds" `alike`."""
     seeds = settings.get("seeds")
     return alike if seeds is None else lambda name, position: token_at(seeds[int(name)], position)
+
+
+SAMPLED: list[tuple[str, int]] = []
+"""Request and position of each token sampled since the newest call."""
+
+
+def sampling(settings: Mapping[str, Any]) -> Callable[[str, int], int]:
+    """Return the function that samples: `tokens_of`, noted in SAMPLED."""
+    find = tokens_of(settings)
+
+    def sample(name: str, position: int) -> int:
+        SAMPLED.append((name, position))
+        return find(name, position)
+
+    return sample
 
 
 STATE = -1
@@ -48,7 +63,7 @@ class Contents:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._groups, self._token_at = settings["groups"], sampling(settings)
+        self._groups, self._token_at = settings["groups"], tokens_of(settings)
         self._of_tokens = [group for group, spec in enumerate(self._groups) if len(spec) == 2]
         has_drafts = bool(settings.get("speculation"))
         self._of_states = [
@@ -59,6 +74,8 @@ class Contents:
         """Blocks of tables after the call before."""
         self._begun: set[str] = set()
         """Requests that had blocks then."""
+        self._ends: dict[str, int] = {}
+        """Per request, the position after the last one ever computed."""
 
     def missed(self, engine: Any, state: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each request that begins with fewer tokens than cached for it. Before `compute`.
@@ -97,11 +114,29 @@ class Contents:
         for slot in [slot for slot in self._slots if slot[0] in fresh]:
             del self._slots[slot]
 
+    def misfits(self, engine: Any, state: Mapping[str, Any]) -> Iterator[str]:
+        """Yield a sentence for each planned request whose table is too short. Before `compute`."""
+        for name, (start, num_tokens) in engine.plan.items():
+            tables = state["requests"].get(name, ["", []])[1]
+            for group in self._of_tokens[: len(tables)]:
+                size, table = self._groups[group][0], tables[group]
+                if start + num_tokens > size * len(table):
+                    does = f"plan says that request {name} computes positions {start} to {start + num_tokens - 1}"
+                    yield f"{does}, but its table has {len(table)} blocks of {size}"
+
+    def unfounded(self) -> Iterator[str]:
+        """Yield a sentence for each token sampled before the tokens in front of it were computed."""
+        for name, position in SAMPLED:
+            if position > (end := self._ends.get(name, 0)):
+                yield f"request {name} samples its token at position {position}, but has computed only {end} tokens"
+
     def compute(self, engine: Any) -> Iterator[str]:
         """Write the slots that the planned step computes; yield a sentence for each token that reads other KV."""
         self._copy(getattr(engine, "copies", ()))
         tables = {name: engine.state()["requests"].get(name, ["", []])[1] for name in engine.plan}
         places = [(name, group, table) for name in engine.plan for group, table in enumerate(tables[name])]
+        for name, (start, num_tokens) in engine.plan.items():
+            self._ends[name] = max(self._ends.get(name, 0), start + num_tokens if num_tokens else 0)
         yield from self._advance(engine, [place for place in places if place[1] in self._of_states])
         places = [place for place in places if place[1] in self._of_tokens]
         for name, group, table in places:
@@ -115,7 +150,8 @@ class Contents:
             for position in range(first, start + num_tokens):
                 slot = self._slot(group, table, position)
                 if self._slots.get(slot) != self._prefix(engine, name, position):
-                    yield f"request {name} reads position {position} in block {slot[0]}, which holds another prefix's KV"
+                    reads = f"request {name} reads position {position} in block {slot[0]}"
+                    yield f"{reads}, which holds another prefix's KV"
 
     def _copy(self, copies: Iterable[tuple[int, int]]) -> None:
         """Copy blocks, as an engine does that shares parts of them: (from, to) each."""
@@ -182,12 +218,23 @@ def wrong_tree(state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def shared_blocks(state: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each block in the tables of several KV-cache groups, which overwrite each other's KV."""
-    tables = [(group, table) for _, of in state["requests"].values() for group, table in enumerate(of)]
-    places = {(block, group) for group, table in tables for block in table}
+    """Yield a sentence for each block that is in a table twice, or in the tables of several KV-cache groups."""
+    null = state.get("null_block", 0)
+    tables = [(name, group, table) for name, (_, of) in state["requests"].items() for group, table in enumerate(of)]
+    for name, _, table in tables:
+        for block, number in Counter(table).items():
+            if number > 1 and block != null:
+                yield f"block {block} appears {number} times in the table of request {name}"
+    places = {(block, group) for _, group, table in tables for block in table}
     for block, number in Counter(block for block, _ in places).items():
-        if number > 1 and block != state.get("null_block", 0):
+        if number > 1 and block != null:
             yield f"block {block} is in the tables of {number} KV-cache groups"
+
+
+def forgotten(engine: Any) -> Iterator[str]:
+    """Yield a sentence if an idle engine has requests."""
+    if requests := engine.state()["requests"]:
+        yield f"the engine is idle, although some requests have not ended: {requests}"
 
 
 class Watching:
@@ -198,6 +245,7 @@ class Watching:
         self._follows_content = not settings["transfers"]  # the content that a connector loads is unknown
         self._caches_all, self._num_blocks = settings["caches_all"], settings["num_blocks"]
         engine.after_call = self.look
+        SAMPLED.clear()
         self.states: list[dict[str, Any]] = []
         """The state after each call."""
 
@@ -205,10 +253,14 @@ class Watching:
         """Keep the state, and check it."""
         engine, contents, state = self._engine, self._contents, self._engine.state()
         self.states.append(state)
-        refuse("ref_count", wrong_counts(state, self._num_blocks))
         refuse("one_entry", shared_blocks(state))
+        refuse("ref_count", wrong_counts(state, self._num_blocks))
         refuse("tree", wrong_tree(state))
+        if self._follows_content:
+            refuse("token", contents.unfounded())
+        SAMPLED.clear()
         if call == "schedule" and self._follows_content:
+            refuse("plan", contents.misfits(engine, state))
             missed = [*contents.missed(engine, state)] if self._caches_all else []
             contents.forget(engine, state)
             refuse("read", contents.compute(engine))
@@ -254,7 +306,7 @@ def play(
         do[what](*values)
     for _ in range(MOST_STEPS):
         if engine.is_idle:
-            return
+            return refuse("end", forgotten(engine))
         engine.step()
     raise Symptom(f"after {MOST_STEPS} more steps some requests have not ended: {engine.state()['requests']}", "end")
 

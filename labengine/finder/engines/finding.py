@@ -53,9 +53,10 @@ class EngineFinding:
     @property
     def headline(self) -> str:
         """One line: the engine and its error."""
-        rule = f" {self.finding.rule}" if self.kind in ("rule", "raises") else ""
+        rule = f" {self.finding.rule}" if self.kind in ("rule", "raises") and not self.finding.ends_process else ""
         length = counted(len(self.case.workload), "operation")
         wrong = f"differs from {self.other}" if self.other else HEADLINES[self.kind]
+        wrong = "ends its process" if self.finding.ends_process else wrong
         return f"{self.engine} {wrong}{rule} after {length} ({self.case.scope.name})."
 
     def to_script(self) -> str:
@@ -136,8 +137,9 @@ class EngineSearch:
 def line_of(operation: Operation) -> str:
     """Return an operation as a line."""
     match operation:
-        case Add(token_ids, max_tokens, salt):
-            return f"add {list(token_ids)}, max_tokens={max_tokens}" + (f", salt={salt!r}" if salt else "")
+        case Add(token_ids, max_tokens, salt, priority=priority):
+            more = (f", salt={salt!r}" if salt else "") + (f", priority={priority}" if priority else "")
+            return f"add {list(token_ids)}, max_tokens={max_tokens}{more}"
         case Abort(request_id):
             return f"abort request {request_id}"
         case Reset():

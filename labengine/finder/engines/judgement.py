@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from labengine.driven.calls import last_frames
 from labengine.driven.drivable import is_driver_file
 from labengine.driven.inside.symptoms import differences
 from labengine.events import Event
@@ -152,12 +153,7 @@ def _raised(error: Sequence[str] | None) -> list[Finding]:
                 "endless",
             )
         ]
-    return [Finding("raises", f"{name}: {readable(message, 300)}\n{readable_lines(trace)}", name)]
-
-
-def readable_lines(text: str) -> str:
-    """Return a multi-line text without control characters."""
-    return "\n".join(readable(line, 200) for line in text.strip().splitlines()[-12:])
+    return [Finding("raises", f"{name}: {readable(message, 300)}\n{last_frames(trace)}", name)]
 
 
 def _unfinished(left: Mapping[str, Any], num_steps: int) -> Finding:

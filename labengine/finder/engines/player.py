@@ -126,7 +126,12 @@ class Player:
             self.process.close()
             self._begin()
             kind: Kind = "liveness" if again.is_silent or again.is_endless else "raises"
-            played = PlayedCase((Finding(kind, str(again), "lost"),), len(suspected.workload), 0, "the engine was lost")
+            played = PlayedCase(
+                (Finding(kind, str(again), "lost", ends_process=kind == "raises"),),
+                len(suspected.workload),
+                0,
+                "the engine was lost",
+            )
         self._judged.append((suspected, played))
         try:
             for case in self._waiting:

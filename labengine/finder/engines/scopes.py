@@ -10,7 +10,7 @@ from typing import Any
 from labengine.config import TUNING, EngineConfig, GroupSpec
 from labengine.driven.drivable import drivable
 from labengine.finder.operations import Abort, Add, Operation, Reset, TakeStep
-from labengine.finder.scopes import Scope, config, large_scopes
+from labengine.finder.scopes import OTHER, Scope, config, large_scopes
 
 Transfers = tuple[int, int, int, int]
 
@@ -66,6 +66,7 @@ class EngineScope(Scope):
             "transfers": None if self.transfers is None else list(self.transfers),
             "caches_all": self.engine == "nano-vllm",
             **({"new_token_ratio": self.new_token_ratio} if self.engine == "sglang" else {}),
+            **({"policy": "priority"} if self.priorities[1:] else {}),
         }
 
 
@@ -76,10 +77,20 @@ def nano_scopes() -> tuple[EngineScope, ...]:
 
 
 def file_scopes(engine: str) -> tuple[EngineScope, ...]:
-    """Return the scopes for a driver file: one group, and salts if its engine supports them."""
+    """Return the scopes for a driver file: one group, and salts and priorities if its engine supports them."""
+    known = drivable(engine).options
     plain = [one for one in large_scopes(((),)) if one.tier is None and not one.ends and not one.config.groups[1:]]
-    has_salts = "salt" in drivable(engine).options
-    return tuple(_engine_scope(one, engine=engine) for one in plain if has_salts or one.salts == (None,))
+    plain += [
+        Scope("prompts that fill the pool", config(4), only=FILLING),
+        Scope("priorities in a tight pool", config(4, budget=4), priorities=(0, 1)),
+    ]
+    with_salts = [one for one in plain if "salt" in known or one.salts == (None,)]
+    apt = [one for one in with_salts if "priority" in known or one.priorities == (0,)]
+    return tuple(_engine_scope(one, engine=engine) for one in apt)
+
+
+FILLING = (Add(tuple(range(7))), Add(tuple(range(OTHER, OTHER + 7))), Add((OTHER, OTHER + 1), 3))
+"""Requests for a pool of 4 blocks of 2, which the first two fill by their prompts."""
 
 
 def tree_scopes(engine: str) -> tuple[EngineScope, ...]:
@@ -198,8 +209,8 @@ WORDS = {Add: "add", TakeStep: "step", Abort: "abort", Reset: "reset"}
 def wire_operation(operation: Operation) -> list[Any]:
     """Return an operation in JSON types. Raises TypeError for one that only labengine can do."""
     match operation:
-        case Add(token_ids, max_tokens, salt):
-            return ["add", list(token_ids), max_tokens, salt]
+        case Add(token_ids, max_tokens, salt, priority=priority):
+            return ["add", list(token_ids), max_tokens, salt, *([{"priority": priority}] if priority else [])]
         case TakeStep():
             return ["step"]
         case Abort(request_id):
