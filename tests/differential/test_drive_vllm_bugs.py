@@ -15,7 +15,7 @@ pytestmark = pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.id)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.filterwarnings("ignore::labengine.ViolationWarning")
+@pytest.mark.filterwarnings("ignore::labengine.session.violation_warnings.ViolationWarning")
 def test_a_bug_of_the_list_ends_in_a_script_that_fails(bug: Bug) -> None:
     if names := missing(bug):
         pytest.skip(f"set {' and '.join(names)} to interpreters with these releases; what scripts said was compared")

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+import labengine
 from differential import vllm_streams
 from labengine import events as ev
+from labengine.config import GroupSpec
 from labengine.core.request import ExtraKeys
 from labengine.driven.watch import DrivenWatch
 from labengine.record.files.file_access import Limits
@@ -21,6 +23,7 @@ from labengine.record.fold import Fold
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.record.violation import Violation
+from labengine.vllm.conformance.checks import StreamJudge
 from labengine.vllm.conformance.recorded import read
 from labengine.vllm.stream.pieces import Piece
 from recorded_files import written
@@ -226,3 +229,16 @@ def test_a_failing_check_stops_and_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     for event in events:
         watched.engine.record(event)
     assert [one.rule for one in watched.watch.violations] == ["watch"] == [event.rule for event in watched.seen]
+
+
+def test_a_state_that_is_copied_for_hits_is_known_though_vllm_tells_only_that_its_hashes_moved() -> None:
+    states = {"groups": [GroupSpec(2), GroupSpec(4, kind="state")], "num_blocks": 24}
+    with labengine.Lab("simulated", edition="vllm", **states) as lab:
+        for prompt in ((0, 1, 2), (0, 1, 2, 9)):
+            lab.add(token_ids=prompt, max_tokens=1)
+            lab.run()
+        events, judge = lab.timeline.events(), StreamJudge(lab.timeline.state(0), {})
+    is_told = [not isinstance(before, ev.HashesMoved | ev.BlockPinned) for before in (None, *events)]
+    kept = [one for one, told in zip(events, is_told, strict=False) if told or not isinstance(one, ev.StateCopied)]
+    assert len(kept) == len(events) - 1 and ev.HashesMoved in map(type, kept)
+    assert not [one for event in kept for one in judge.follow(event)]

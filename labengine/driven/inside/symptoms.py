@@ -150,8 +150,8 @@ class Contents:
             for position in range(first, start + num_tokens):
                 slot = self._slot(group, table, position)
                 if self._slots.get(slot) != self._prefix(engine, name, position):
-                    reads = f"request {name} reads position {position} in block {slot[0]}"
-                    yield f"{reads}, which holds another prefix's KV"
+                    place = f"position {position} in block {slot[0]}"
+                    yield f"request {name} reads {place}, which holds another prefix's KV"
 
     def _copy(self, copies: Iterable[tuple[int, int]]) -> None:
         """Copy blocks, as an engine does that shares parts of them: (from, to) each."""
