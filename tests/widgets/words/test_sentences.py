@@ -112,6 +112,7 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
         (decoded(), ev.BlockCached(3, 0, 0, 3, HASH, (3,)), ("A's #3", "joins the prefix map", "for s find it")),
         (decoded(), ev.BlockCached(3, 0, 0, 3, HASH, ()), ("A's #3", "does not list it", "no look-up for s")),
         (decoded(), ev.BlockCached(3, 0, 0, 3, HASH, (2, 3)), ("A's #3", "joins", "for s finds #2 first")),
+        (decoded(), ev.BlockCached(3, 0, 0, 3, HASH, (3,), False), ("#3 holds the end of a prompt",)),
         (AFTER, ev.BlockMerged(7, 3, 1, 0, 3, 2), ("B's #7", "equal #3", "points to #3", "no longer needed")),
         (AFTER, HELD_BY_BOTH, ("B frees #2 (finished)", "table entries still point to it")),
         (AFTER, ev.BlockFreed(7, 1, 0, 3, 0, "head", "finished"), ("#7 (finished)", "head")),

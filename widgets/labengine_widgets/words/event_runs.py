@@ -49,7 +49,7 @@ def runs(events: Iterable[ev.Event]) -> list[Run]:
 def _kinship(event: ev.Event) -> tuple[object, ...]:
     """Return a key: neighbours with equal keys belong to one run."""
     match event:
-        case ev.BlockCopied(is_pinned=True):
+        case ev.BlockCopied(is_pinned=True) | ev.BlockCached(is_full=False):
             return (id(event),)
         case ev.BlockFreed(reason=reason) if reason in ev.ENTRY_REPLACED:
             return f"Block{reason.title()}", event.request_id, event.group

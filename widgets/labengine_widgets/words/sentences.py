@@ -261,6 +261,8 @@ def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> Sentence
 
 @_words(ev.BlockCached)
 def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> Sentence:
+    if not run[0].is_full:
+        return phrase(run[0])
     contents, them = _contents([event.block_id for event in run], scene), _plural(run, "it", "them")
     full = Sentence(the_request(run[0].request_id), "'s ", _blocks(run), f" {_held_by(run, scene)}")
     if not any(event.mapped for event in run):
