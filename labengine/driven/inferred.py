@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -175,6 +175,21 @@ class Inferring:
         return hashes[index]
 
 
+Turn = tuple[float, int | None, Callable[[], None]]
+"""When a block was given back, by whom, and what tells it: below 0 at the queue's head, above at its tail."""
+
+
+def _by_request(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """Yield turns so that a request gives its blocks back in one go where the queue's two ends allow it."""
+    ends = [deque(turn for turn in turns if (turn[0] > 0) is is_tail) for is_tail in (False, True)]
+    owner: int | None = None
+    while any(ends):
+        same = (one for one in ends if owner is not None and one and one[0][1] == owner)
+        end = next(same, ends[0] or ends[1])
+        yield (turn := end.popleft())
+        owner = turn[1]
+
+
 class _Change:
     """The changes of tables, free queue, cache and tree in one call.
 
@@ -255,7 +270,7 @@ class _Change:
         known = inferred_tree.below_first(self._fold.tree, dict(evicted))
         queue = QueueChange(self._fold.free_queue, self._queue, leaving, self._of.queue_end, known)
         self._of.queue_end = queue.usual_end
-        turns: list[tuple[float, int | None, Callable[[], None]]] = [
+        turns: list[Turn] = [
             (
                 -inf if one.block_id in of_tree else queue.turn_of([one.block_id]),
                 one.request_id,
@@ -266,11 +281,10 @@ class _Change:
         turns += [
             (queue.turn_of(blocks), None, partial(self._evict, node_id, blocks, queue)) for node_id, blocks in evicted
         ]
-        turns.sort(key=lambda turn: turn[0])
         left = Counter[int | None](one.request_id for one in drops)
         for request_id in [one for one in ends if not left[one]]:
             self._end(request_id, ends[request_id])
-        for _, owner, tell in turns:
+        for _, owner, tell in _by_request(sorted(turns, key=lambda turn: turn[0])):
             tell()
             left[owner] -= 1
             if owner in ends and not left[owner]:

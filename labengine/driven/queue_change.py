@@ -35,12 +35,12 @@ class QueueChange:
         """Return the end at which a block entered."""
         return self._shown_end(block_id) or self.usual_end
 
-    def turn_of(self, block_ids: Sequence[int]) -> int:
-        """Return a number that is smaller for blocks that entered earlier."""
+    def turn_of(self, block_ids: Sequence[int]) -> float:
+        """Return a number that is smaller for blocks that entered the same end earlier; below 0 for the head."""
         queued = [block_id for block_id in block_ids if block_id in self._places]
         if not queued:
-            return 1 if self.usual_end == "head" else -1
-        place = self._places[queued[0]]
+            return -0.5 if self.usual_end == "head" else 0.5
+        place = self._places[queued[0]] + 1
         return -place if self.end_of(queued[0]) == "head" else place
 
     def _end_by(self, earlier: int, later: int) -> QueueEnd:

@@ -57,8 +57,8 @@ class Timeline:
         """The gap before the recording; None if none is known."""
         self.gap_after: Gap | None = None
         """The gap after the recording; None if none is known."""
-        self.corrected_at = 0
-        """The newest moment at which the recording went on from a state that its events do not lead to; 0 for none."""
+        self._corrections: dict[int, Fold] = {}
+        """The states that the recording went on from although its events do not lead to them, by their moments."""
         self.step_seconds: dict[int, float] = {}
         """Seconds from start to end of each recorded step that has ended, waits between its phases included."""
         self._step_started_at = perf_counter()
@@ -68,8 +68,17 @@ class Timeline:
     def correct(self, state: Fold) -> None:
         """Go on from this state, which the events do not lead to; the moments before keep theirs. Between two steps."""
         with self._guard:
-            self.corrected_at = self.end
-            self._keyframes[self.end] = state.copy()
+            self._corrections[self.end] = self._keyframes[self.end] = state.copy()
+
+    @property
+    def corrected_at(self) -> int:
+        """The newest moment at which the recording went on from a state that its events do not lead to; 0 for none."""
+        return next(reversed(self._corrections), 0)
+
+    def corrections(self, start: int, stop: int) -> list[tuple[int, Fold]]:
+        """Return (moment, state) of the corrections from a moment to another one, both included, oldest first."""
+        with self._guard:
+            return [(moment, state) for moment, state in self._corrections.items() if start <= moment <= stop]
 
     def record(self, event: ev.Event) -> None:
         """Record one event; to be subscribed to the hooks. A restarted engine starts the recording over."""
@@ -117,7 +126,8 @@ class Timeline:
         part = Timeline.starting_at(state, self.max_events)
         part.num_dropped = first
         part._keyframes = {m: f for m, f in self._keyframes.items() if m <= moment} | {first: state}
-        part.corrected_at = self.corrected_at if self.corrected_at <= moment else 0
+        part._corrections = dict(self.corrections(first, moment))
+        part._keyframes |= part._corrections
         part.gap_before, part.gap_after = self.gap_before, self.gap_after
         part.step_seconds = dict(self.step_seconds)
         part._events = list(events[: moment - first])
@@ -174,4 +184,5 @@ class Timeline:
         del self._events[: base - self.num_dropped]
         self.step_seconds = {step: s for step, s in self.step_seconds.items() if step > first.step}
         self._keyframes = {m: f for m, f in self._keyframes.items() if m > base} | {base: first}
+        self._corrections = {m: f for m, f in self._corrections.items() if m > base}
         self.num_dropped = base

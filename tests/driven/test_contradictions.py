@@ -11,6 +11,7 @@ import pytest
 import labengine
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
+from labengine_widgets.words.captions import CaptionWriter
 
 OWN = Path(__file__).with_name("own_engine.py")
 SETTINGS = {"num_blocks": 16, "block_size": 4}
@@ -53,3 +54,23 @@ def test_every_moment_has_its_state(compared: Comparison) -> None:
     assert timeline.state(contradicted).requests[0].block_tables == [[0, 1, 2, 3]]
     assert timeline.state().snapshot() == compared.right.snapshot()
     assert sum(timeline.state().ref_counts) == 4 + 3, "the blocks of both"
+
+
+def test_a_saved_run_and_a_copy_have_the_same_states(compared: Comparison, tmp_path: Path) -> None:
+    timeline = compared.right.timeline
+    compared.right.save(tmp_path / "run.lab")
+    states = [timeline.state(moment).snapshot() for moment in range(timeline.end + 1)]
+    for other in (labengine.open(tmp_path / "run.lab").timeline, timeline.until(timeline.end)):
+        assert [other.state(moment).snapshot() for moment in range(timeline.end + 1)] == states
+        assert [moment for moment, _ in other.corrections(0, timeline.end)] == [
+            moment for moment, _ in timeline.corrections(0, timeline.end)
+        ]
+    assert len(timeline.corrections(0, timeline.end)) > 0
+
+
+def test_captions_follow_the_state(compared: Comparison) -> None:
+    timeline = compared.right.timeline
+    ((moment, _), *_) = timeline.corrections(0, timeline.end)
+    writer = CaptionWriter(timeline)
+    writer.move_to(moment)
+    assert writer._scene.fold.ref_counts == timeline.state(moment).ref_counts != timeline.state(moment - 1).ref_counts

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import labengine
+from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.driven.conformance import main
 from labengine.driven.drivable import drivable
@@ -240,3 +241,14 @@ def test_an_unknown_method_is_refused(method: str, said: str, lab: labengine.Lab
 def test_a_test_needs_a_patch(lab: labengine.Lab) -> None:
     with pytest.raises(NoTestError, match=r'labengine.Patch\("Class.method", text\)'):
         lab.to_test()
+
+
+def test_requests_give_their_blocks_back_one_after_the_other(tmp_path: Path) -> None:
+    freeing = "(self.free.append if block % 2 else self.free.appendleft)(block)"
+    with labengine.drive(changed(tmp_path, "self.free.append(block)", freeing), num_blocks=8, block_size=4) as lab:
+        lab.add(token_ids=range(9), max_tokens=1)
+        lab.add(token_ids=range(9), max_tokens=1)
+        lab.run()
+        freed = lab.timeline.of_kind(ev.BlockFreed)
+        assert [one.request_id for one in freed] == [0, 0, 0, 1, 1, 1]
+        assert {one.queue_end for one in freed} == {"head", "tail"} and not lab.violations

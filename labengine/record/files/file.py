@@ -92,7 +92,8 @@ def _lines(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[i
     start, state, events = timeline.kept()
     seconds = dict(timeline.step_seconds)
     token_ids = sorted(_token_ids(state, events))
-    cut = list(segments(start, state, events))
+    end = start + len(events)
+    cut = list(segments(start, state, events, timeline.corrections(start, end)))
     yield dumps(header_of(cut))
     yield dumps(dict(facts))
     yield dumps((token_ids, list(map(token_text, token_ids))))
@@ -100,7 +101,7 @@ def _lines(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[i
     for segment in cut:
         yield segment.keyframe
         yield segment.rows
-    yield dumps(keyframe(state))
+    yield dumps(keyframe(timeline.state(end)))
 
 
 _SECONDS = shape_of(tuple[tuple[int, ...], tuple[float, ...]])

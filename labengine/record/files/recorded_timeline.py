@@ -12,7 +12,7 @@ from labengine import events as ev
 from labengine.record.files.codec import KINDS, Kind, Row, event_of, renumbering, rows
 from labengine.record.files.keyframe import fold_of
 from labengine.record.files.parsing import TraceError, parsed
-from labengine.record.files.segments import NO_KEYFRAME, Segment, move
+from labengine.record.files.segments import EVENTS_PER_SEGMENT, NO_KEYFRAME, Segment, move
 from labengine.record.fold import Fold
 from labengine.record.timeline import Timeline
 from labengine.system.garbage_collection import garbage_collection_paused
@@ -62,6 +62,11 @@ class RecordedTimeline(Timeline):
         """Return the events between two moments (by default all that were saved), decoded on demand."""
         pieces = (self._events_of(i)[low:high] for i, low, high in self._pieces(start, stop))
         return list(chain.from_iterable(pieces))
+
+    def corrections(self, start: int, stop: int) -> list[tuple[int, Fold]]:
+        """Return (moment, state) of the corrections from a moment to another one: only these end a segment early."""
+        ends = [one.end for one in self.segments[:-1] if one.end - one.start < EVENTS_PER_SEGMENT]
+        return [(moment, self.state(moment)) for moment in ends if start <= moment <= stop]
 
     def rows(self, start: int | None = None, stop: int | None = None) -> list[Row]:
         """Return the events between two moments as JSON rows, numbered by codec.KINDS."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike
@@ -16,7 +16,9 @@ from labengine.record.files.shapes import shape_of
 from labengine.record.fold import Fold, surviving
 
 EVENTS_PER_SEGMENT = 4096
-"""Minimum, except for the last segment: a step is never split, so that a rolled-back one can be left out."""
+"""Minimum, except for the last segment and before a correction: a step is never split, so that a rolled-back one can be
+left out.
+"""
 
 ROWS_PER_KEYFRAME = 2
 """Bytes of rows, per byte of the last keyframe, before the next keyframe: a state holds every request of the run."""
@@ -37,12 +39,20 @@ class Segment:
     rows: bytes
 
 
-def segments(start: int, state: Fold, events: Sequence[Event]) -> Iterator[Segment]:
-    """Yield the segments of a recording that begins at moment `start`; `state` is moved to its end."""
+def segments(
+    start: int, state: Fold, events: Sequence[Event], corrections: Sequence[tuple[int, Fold]] = ()
+) -> Iterator[Segment]:
+    """Yield the segments of a recording that begins at moment `start`, and ends one at each correction.
+
+    state: the one at `start`, to be moved. corrections: as of Timeline.
+    """
     num_bytes_since, num_bytes_of_last = 0, 0
-    for low, high in _cuts(events):
+    corrected = {moment - start: state for moment, state in corrections}
+    for low, high in _cuts(events, corrected):
         piece = events[low:high]
         keyframe_line = NO_KEYFRAME
+        if low in corrected:
+            state, num_bytes_of_last = corrected[low].copy(), 0
         if low == 0 or num_bytes_since >= ROWS_PER_KEYFRAME * num_bytes_of_last:
             keyframe_line = dumps(keyframe(state))
             num_bytes_since, num_bytes_of_last = 0, len(keyframe_line)
@@ -60,13 +70,15 @@ def move(state: Fold, events: Sequence[Event]) -> None:
     state.take_changes()
 
 
-def _cuts(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
+def _cuts(events: Sequence[Event], corrected: Container[int]) -> Iterator[tuple[int, int]]:
     low = 0
     for i, event in enumerate(events):
-        if i - low >= EVENTS_PER_SEGMENT and type(event) is StepStarted:
+        if (i - low >= EVENTS_PER_SEGMENT and type(event) is StepStarted) or (i in corrected and i):
             yield low, i
             low = i
     yield low, len(events)
+    if len(events) in corrected:
+        yield len(events), len(events)
 
 
 # -- the file's header -------------------------------------------------------------------------------------------------

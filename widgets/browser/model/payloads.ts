@@ -122,7 +122,11 @@ interface Stretch {
   texts?: [token: number, text: string][];
   names?: [request: number, engineId: string][];
   seconds?: [step: number, seconds: number][];
+  corrections?: Correction[]; // between two steps
 }
+
+// A state that the events before it do not lead to: an engine says of itself that it is in it.
+export type Correction = [moment: number, keyframe: WireKeyframe];
 
 // A recording from some moment on: all that a new view needs.
 export interface FullPayload extends WordsPayload, Partial<Stretch> {

@@ -14,7 +14,7 @@ import { forgetEnded, forgetOld } from "./forgetting.ts";
 import { TierLog } from "./key_maps.ts";
 import type { Keyframe } from "./keyframe.ts";
 import { packed, restore, takeUp } from "./keyframe.ts";
-import type { FullPayload, Header, MorePayload, OlderPayload } from "./payloads.ts";
+import type { Correction, FullPayload, Header, MorePayload, OlderPayload } from "./payloads.ts";
 import { Scene } from "./scene.ts";
 import type { Sentence } from "./sentence.ts";
 import { isContent } from "./sentence.ts";
@@ -50,6 +50,7 @@ export class Recording {
   near!: Keyframe | null; // one more keyframe, where a reader goes back
   reader?: Scene; // for the contents of sentences
   start!: number;
+  corrections: Map<number, WireKeyframe>;
   rows!: AnyRow[]; // from event number `start` on
   log!: StepLog;
   head!: Scene; // the newest state
@@ -70,6 +71,7 @@ export class Recording {
       tier = [],
       seconds = [],
       earlier = [],
+      corrections = [],
     }: FullPayload,
     limits: Limits = {},
   ) {
@@ -84,6 +86,7 @@ export class Recording {
     this.seconds = new Map(seconds);
     this.shared = new Shared(start);
     this.maxEnded = limits.maxEnded ?? MAX_ENDED;
+    this.corrections = new Map(corrections);
     this.begin(start, keyframe, tier);
     this.append(events);
   }
@@ -151,19 +154,20 @@ export class Recording {
   // -- what the kernel sends
 
   // False if it does not follow what is here: messages were lost, and the whole recording is needed again.
-  more({ start, events, texts = [], names = [], seconds = [], first }: MorePayload) {
+  more({ start, events, texts = [], names = [], seconds = [], corrections = [], first }: MorePayload) {
     if (start !== this.end) return false;
     if (first !== undefined) this.header.first = first;
-    this.learn(texts, names, seconds);
+    this.learn(texts, names, seconds, corrections);
+    if (this.correct(this.head, start)) this.keep();
     this.append(events);
     if (this.header.is_live && this.rows.length > this.maxEvents) this.dropOldest();
     return true;
   }
 
   // The recording before the oldest event here. Contents keep their numbers; new ones get the next.
-  older({ start, keyframe, events, texts = [], names = [], tier = [], seconds = [] }: OlderPayload) {
+  older({ start, keyframe, events, texts = [], names = [], tier = [], seconds = [], corrections = [] }: OlderPayload) {
     if (start + events.length !== this.start) return false;
-    this.learn(texts, names, seconds);
+    this.learn(texts, names, seconds, corrections);
     const rows = this.rows,
       [epoch] = this.shared.epochs,
       { contents } = epoch;
@@ -247,7 +251,17 @@ export class Recording {
     for (let i = scene.moment; i < moment; i++) {
       const row = kinds.ordered(this.rows[i - start]);
       apply(scene, handlers[row[0]], row);
+      this.correct(scene, i + 1);
     }
+  }
+
+  // Goes on from a state that the events do not lead to, if there is one at this moment.
+  correct(scene: Scene, moment: number) {
+    const told = this.corrections.get(moment);
+    if (!told) return false;
+    takeUp(scene, told);
+    scene.changes.all = true;
+    return true;
   }
 
   // The state that follows from the moment alone.
@@ -294,6 +308,7 @@ export class Recording {
       this.shared.tierLog.doneTo = i + 1;
       const rollback = this.log.note(i, kinds.names[event[0]], row);
       if (rollback) this.rollBack(rollback);
+      else if (this.correct(head, i + 1)) this.keep();
       else if (i + 1 - this.keyframes[this.keyframes.length - 1].moment >= this.spacing) this.keep();
     }
     this.settle(head);
@@ -320,10 +335,11 @@ export class Recording {
     this.head.moment = end;
   }
 
-  learn(texts: [number, string][], names: [number, string][], seconds: [number, number][]) {
+  learn(texts: [number, string][], names: [number, string][], seconds: [number, number][], corrections: Correction[]) {
     for (const [id, text] of texts) this.texts.set(id, text);
     for (const [id, name] of names) this.names.set(id, name);
     for (const [step, time] of seconds) this.seconds.set(step, time);
+    for (const [moment, keyframe] of corrections) this.corrections.set(moment, keyframe);
   }
 
   // Nine tenths stay, from the start of a step on: a step must stay whole.

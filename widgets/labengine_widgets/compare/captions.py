@@ -180,7 +180,8 @@ class PairCaptions:
         """Move one side's scene to the end of the pair; return that side's sentence."""
         start, end = before[side], pair.ends[side]
         events = self.timelines[side].events(start, end)
-        if any(isinstance(event, ev.StepRolledBack) for event in events):
+        is_rolled_back = any(isinstance(event, ev.StepRolledBack) for event in events)
+        if is_rolled_back or self.timelines[side].corrections(start, end):
             self._scenes[side] = self._scene_at(side, end)
         else:
             for event in events:

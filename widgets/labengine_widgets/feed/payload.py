@@ -71,7 +71,13 @@ def stretch(source: ViewSource, timeline: Timeline, start: int, events: Sequence
         "names": engine_ids_of(source, {*state.requests, *requests_of(kinds)}),
         "tier": kept_contents(timeline, start),
         "seconds": seconds(timeline, kinds),
+        "corrections": corrections(timeline, start, start + len(events)),
     }
+
+
+def corrections(timeline: Timeline, start: int, end: int) -> list[tuple[int, Payload]]:
+    """Return (moment, keyframe) of the states that the events before them do not lead to."""
+    return [(moment, keyframe(state)) for moment, state in timeline.corrections(start, end)]
 
 
 def earlier(timeline: Timeline, start: int) -> list[tuple[int, Row]]:

@@ -12,6 +12,7 @@ from labengine_widgets.feed.payload import (
     ByKind,
     Payload,
     by_kind,
+    corrections,
     ends_inside_step,
     engine_ids_of,
     full_payload,
@@ -205,7 +206,7 @@ class Publisher:
         self.end = start + len(events)
         kinds = by_kind(events)
         payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(kinds)}
-        payload["seconds"] = seconds(timeline, kinds)
+        payload["seconds"], payload["corrections"] = seconds(timeline, kinds), corrections(timeline, start, self.end)
         payload["names"] = engine_ids_of(self._source, requests_of(kinds))
         start_by_hand = self.newest_step.start_by_hand
         captioned = self._captions_start(start, start_by_hand, kinds)

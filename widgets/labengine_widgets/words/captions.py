@@ -72,9 +72,10 @@ class CaptionWriter:
         self._scene = Scene.at(self._timeline, moment, self._token_text)
 
     def _follow(self, events: Sequence[ev.Event]) -> None:
+        corrected = {moment for moment, _ in self._timeline.corrections(self.moment, self.moment + len(events))}
         for event in events:
             self.moment += 1
-            if type(event) is ev.StepRolledBack:
+            if type(event) is ev.StepRolledBack or self.moment in corrected:
                 self._scene = Scene.at(self._timeline, self.moment, self._token_text)
             else:
                 self._scene.apply(event)

@@ -19,6 +19,7 @@ from labengine.config import GroupSpec, SamplingParams
 from labengine.lab import Lab
 from labengine.record.files import codec
 from labengine.record.hooks import Hooks
+from labengine_widgets.feed.payload import corrections
 from labengine_widgets.words.tier import kept_contents
 from recordings import timeline_of
 from widgets.browser.model.drawn_scene import DrawnScene
@@ -74,6 +75,17 @@ OLDER = """
     moved: before.filter(([key, number]) => scene.contentOf(key) !== number),
     states: moments.map((moment) => model.stateOf(recording.sceneAt(moment))),
   };
+}
+"""
+
+CORRECTED = """
+([first, next]) => {
+  const recording = model.Recording.full(first), counts = ({ refCounts }) => [...refCounts];
+  if (next && !(next.start ? recording.more(next) : recording.older(next))) return "refused";
+  const moments = Array.from({ length: recording.end + 1 }, (_, moment) => moment), scene = recording.sceneAt(0);
+  const moved = (moment) => (recording.move(scene, moment), counts(scene));
+  const ways = [moments.map((moment) => counts(recording.sceneAt(moment))), moments.map(moved)];
+  return [...ways, moments.toReversed().map(moved).toReversed(), [counts(recording.head)]];
 }
 """
 
@@ -276,6 +288,34 @@ def test_older_events_that_do_not_join_are_refused(page: ModelPage) -> None:
     start = step_start(events, 0.5)
     message = payload(events[start:], start, timeline_of(events).state(start))
     assert page.evaluate(OLDER, [message, payload(events[: start - 1]), []])["joined"] is False
+
+
+def test_a_recording_goes_on_from_a_state_that_its_events_do_not_lead_to(page: ModelPage) -> None:
+    events = [
+        ev.EngineStarted(3, (("full", 4, None),), "labengine"),
+        ev.RequestAdded(0, (1, 2, 3, 4, 5), 1),
+        ev.StepStarted(1),
+        ev.BlockAllocated(0, 0, 0, 0),
+        ev.StepEnded(1),
+        ev.StepStarted(2),
+        ev.BlockAllocated(1, 0, 0, 1),
+    ]
+    timeline = timeline_of(events[:5])
+    wrong = timeline.state()
+    wrong.ref_counts = [0, 0, 2]
+    timeline.correct(wrong)
+    for event in events[5:]:
+        timeline.record(event)
+    counts = [timeline.state(moment).ref_counts for moment in range(8)]
+    assert counts[4:] == [[1, 0, 0], [0, 0, 2], [0, 0, 2], [0, 1, 2]]
+    more = {"corrections": corrections(timeline, 0, 7)}
+    for first, then in (
+        (payload(events, **more), None),
+        (payload(events[:3]), payload(events[3:], 3, **more)),
+        (payload(events[:5]), payload(events[5:], 5, **more)),
+        (payload(events[6:], 6, timeline.state(6)), payload(events[:6], **more)),
+    ):
+        assert page.evaluate(CORRECTED, [first, then]) == [counts, counts, counts, counts[-1:]]
 
 
 @pytest.mark.parametrize("ground", [GROUND, TIERED], ids=str)
