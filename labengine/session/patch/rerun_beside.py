@@ -85,7 +85,7 @@ def _driven_sides(model: DrivenModel, override: object) -> _Sides:
     if not all(isinstance(patch, Patch) for patch in patches):
         raise ConfigError(
             f"{model.name} is driven, so its own methods are replaced, not labengine's parts: "
-            'lab.rerun(labengine.Patch("BlockPool.free_blocks", text))'
+            'lab.rerun(labengine.Patch("Class.method", text))'
         )
     driven = model.driven
     for patch in patches:

@@ -34,7 +34,7 @@ def patch_test(session: Session, model: DrivenModel, asserting: object) -> str:
     if not model.driven.patches:
         raise NoTestError(
             "a test is seen to pass, too, before you get it: replace the method that is wrong, "
-            'lab.rerun(labengine.Patch("BlockPool.free_blocks", text)).to_test(), or compare with an engine that is '
+            'lab.rerun(labengine.Patch("Class.method", text)).to_test(), or compare with an engine that is '
             "right, labengine.compare(lab, other).to_test()"
         )
     names = " and ".join(patch.method for patch in model.driven.patches)
