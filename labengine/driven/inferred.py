@@ -270,14 +270,7 @@ class _Change:
         known = inferred_tree.below_first(self._fold.tree, dict(evicted))
         queue = QueueChange(self._fold.free_queue, self._queue, leaving, self._of.queue_end, known)
         self._of.queue_end = queue.usual_end
-        turns: list[Turn] = [
-            (
-                -inf if one.block_id in of_tree else queue.turn_of([one.block_id]),
-                one.request_id,
-                partial(self._drop, one, queue),
-            )
-            for one in drops
-        ]
+        turns: list[Turn] = [*self._turns(drops, of_tree, queue)]
         turns += [
             (queue.turn_of(blocks), None, partial(self._evict, node_id, blocks, queue)) for node_id, blocks in evicted
         ]
@@ -289,6 +282,19 @@ class _Change:
             left[owner] -= 1
             if owner in ends and not left[owner]:
                 self._end(owner, ends[owner])
+
+    def _turns(self, drops: Sequence[Drop], of_tree: Collection[int], queue: QueueChange) -> Iterator[Turn]:
+        """Yield the turns of references. One to a block that stays in use follows the request's reference before it."""
+        num_dropped = Counter(one.block_id for one in drops)
+        newest: dict[int, float] = {}
+        for one in drops:
+            stays = self._fold.ref_counts[one.block_id] > num_dropped[one.block_id]
+            if one.block_id in of_tree:
+                turn = -inf
+            else:
+                turn = newest.get(one.request_id, -inf) if stays else queue.turn_of([one.block_id])
+            newest[one.request_id] = turn
+            yield turn, one.request_id, partial(self._drop, one, queue)
 
     def _ends(self) -> dict[int, ev.FreeReason]:
         """Return the requests that gave up their tables, and why."""

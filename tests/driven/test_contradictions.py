@@ -11,6 +11,7 @@ import pytest
 import labengine
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
+from labengine_widgets.feed.payload import stretch
 from labengine_widgets.words.captions import CaptionWriter
 
 OWN = Path(__file__).with_name("own_engine.py")
@@ -74,3 +75,30 @@ def test_captions_follow_the_state(compared: Comparison) -> None:
     writer = CaptionWriter(timeline)
     writer.move_to(moment)
     assert writer._scene.fold.ref_counts == timeline.state(moment).ref_counts != timeline.state(moment - 1).ref_counts
+
+
+def test_a_contradicted_step_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """Its references are counted twice, and its update raises, once the second request is there."""
+    wrong = tmp_path / "own_engine.py"
+    text = OWN.read_text().replace("self.ref_counts[block] += 1", "self.ref_counts[block] += 1 + (block > 3)")
+    failing = "if len(self.running) > 1:\n            raise ValueError('two')\n        for request, number in batch:"
+    wrong.write_text(text.replace("for request, number in batch:", failing, 1))
+    with labengine.drive(wrong, **SETTINGS) as lab:
+        lab.add(token_ids=range(9), max_tokens=5)
+        lab.step()
+        before = lab.snapshot()
+        lab.add(token_ids=range(20, 28), max_tokens=3)
+        with pytest.raises(Exception, match="two"):
+            lab.step()
+        assert lab.snapshot().blocks == before.blocks and "watch" not in {one.rule for one in lab.violations}
+        lab.abort("B")
+        lab.step()
+        assert lab.snapshot().step == 2 and lab.timeline.state().ref_counts == [1] * 4 + [0] * 12
+
+
+def test_an_open_view_is_told_the_state(compared: Comparison) -> None:
+    timeline = compared.right.timeline
+    end = timeline.end
+    told = stretch(compared.right.view_source(), timeline, 0, timeline.events(0, end), timeline.state(0))["corrections"]
+    assert [moment for moment, _ in told] == [moment for moment, _ in timeline.corrections(0, end)]
+    assert told[-1][1]["ref_counts"] == timeline.state().ref_counts

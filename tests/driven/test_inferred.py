@@ -113,6 +113,25 @@ def test_the_fold_is_that_of_the_edition() -> None:
         assert replace(reader.fold.snapshot(), step=0) == run.folds[-1].snapshot()
 
 
+def test_a_request_gives_its_blocks_back_last_block_first() -> None:
+    """Also those that others still hold, which no queue shows."""
+    num_shared = 0
+    for run in played("nano-vllm", NUM_WORKLOADS):
+        reader, events = reader_of(run.scope)
+        take(reader, run, run.states)
+        freed: dict[int, list[ev.BlockFreed]] = {}
+        for event in events:
+            if isinstance(event, ev.BlockFreed):
+                freed.setdefault(event.request_id, []).append(event)
+            elif isinstance(event, ev.RequestFinished):
+                given = freed.pop(event.request_id, [])
+                num_shared += any(one.ref_count for one in given)
+                assert [one.index for one in given] == sorted((one.index for one in given), reverse=True)
+            elif isinstance(event, ev.RequestPreempted):
+                freed.pop(event.request_id, None)
+    assert num_shared > 5
+
+
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
