@@ -14,7 +14,7 @@ from differential.drive_bugs import BUGS, GOLDEN, Bug, compared, missing, output
 pytestmark = pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.id)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore::labengine.session.violation_warnings.ViolationWarning")
 def test_a_bug_of_the_list_ends_in_a_script_that_fails(bug: Bug) -> None:
     if names := missing(bug):
