@@ -79,7 +79,7 @@ DRIVER_FAULTS: dict[str, tuple[str, ...]] = {
     "reset() reports the calls ['abort']": ('self.after_call("reset")', 'self.after_call("abort")'),
     "plan is {'0': (0, 1)} after a step up to position 4": ("(request.num_computed, number)", "(0, 1)"),
     "plan is {'0': (5, 6)} after": ("(request.num_computed, number)", "(request.num_computed, len(request.tokens))"),
-    "plan is {'0': (6, 1), '1': (0, 5)} after": ("self.plan = {request.name", "self.plan |= {request.name"),
+    "plan is {'0': (5, 1), '1': (0, 5)} after": ("self.plan = {request.name", "self.plan |= {request.name"),
     "calls token_at('0', 0): make it token_at('0', 5)": ("len(request.tokens)))", "request.num_computed - 5))"),
     "calls token_at('0', 4): make it token_at('0', 5)": ("len(request.tokens)))", "len(request.tokens) - 1))"),
     "state() has no 'null_block': make it a block id, or None": ('"null_block": None,', ""),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-PROMPT, MAX_TOKENS = [7, 8, 9, 10, 11], 3
+PROMPT, MAX_TOKENS = [7, 8, 9, 10, 11], 2
 STATUSES = ("waiting", "running")
 
 
