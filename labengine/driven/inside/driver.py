@@ -11,7 +11,8 @@ engine stays, and {"operations", "goes_on"} without settings continues it. The a
 "states", "num_done", "num_steps", "is_idle", "left", "error"}: `header` is left out if it has not changed; `states`,
 after each call, are for an engine without events; `left` is the engine's state if a workload ends with work left.
 
-Several engines can live at once: "run" is the number of the one that is meant (0); {"ended": run} forgets it.
+Several engines can live at once: "run" is the number of the one that is meant (0). A line's "ended", if any, are the
+numbers of engines to be forgotten.
 
 {"patch": {"method", "text", "file"}} replaces a method of the engine's classes, and {"method"} asks for its source; see
 methods.py. The first line that goes out is {"engine", "source"}: the engine's release, and the text of the file that
@@ -113,15 +114,14 @@ class Driver:
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what a line asks for; return the answer, with the engine's exception if any."""
+        for ended in asked.get("ended", ()):
+            self._runs.pop(ended, None)
+            self._headers.pop(ended, None)
         if "patch" in asked:
             States.places = None
             return {"error": limited(partial(methods.replace, **asked["patch"]))}
         if "method" in asked:
             return {"found": methods.described(asked["method"])}
-        if "ended" in asked:
-            self._runs.pop(asked["ended"], None)
-            self._headers.pop(asked["ended"], None)
-            return {}
         number, goes_on = asked.get("run", 0), bool(asked.get("goes_on"))
         if "settings" in asked:
             self._runs.pop(number, None)
@@ -136,14 +136,14 @@ class Driver:
     def _told(self, number: int, operations: Sequence[Sequence[Any]], goes_on: bool) -> dict[str, Any]:
         run = self._runs[number]
         error = limited(partial(run.play, operations)) or (None if goes_on else limited(run.drain))
-        error = limited(run.events.look if goes_on else run.events.end) or error  # a broken queue may have no end
+        error = limited(partial(run.look, goes_on=goes_on, has_failed=bool(error))) or error
         told = {
             "messages": run.events.take(),
             "states": run.take_states(),
             "num_done": run.num_done,
             "num_steps": run.num_steps,
-            "is_idle": not error and run.engine.is_idle,
-            "left": None if error or goes_on or run.engine.is_idle else run.engine.state(),
+            "is_idle": run.is_idle,
+            "left": run.left,
             "error": error,
         }
         if run.events.header is not self._headers.get(number):
@@ -201,6 +201,8 @@ class DrivenRun:
         self.events = make_events(self.engine, json.dumps(settings))
         self._actions = {**symptoms.actions(self.engine), "add": self._add, "step": self._step, "draft": self._draft}
         self.num_added = self.num_done = self.num_steps = 0
+        self.is_idle = False
+        self.left: Any = None
 
     def play(self, operations: Sequence[Sequence[Any]]) -> None:
         """Do operations. Raises the engine's exceptions."""
@@ -214,6 +216,14 @@ class DrivenRun:
         num_stalls, last = 0, self.num_steps + MAX_STEPS
         while not self.engine.is_idle and num_stalls < MAX_STALLS and self.num_steps < last:
             num_stalls = 0 if self._step() else num_stalls + 1
+
+    def look(self, *, goes_on: bool, has_failed: bool) -> None:
+        """Look at the engine: it may raise, and a broken queue may have no end. Sets `is_idle` and `left`."""
+        self.is_idle, self.left = False, None
+        (self.events.look if goes_on else self.events.end)()
+        if not has_failed:
+            self.is_idle = self.engine.is_idle
+            self.left = None if goes_on or self.is_idle else self.engine.state()
 
     def take_states(self) -> list[Any] | None:
         """Return the states since the last call; None for an engine that has events."""
