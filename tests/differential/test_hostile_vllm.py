@@ -11,7 +11,8 @@ import ast
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -21,15 +22,17 @@ import pytest
 import labengine
 from differential import warm_vllm
 from differential.vllm_process import VARIABLE, VERSION, named_interpreter
+from driven_waits import Waits, interrupted
 from hostile import NAP, TESTS, processes
 from hostile import VARIABLE as TESTS_VARIABLE
+from interrupting import assert_goes_on, assert_nothing_held, python_takes_ctrl_c
 from labengine.driven import model
 from labengine.driven.calls import EngineRaisedError
 from labengine.lab import Lab
 from labengine.session.history.inputs import BrokenStep
 from seeds import first
 
-NUM_PATCHES, NUM_SWEEP_PATCHES = 60, 200
+NUM_PATCHES, NUM_SWEEP_PATCHES = 44, 200
 CALL_S = 1.0
 """Processor seconds that a call may take."""
 
@@ -178,9 +181,8 @@ def patch_of(lab: Lab, method: str, act: str, flag: Path) -> labengine.Patch:
     return labengine.Patch(method, ast.unparse(tree))
 
 
-def add_and_step(lab: Lab) -> None:
+def add(lab: Lab) -> None:
     lab.add(token_ids=range(12), max_tokens=2)
-    lab.step()
 
 
 @pytest.mark.parametrize("number", first(NUM_PATCHES, NUM_SWEEP_PATCHES))
@@ -190,23 +192,23 @@ def test_the_lab_answers(lab: Lab, number: int, tmp_path: Path, monkeypatch: pyt
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv(TESTS_VARIABLE, TESTS)
-    if hostile.said == SILENT:
-        monkeypatch.setattr(model, "PATIENCE_S", 2.0)
     num_files = len(os.listdir("/proc/self/fd"))
     with lab.rerun(patch_of(lab, method, hostile.act, flag)) as comparison:
         left, right = comparison.left, comparison.right
         assert isinstance(left, Lab) and isinstance(right, Lab)
         if method != "Scheduler.add_request":
-            for side in (left, right):
-                side.add(token_ids=range(12), max_tokens=2)
-        call = add_and_step if method == "Scheduler.add_request" else Lab.step
+            add(left), add(right)
+        call = add if method == "Scheduler.add_request" else Lab.step
         before, status, inputs = right.snapshot(), right.status(), right.inputs
         flag.touch()
-        said = hostile_call(right, call)
+        with monkeypatch.context() as patching:
+            if hostile.said == SILENT:
+                patching.setattr(model, "PATIENCE_S", 2.0)
+            said = error_of(right, call)
         flag.unlink()
         if said is None:
             assert hostile.said == ANY
-            hostile_call(right, Lab.step)
+            error_of(right, Lab.step)
         else:
             assert hostile.said == ANY or hostile.said.format(method=method) in said
             assert hostile.said == ANY or method in said, said
@@ -219,10 +221,34 @@ def test_the_lab_answers(lab: Lab, number: int, tmp_path: Path, monkeypatch: pyt
     assert len(os.listdir("/proc/self/fd")) == num_files
 
 
-def hostile_call(lab: Lab, call: object) -> str | None:
+def error_of(lab: Lab, call: Callable[[Lab], object]) -> str | None:
     """Call; return the error, or None if it succeeds."""
     try:
         call(lab)
     except EngineRaisedError as error:
         return str(error)
     return None
+
+
+def test_ctrl_c_at_each_wait_for_vllm(lab: Lab) -> None:
+    """An act is done completely, or not at all, and the next step is that of a lab never interrupted."""
+    text = lab.session.model.described("BlockPool.touch")["text"]
+    acts: tuple[Callable[[Lab], object], ...] = (
+        *(Lab.step, Lab.run, add, lambda lab: lab.fork().close()),
+        lambda lab: lab.rerun(labengine.Patch("BlockPool.touch", text)).close(),
+    )
+    with python_takes_ctrl_c():
+        for act in acts:
+            waits = [Waits(number, is_late=is_late) for number in range(3) for is_late in (False, True)]
+            assert [one for one in waits if is_interrupted(lab, act, one)]
+
+
+def is_interrupted(lab: Lab, act: Callable[[Lab], object], waits: Waits) -> bool:
+    """Press Ctrl-C in an act on a copy of the lab; return whether it was interrupted."""
+    with lab.fork() as fork:
+        with waits.counted():
+            error = interrupted(partial(act, fork))
+        assert_nothing_held()
+        assert fork.crash is None and fork.check() == []
+        assert_goes_on(fork)
+    return error is not None

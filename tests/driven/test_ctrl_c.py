@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import gc
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 import labengine
 from ctrl_c import press_ctrl_c
 from disturbing import Countdown, SignalPoints
+from driven_waits import Waits, interrupted
 from driving import difference
 from hostile import TESTS, VARIABLE, processes
 from interrupting import assert_goes_on, assert_nothing_held, python_takes_ctrl_c
-from labengine.driven.played_script import _Running
-from labengine.driven.process import EngineProcess
-from labengine.events import StepEnded
 from labengine.lab import Lab
 from labengine.session.saved.no_test import NoTestError
-from seeds import first
+from seeds import EVERY_SEED
 from waiting import PATIENCE
-
-NUM_POINTS, NUM_SWEEP_POINTS = 3, 60
-"""Instructions of each act at which it is interrupted."""
 
 FREE = "FakePool.free_blocks"
 
@@ -47,11 +40,8 @@ def start_and_pause(lab: Lab) -> None:
 
 
 def take_test(lab: Lab) -> None:
-    with lab.rerun(patch(lab)) as comparison:
-        try:
-            comparison.to_test()
-        except NoTestError:
-            pass
+    with lab.rerun(patch(lab)) as comparison, suppress(NoTestError):
+        comparison.to_test()
 
 
 def compare(lab: Lab) -> None:
@@ -62,14 +52,12 @@ def compare(lab: Lab) -> None:
 
 
 def drive(lab: Lab) -> None:
-    settings = {"num_blocks": 12, "block_size": 4}
-    labengine.drive("vllm", lab.settings.model.python, **settings).close()  # type: ignore[union-attr]
+    labengine.drive("vllm", lab.settings.model.python, num_blocks=12, block_size=4).close()  # type: ignore[union-attr]
 
 
 ACTS: dict[str, Act] = {
     "add": lambda lab: lab.add(token_ids=range(7), max_tokens=3),
     "step": lambda lab: lab.step(),
-    "steps": lambda lab: lab.step(3),
     "run": lambda lab: lab.run(),
     "start": start_and_pause,
     "post": lambda lab: lab.post(lab.step).result(PATIENCE),
@@ -81,20 +69,14 @@ ACTS: dict[str, Act] = {
     "to_test": take_test,
     "compare": compare,
     "drive": drive,
-    "why": lambda lab: lab.why(request=0),
 }
 
 
-@pytest.fixture(autouse=True)
-def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(VARIABLE, TESTS)
-    with python_takes_ctrl_c():
-        yield
-
-
 @pytest.fixture
-def lab(stub: str) -> Iterator[Lab]:
-    with labengine.drive("vllm", stub, num_blocks=12, block_size=4) as made:
+def lab(stub: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """An empty lab; Ctrl-C is Python's own."""
+    monkeypatch.setenv(VARIABLE, TESTS)
+    with python_takes_ctrl_c(), labengine.drive("vllm", stub, num_blocks=12, block_size=4) as made:
         yield made
     gc.collect()
     assert [*processes()] == []
@@ -108,15 +90,6 @@ def set_up(lab: Lab) -> None:
     lab.step(2)
 
 
-def interrupted(call: Callable[[], object]) -> KeyboardInterrupt | None:
-    """Call; return the interrupt with its traceback, which a notebook keeps, too."""
-    try:
-        call()
-    except KeyboardInterrupt as error:
-        return error
-    return None
-
-
 def assert_whole(lab: Lab) -> None:
     """Nothing is held or runs, no other process is left, and the next step is that of a lab never interrupted."""
     assert_nothing_held()
@@ -128,40 +101,83 @@ def assert_whole(lab: Lab) -> None:
     assert_goes_on(lab)
 
 
-class Waits:
-    """Presses Ctrl-C before or after the n-th wait for a process in the main thread's call."""
-
-    def __init__(self, number: int, *, is_late: bool) -> None:
-        self.num_left, self._is_late = number, is_late
-
-    def __call__(self, wait: Callable[..., Any], *arguments: Any) -> Any:
-        self.num_left -= 1
-        is_due = self.num_left == -1
-        if is_due and not self._is_late:
-            press_ctrl_c()
-        done = wait(*arguments)
-        if is_due and self._is_late:
-            press_ctrl_c()
-        return done
-
-    def around(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Count the waits for answers, and for scripts."""
-        for kind, name in ((EngineProcess, "_wait_for"), (_Running, "played")):
-            wait = getattr(kind, name)
-            monkeypatch.setattr(kind, name, lambda *arguments, wait=wait: self(wait, *arguments))
+def is_interrupted(lab: Lab, name: str, number: int, *, is_late: bool) -> bool:
+    """Press Ctrl-C at a wait of an act; return False if it has fewer."""
+    set_up(lab)
+    waits = Waits(number, is_late=is_late)
+    with waits.counted():
+        error = interrupted(partial(ACTS[name], lab))
+    assert_whole(lab)
+    assert waits.is_over == (error is not None)
+    return waits.is_over
 
 
+@pytest.mark.parametrize("name", ACTS)
+def test_at_waits_for_a_process(lab: Lab, name: str) -> None:
+    """At the first, which sends or starts, before it; and at the second, which receives, after it."""
+    assert is_interrupted(lab, name, 0, is_late=False)
+    assert is_interrupted(lab, name, 1, is_late=True)
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", ACTS)
 def test_at_each_wait_for_a_process(lab: Lab, name: str, is_late: bool) -> None:
-    for number in range(100):
+    number = 0
+    while is_interrupted(lab, name, number, is_late=is_late):
+        number += 1
+    assert 1 < number < 100
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_at_some_instructions(lab: Lab, name: str) -> None:
+    rng = Random(name)
+    for _ in range(30 if EVERY_SEED else 1):
         set_up(lab)
-        with pytest.MonkeyPatch.context() as patching:
-            waits = Waits(number, is_late=is_late)
-            waits.around(patching)
-            error = interrupted(partial(ACTS[name], lab))
+        countdown = Countdown(SignalPoints(), int(2 ** (11 * rng.random())), press_ctrl_c)
+        countdown.run(partial(interrupted, partial(ACTS[name], lab)))
         assert_whole(lab)
-        if waits.num_left >= 0:
-            break
-        assert error is not None
-    assert number < 99 and (number or name == "why")
+
+
+IN_A_GROUP = """
+import os, signal, sys, threading
+import labengine
+from labengine.driven.process import EngineProcess
+
+def press(*arguments):
+    EngineProcess._wait_for = wait
+    os.killpg(0, signal.SIGINT)
+    wait(*arguments)
+
+def drive():
+    made.append(labengine.drive("vllm", sys.argv[1], num_blocks=12, block_size=4))
+    is_made.set()
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+wait, EngineProcess._wait_for = EngineProcess._wait_for, press
+made, is_made = [], threading.Event()
+threading.Thread(target=drive, daemon=True).start()
+try:
+    is_made.wait(60)
+except KeyboardInterrupt:
+    is_made.wait(60)
+    made[0].add(token_ids=range(9), max_tokens=2)
+    made[0].run()
+    made[0].close()
+    print("went on")
+"""
+
+
+def test_an_interrupt_of_a_notebooks_process_group_does_not_reach_an_engine_that_starts(stub: str) -> None:
+    """As Jupyter sends it, while the engine is started by another thread, which no interrupt reaches."""
+    command = [sys.executable, "-c", IN_A_GROUP, stub]
+    ran = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    assert ran.stdout == "went on\n", ran.stderr
+
+
+def test_a_lab_whose_process_another_labs_interrupt_has_ended_goes_on(lab: Lab) -> None:
+    set_up(lab)
+    with lab.fork() as fork, Waits(0).counted():
+        assert interrupted(fork.step) is not None
+        assert lab.step() == fork.step()
+        assert lab.crash is None and difference(lab.snapshot(), fork.snapshot()) is None

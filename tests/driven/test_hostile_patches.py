@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 

@@ -68,7 +68,7 @@ class EndlessWorkloadError(BaseException):
 
 
 def main(engine: str, patch: str | None = None) -> None:
-    """Answer until stdin ends; whatever the engine prints goes to stderr."""
+    """Answer until stdin ends, as it does with labengine; whatever the engine prints goes to stderr."""
     answers = _own_stdout()
     name, events = MODULES.get(engine, (engine, None))
     driving = _driver_file(engine) if engine not in MODULES else importlib.import_module(name)
