@@ -7,6 +7,7 @@ from typing import Any
 
 from labengine.config import TUNING, ConfigError, EngineConfig, GroupSpec, shown
 from labengine.core.request import Request
+from labengine.driven.driven import Patch
 from labengine.driven.process import EngineLostError
 from labengine.engine.failure import RecordedFailureError
 from labengine.engine.request_options import RequestOptions
@@ -45,16 +46,20 @@ def last_frames(trace: str) -> str:
     return "\n".join(readable(line, 200) for line in lines[first:])
 
 
-def lost_in(step: int, lost: EngineLostError) -> EngineRaisedError:
-    """Return the exception for an engine whose process has ended or does not answer."""
-    return EngineRaisedError(StepFailed(step, "EngineLost", readable(str(lost), 1000), "the engine"))
+def lost_in(step: int, lost: EngineLostError, patches: Sequence[Patch]) -> EngineRaisedError:
+    """Return the exception for an engine whose process has ended or does not answer. It cannot tell in which method."""
+    place = " and ".join(["the engine", *(f"your {patch.method}" for patch in patches)])
+    return EngineRaisedError(StepFailed(step, "EngineLost", readable(str(lost), 1000), place))
 
 
 def is_answer(answer: dict[str, Any]) -> bool:
     """Return whether a driver has written this answer, as far as its shape tells."""
-    error = answer.get("error", 0)
-    is_told = error is None or (isinstance(error, list) and len(error) == 5 and all(type(one) is str for one in error))
-    return is_told and isinstance(answer.get("messages"), list)
+    return is_error(answer.get("error", 0)) and isinstance(answer.get("messages"), list)
+
+
+def is_error(told: object) -> bool:
+    """Return whether a driver tells an error, or None for no error, as far as the shape tells."""
+    return told is None or (isinstance(told, list) and len(told) == 5 and all(type(one) is str for one in told))
 
 
 def wire_settings(config: EngineConfig, policy: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -24,7 +24,6 @@ from labengine.driven.model import DrivenModel
 from labengine.driven.process import EngineLostError
 from labengine.engine.checked_proposer import CheckedProposer
 from labengine.engine.engine import Engine
-from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.step_report import Phase, StepReport
 from labengine.events import Event
 from labengine.record.hooks import Hooks
@@ -62,15 +61,12 @@ class DrivenEngine(Engine):
         self._calls: list[list[Any]] = []
         """The calls that the engine has done, in the words of driver.py."""
         self._must_repeat = False
-        self._num_starts = model.num_starts
         self._mirror = Mirror(model, timeline, hooks, config.keep_finished)
         try:
-            answer = self._ask([], settings=self._settings)
-            if answer["error"]:
-                raise raised_in(0, answer["error"])
-            self._taken(answer)
+            with model.exclusive() as self._process_number:
+                self._mirror.take(self._done([], settings=self._settings))
         except EngineLostError as lost:
-            raise lost_in(0, lost) from None
+            raise self._lost(lost) from None
 
     @property
     def seams(self) -> dict[str, Any]:
@@ -167,37 +163,28 @@ class DrivenEngine(Engine):
         is_step = operation[0] == "step"
         self._mirror.begin_call()
         try:
-            if self._must_repeat or self._num_starts != self._model.num_starts:
-                self._repeat()
-            self._must_repeat = True
-            answer = self._ask([operation])
-            with interrupts_deferred():
-                return self._followed(operation, answer, is_step)
+            with self._model.exclusive() as process_number:
+                if self._must_repeat or self._process_number != process_number:
+                    self._repeat()
+                self._must_repeat, self._process_number = True, process_number
+                return self._followed(operation, self._ask([operation]), is_step)
         except EngineRaisedError as error:
             self._fail(error, is_step)
         except EngineLostError as lost:
-            self._fail(lost_in(self.step_number + is_step, lost), is_step)
+            self._fail(self._lost(lost, is_step=is_step), is_step)
 
     def _followed(self, operation: list[Any], answer: dict[str, Any], is_step: bool) -> StepReport:
         """Follow an answer; return the report. Raises EngineRaisedError and EngineLostError."""
         if answer["error"] is not None:
             if is_step:
                 with suppress(EngineLostError):
-                    self._taken(answer)
+                    self._mirror.take(answer)
             raise raised_in(self.step_number + is_step, answer["error"])
-        report = self._taken(answer)
+        report = self._mirror.take(answer)
         self._calls.append(operation)
         self._must_repeat = False
         self._show()
         return report
-
-    def _taken(self, answer: dict[str, Any]) -> StepReport:
-        """Follow an answer's events; return the report. Raises EngineLostError for those of a damaged tap."""
-        try:
-            return self._mirror.take(answer)
-        except Exception as error:
-            self._model.restart()
-            raise EngineLostError(f"its events cannot be read: {error}") from None
 
     def _fail(self, error: EngineRaisedError, is_step: bool) -> NoReturn:
         """Report a failed call; only steps have events for it."""
@@ -207,20 +194,25 @@ class DrivenEngine(Engine):
             self._show()
         raise error
 
+    def _lost(self, lost: EngineLostError, *, is_step: bool = False) -> EngineRaisedError:
+        return lost_in(self.step_number + is_step, lost, self._model.driven.patches)
+
     def _repeat(self) -> None:
         """Repeat all calls on a new engine."""
-        with interrupts_deferred():
-            self._mirror.repeat(self._repeated())
-            self._show()
-        self._must_repeat, self._num_starts = False, self._model.num_starts
+        self._mirror.repeat(self._repeated())
+        self._show()
 
     def _repeated(self) -> Iterator[dict[str, Any]]:
-        yield self._ask([], settings=self._settings)
+        yield self._done([], settings=self._settings)
         for first in range(0, len(self._calls), CALLS_AT_ONCE):
-            answer = self._ask(self._calls[first : first + CALLS_AT_ONCE])
-            if answer["error"]:
-                raise raised_in(self.step_number, answer["error"])
-            yield answer
+            yield self._done(self._calls[first : first + CALLS_AT_ONCE])
+
+    def _done(self, operations: list[list[Any]], **more: Any) -> dict[str, Any]:
+        """Return the answer to operations that have to succeed. Raises EngineRaisedError and EngineLostError."""
+        answer = self._ask(operations, **more)
+        if answer["error"]:
+            raise raised_in(self.step_number, answer["error"])
+        return answer
 
     def _ask(self, operations: list[list[Any]], **more: Any) -> dict[str, Any]:
         """Return the answer. Raises EngineLostError, also for one that the engine has damaged."""
@@ -228,7 +220,7 @@ class DrivenEngine(Engine):
         if not is_answer(answer):
             self._model.restart()
             raise EngineLostError("its driver's answer is damaged")
-        if answer["error"] and answer["error"][0] == "MemoryError":  # the engine may keep what it has filled
+        if answer["error"] and ("settings" in more or _is_lasting(answer["error"])):
             self._model.restart()
         return {**answer, "operations": operations}
 
@@ -249,3 +241,8 @@ class DrivenEngine(Engine):
         """Blocks held by at least one request."""
         fold = self._mirror.fold
         return sum(count > 0 for block_id, count in enumerate(fold.ref_counts) if block_id != fold.null_block)
+
+
+def _is_lasting(error: Sequence[str]) -> bool:
+    """Return True if another engine in the same process may fail as well: memory stays full, or the driver broken."""
+    return error[0] == "MemoryError" or error[4] == "the driver"

@@ -11,6 +11,7 @@ from labengine.check.findings import violation_of
 from labengine.core.request import Request, RequestStatus
 from labengine.driven.driven import Patch
 from labengine.driven.model import DrivenModel
+from labengine.driven.process import EngineLostError
 from labengine.driven.states import StateReader
 from labengine.engine.step_report import StepReport
 from labengine.record.files.file_access import MAX_BYTES
@@ -131,10 +132,14 @@ class Mirror:
         return self._reader.is_contradicted
 
     def take(self, answer: dict[str, Any]) -> StepReport:
-        """Follow the events of an answer; return the report on its step."""
+        """Follow the events of an answer; return the report on its step. Raises EngineLostError for damaged ones."""
         self.begin_call()
-        self._reader.take(answer)
-        return report_of(self._relay.events, self.fold.step)
+        try:
+            self._reader.take(answer)
+            return report_of(self._relay.events, self.fold.step)
+        except Exception as error:
+            self._model.restart()
+            raise EngineLostError(f"its events cannot be read: {error}") from None
 
     def used_blocks(self, before: Fold) -> int:
         """Return the blocks in use during the newest call's forward pass. before: the state before it, to be moved."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
-from threading import RLock
 from typing import Any, NoReturn
+from weakref import finalize
 
 from labengine.config import ConfigError, EngineConfig
+from labengine.driven.calls import is_error
 from labengine.driven.driven import Driven, Patch
 from labengine.driven.process import DrivenEngine as Started
 from labengine.driven.process import EngineLostError, EngineProcess
 from labengine.driven.script import importable
 from labengine.engine.loaded_model import ModelOptions, SimulatedModel
+from labengine.session.fair_lock import FairLock
 
 INFERRED = "inferred from the engine's states after each of its calls"
 """The origin of the events of an engine without a tap."""
@@ -27,37 +30,49 @@ class EngineHost:
     def __init__(self, driven: Driven) -> None:
         """Raises ConfigError if the engine cannot be driven, or a patch cannot be applied."""
         self.driven = driven
-        self.num_starts = 0
-        """Number of processes so far: an engine in an earlier one is gone."""
+        self._num_starts = 0
+        self._left: list[int] = []
+        """Engines that the process shall forget."""
         self.num_users = 0
         self.numbers = count()
         """Numbers for the engines in the process."""
-        self._lock = RLock()
+        self._lock = FairLock()
         self._process: EngineProcess | None = None
-        started = self._started()
+        try:
+            with self._lock:
+                started = self._started()
+        except BaseException:
+            self.close()
+            raise
         self.name = started.engine
         """The engine and its release."""
         self.source = importable(started.source, driven.name, driven.path)
         """The text of the file that makes and drives it."""
 
+    @contextmanager
+    def exclusive(self) -> Iterator[int]:
+        """Keep the process for several lines; yield its number: an engine in an earlier process is gone."""
+        with self._lock:
+            self._started()
+            yield self._num_starts
+
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a line. Raises EngineLostError; the next line goes to a new process."""
         with self._lock:
             process = self._started()
+            left, self._left = self._left, []
             try:
-                return process.ask(line, PATIENCE_S)
+                return process.ask({**line, "ended": left}, PATIENCE_S)
             except BaseException:  # after an interrupt, the answer to this line would be taken for the next one's
                 self.close()
                 raise
 
     def leave(self, number: int) -> None:
-        """Forget an engine; end the process after the last one."""
+        """Forget an engine, with the next line; end the process after the last one."""
         self.num_users -= 1
+        self._left.append(number)
         if not self.num_users:
             self.close()
-        elif self._process is not None:
-            with suppress(EngineLostError):
-                self.ask({"ended": number})
 
     def close(self) -> None:
         """End the process. Twice is harmless."""
@@ -66,7 +81,8 @@ class EngineHost:
             process.close()
 
     def _started(self) -> EngineProcess:
-        if self._process is None:
+        if self._process is None or self._process.has_ended:
+            self.close()
             process = EngineProcess(Started(self.driven.name, self.driven.python, None, self.driven.path))
             try:
                 for patch in self.driven.patches:
@@ -74,8 +90,8 @@ class EngineHost:
             except BaseException:
                 process.close()
                 raise
-            self._process = process
-            self.num_starts += 1
+            self._process, self._left = process, []
+            self._num_starts += 1
         return self._process
 
 
@@ -88,7 +104,8 @@ class DrivenModel(SimulatedModel):
         super().__init__(config, max_model_len)
         self._host = host
         host.num_users += 1
-        self._number, self._is_released = next(host.numbers), False
+        self._number = next(host.numbers)
+        self._leave = finalize(self, host.leave, self._number)
         self.header: dict[str, Any] | None = None
         """The newest header of the engine's stream; None for an engine without events."""
         self.name = host.name
@@ -103,10 +120,9 @@ class DrivenModel(SimulatedModel):
         """The text of the file that makes and drives the engine."""
         return self._host.source
 
-    @property
-    def num_starts(self) -> int:
-        """Number of processes so far: an engine in an earlier one is gone."""
-        return self._host.num_starts
+    def exclusive(self) -> AbstractContextManager[int]:
+        """Keep the process for several lines; yield its number: an engine in an earlier process is gone."""
+        return self._host.exclusive()
 
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a line about this lab's engine. Raises EngineLostError."""
@@ -116,7 +132,10 @@ class DrivenModel(SimulatedModel):
 
     def described(self, method: str) -> dict[str, Any]:
         """Return a method of the engine: class, module, file, line and text. Raises ConfigError for an unknown one."""
-        found: dict[str, Any] = self._host.ask({"method": method})["found"]
+        try:
+            found: dict[str, Any] = self._host.ask({"method": method})["found"]
+        except (EngineLostError, KeyError) as error:
+            raise ConfigError(f"{self.name} does not tell its methods: {error}") from None
         if "refusal" in found:
             raise ConfigError(f"{self.name}: {found['refusal']}")
         return found
@@ -145,10 +164,8 @@ class DrivenModel(SimulatedModel):
         return other
 
     def release(self) -> None:
-        """End the process if no other lab uses it. Twice is harmless."""
-        if not self._is_released:
-            self._is_released = True
-            self._host.leave(self._number)
+        """End the process if no other lab uses it. Twice is harmless; a lab that is dropped does the same."""
+        self._leave()
 
     def restart(self) -> None:
         """End the process; the next line goes to a new one."""
@@ -167,8 +184,10 @@ class DrivenModel(SimulatedModel):
 def _apply(process: EngineProcess, patch: Patch) -> None:
     what = {"method": patch.method, "text": patch.text, "file": patch.file}
     try:
-        error = process.ask({"patch": what}, PATIENCE_S)["error"]
+        error = process.ask({"patch": what}, PATIENCE_S).get("error", "")
     except EngineLostError as lost:
         raise ConfigError(f"the patch of {patch.method} ends the engine: {lost}") from None
+    if not is_error(error):
+        raise ConfigError(f"the patch of {patch.method} damages the driver, whose answer cannot be read")
     if error is not None:
         raise ConfigError(f"{patch.method} cannot be replaced: {error[0]}: {error[1]}")

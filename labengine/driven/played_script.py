@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from labengine.driven.driven import Driven
 from labengine.driven.process import environment
 from labengine.driven.script import GREEN, STARTED
+from labengine.engine.interrupts import interrupts_deferred
 from labengine.isolation.confinement import end_session
 from labengine.isolation.marked import MARK, end_marked, new_mark
 from labengine.record.wording import readable
@@ -73,7 +74,8 @@ class PlayedScript:
 def played(scripts: Sequence[tuple[Driven, str]]) -> list[PlayedScript]:
     """Run scripts, each in an engine's interpreter, at the same time; return how each has ended."""
     with ExitStack() as started:
-        running = [started.enter_context(_Running(*script)) for script in scripts]
+        with interrupts_deferred():
+            running = [started.enter_context(_Running(*script)) for script in scripts]
         return [one.played() for one in running]
 
 
@@ -81,19 +83,21 @@ class _Running(Closing):
     """A script in progress. A context manager, which leaves no process."""
 
     def __init__(self, driven: Driven, text: str) -> None:
-        self._folder = tempfile.TemporaryDirectory()
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        """Holds the script and its temporary files."""
+        self._output, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - `close` does
         self._mark = new_mark()
-        self._file("script.py").write_text(text, encoding="utf-8")
-        with self._file("output").open("wb") as output, self._file("errors").open("wb") as errors:
-            self._process = subprocess.Popen(
-                [driven.python, str(self._file("script.py"))],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                cwd=self._folder.name,
-                env={**environment(driven.name, driven.path), MARK: self._mark},
-                start_new_session=True,
-            )
+        script = Path(self._folder.name, "script.py")
+        script.write_text(text, encoding="utf-8")
+        self._process = subprocess.Popen(
+            [driven.python, str(script)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._errors,
+            cwd=self._folder.name,
+            env={**environment(driven.name, driven.path), MARK: self._mark, "TMPDIR": self._folder.name},
+            start_new_session=True,
+        )
         _limit(self._process.pid)
 
     def played(self) -> PlayedScript:
@@ -102,19 +106,23 @@ class _Running(Closing):
             status = self._process.wait(RUNNING_S)
         except subprocess.TimeoutExpired:
             status = -signal.SIGALRM
-        texts = (self._file(name).read_text(encoding="utf-8", errors="replace") for name in ("output", "errors"))
-        return PlayedScript(status, *texts)
+        return PlayedScript(status, _text_of(self._output), _text_of(self._errors))
 
     def close(self) -> None:
         """End it, and all that it has started."""
-        end_session(self._process.pid)
-        self._process.kill()
-        self._process.wait()
-        end_marked(self._mark)
-        self._folder.cleanup()
+        with interrupts_deferred():
+            end_session(self._process.pid)
+            self._process.kill()
+            self._process.wait()
+            end_marked(self._mark, self._errors.fileno())
+            self._output.close()
+            self._errors.close()
+            self._folder.cleanup()
 
-    def _file(self, name: str) -> Path:
-        return Path(self._folder.name, name)
+
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _limit(pid: int) -> None:

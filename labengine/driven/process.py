@@ -17,7 +17,7 @@ from typing import Any
 
 from labengine.config import ConfigError
 from labengine.driven.drivable import drivable, is_driver_file, refuse_folder
-from labengine.engine.interrupts import ROUND_S, interrupts_allowed
+from labengine.engine.interrupts import ROUND_S, interrupts_allowed, interrupts_deferred
 from labengine.isolation.confinement import end_session
 from labengine.isolation.marked import MARK, end_marked, new_mark
 from labengine.record.wording import readable
@@ -81,24 +81,18 @@ class EngineProcess(Closing):
         """Raises ConfigError if the engine cannot be started there."""
         self._driven = driven
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        """Holds the engine's temporary files, which it cannot delete when it is ended."""
         self._buffer = bytearray()
         self._sent: deque[int] = deque()
         """The numbers of the unanswered lines, the oldest first."""
         self._num_sent = 0
         self._mark = new_mark()
-        command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
-        env, pipe = {**environment(driven.name, driven.checkout), MARK: self._mark}, subprocess.PIPE
+        self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, env=env)
-        except OSError as error:
-            raise ConfigError(
-                f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
-            ) from None
-        assert self._process.stdout
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._process.stdout, selectors.EVENT_READ)
-        try:
-            first = self._read(STARTING_S)
+            with interrupts_deferred():
+                self._process = self._started()
+                first = self._read(STARTING_S)
         except EngineLostError as error:
             self.close()
             raise ConfigError(f"{driven.name} cannot be driven with {driven.python}: {error}") from None
@@ -110,6 +104,30 @@ class EngineProcess(Closing):
         self.source = str(first["source"])
         """The text of the file that makes and drives it."""
 
+    def _started(self) -> subprocess.Popen[bytes]:
+        """Start it in a session of its own, so that Ctrl-C in a terminal or a notebook does not end its imports."""
+        driven, pipe = self._driven, subprocess.PIPE
+        command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
+        own = {MARK: self._mark, "TMPDIR": self._folder.name}
+        env = environment(driven.name, driven.checkout) | own
+        try:
+            started = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=self._log, env=env, start_new_session=True
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
+            ) from None
+        assert started.stdin and started.stdout
+        self._lines, self._answers = started.stdin.fileno(), started.stdout.fileno()
+        os.set_blocking(self._lines, False)
+        return started
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the process has ended by itself, or was closed."""
+        return self._process is None or self._process.poll() is not None
+
     def ask(self, line: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a line; return its answer. Raises EngineLostError, also after these seconds of silence."""
         self.send(line)
@@ -120,12 +138,12 @@ class EngineProcess(Closing):
         self._num_sent += 1
         self._sent.append(self._num_sent)
         line = json.dumps({**workload, "number": self._num_sent}, separators=(",", ":")).encode() + b"\n"
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-        except OSError:
-            raise self._lost() from None
+        while line:
+            self._wait_for(self._lines, selectors.EVENT_WRITE, SILENCE_S)
+            try:
+                line = line[os.write(self._lines, line) :]
+            except OSError:
+                raise self._lost() from None
 
     def receive(self, seconds: float = SILENCE_S) -> dict[str, Any]:
         """Return the answer to the oldest unanswered line. Raises EngineLostError.
@@ -138,37 +156,37 @@ class EngineProcess(Closing):
         return answer
 
     def _read(self, seconds: float) -> dict[str, Any]:
-        assert self._process.stdout
         num_searched = 0
         while (end := self._buffer.find(b"\n", num_searched)) < 0:
             num_searched = len(self._buffer)
             if num_searched > MAX_ANSWER:
                 raise EngineLostError("its driver's answer does not end")
-            if not self._is_readable(seconds):
-                words = f"its process was silent for {seconds:.0f} seconds{self._last_words()}"
-                raise EngineLostError(words, is_silent=True)
-            data = os.read(self._process.stdout.fileno(), 1 << 18)
-            if not data:
+            self._wait_for(self._answers, selectors.EVENT_READ, seconds)
+            if not (data := os.read(self._answers, 1 << 18)):
                 raise self._lost()
             self._buffer += data
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
             answer = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise EngineLostError("its driver's answer is not a JSON object")
         return answer
 
-    def _is_readable(self, seconds: float) -> bool:
-        """Wait for output, in rounds: Python handles a signal just before a system call only after that call."""
+    def _wait_for(self, pipe: int, event: int, seconds: float) -> None:
+        """Wait until a pipe is ready. Raises EngineLostError after these seconds.
+
+        Waits in rounds: Python handles a signal that arrives just before a system call only after that call.
+        """
         last = monotonic() + seconds
-        with interrupts_allowed():
-            while not self._selector.select(max(0.0, min(ROUND_S, last - monotonic()))):
+        with selectors.DefaultSelector() as selector, interrupts_allowed():
+            selector.register(pipe, event)
+            while not selector.select(max(0.0, min(ROUND_S, last - monotonic()))):
                 if monotonic() >= last:
-                    return False
-        return True
+                    words = f"its process was silent for {seconds:.0f} seconds{self._last_words()}"
+                    raise EngineLostError(words, is_silent=True)
 
     def _lost(self) -> EngineLostError:
         """Return the error of a process that has ended."""
@@ -185,6 +203,7 @@ class EngineProcess(Closing):
         return f"; its last output: {readable(lines[-1], 300)}" if lines else ""
 
     def _status(self) -> int:
+        assert self._process
         with suppress(subprocess.TimeoutExpired):  # it has closed its output, and is about to end
             return self._process.wait(1)
         self._process.kill()
@@ -192,15 +211,18 @@ class EngineProcess(Closing):
 
     def close(self) -> None:
         """End the process and its children. Twice is harmless."""
-        end_session(self._process.pid)
-        self._process.kill()
-        self._process.wait()
-        end_marked(self._mark)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # unflushed data has no reader
+        if self._log.closed:
+            return
+        with interrupts_deferred():
+            if self._process is not None:
+                end_session(self._process.pid)
+                self._process.kill()
+                self._process.wait()
+                for pipe in filter(None, (self._process.stdin, self._process.stdout)):
                     pipe.close()
-        self._log.close()
+            end_marked(self._mark, self._log.fileno())
+            self._log.close()
+            self._folder.cleanup()
 
 
 def environment(engine: str, checkout: str | None) -> dict[str, str]:

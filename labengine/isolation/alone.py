@@ -19,7 +19,7 @@ from typing import Any
 from labengine.isolation import looks
 from labengine.isolation.board import Board, NoAnswer, Why
 from labengine.isolation.channel import Receiver, Sender
-from labengine.isolation.confinement import confine, end_session
+from labengine.isolation.confinement import confine, end_session, end_with_starter
 from labengine.isolation.endings import named, refuse_copies, text_of
 from labengine.isolation.limits import can_fork, ends_soon
 from labengine.isolation.memory_limit import limit_memory, open_reserve
@@ -103,6 +103,7 @@ def _work(
     sender.own()
     refuse_copies()
     confine()
+    end_with_starter()
     if is_bounded:
         limit_memory()
     redirect_output((lambda name, text: sender.send((name, text))) if is_heard else None, is_bounded=is_bounded)

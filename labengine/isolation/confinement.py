@@ -19,13 +19,17 @@ class OutsideSignalError(BaseException):
 def confine() -> None:
     """Move this process to a new session, for good, so that group signals stay inside, and refuse signals to others.
 
-    A terminal or shell can no longer end it, so on Linux it ends with the thread that started it.
+    A terminal or shell can no longer end it.
     """
-    with suppress(PermissionError):  # a process started by hand already leads a group
+    with suppress(PermissionError):  # it already leads a group
         os.setsid()
+    sys.addaudithook(_refuse_outside)
+
+
+def end_with_starter() -> None:
+    """Have this process end with the thread that started it. On Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    sys.addaudithook(_refuse_outside)
 
 
 def end_session(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""Processes marked in their environment, which their children inherit, even those that leave the session."""
+"""Processes marked in their environment and by what they print to, which their children inherit in any session."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ def new_mark() -> str:
     return uuid4().hex
 
 
-def end_marked(mark: str) -> None:
-    """Kill all processes with a mark. On Linux, where /proc shows environments."""
-    while found := [*_marked(mark)]:  # one that has just been started is found the next time
+def end_marked(mark: str, output: int) -> None:
+    """Kill all processes with a mark, or whose errors go to a file of this process. On Linux, where /proc shows both.
+
+    output: the file's descriptor here; nothing else may write to it.
+    """
+    sought = f"{MARK}={mark}".encode()
+    while found := [*_marked(sought, os.fstat(output))]:  # one that has just been started is found the next time
         for pid in found:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _marked(mark: str) -> Iterator[int]:
-    sought = f"{MARK}={mark}".encode()
+def _marked(mark: bytes, output: os.stat_result) -> Iterator[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or one that has ended
-            if sought in (folder / "environ").read_bytes().split(b"\0"):
+            is_marked = mark in (folder / "environ").read_bytes().split(b"\0")
+            if is_marked or os.path.samestat((folder / "fd" / "2").stat(), output):
                 yield int(folder.name)

@@ -76,22 +76,22 @@ class Session:
         self.stats = StatsListener(lambda: self.stepper.engine.report)
         self.stats.subscribe(self.hooks)
         self.model = _loaded(settings, config) if model is None else model
-        self.config: EngineConfig = self.model.config
-        self._engine_class, scheduling = choose_engine(
-            settings.overlap,
-            self.parts,
-            self.model.runner,
-            has_external=settings.external is not None,
-            is_watched=bool(settings.check),
-            speculates=settings.speculation is not None,
-        )
-        self.external = self._open_external()
-        self._proposer = self._open_proposer()
-        self.origin: Origin | None = None
-        """Set by code that fills the tier by hand; None if the inputs record everything."""
-        self.has_used_tier = False
-        """True after a reset() on an external tier that may still hold blocks."""
         try:
+            self.config: EngineConfig = self.model.config
+            self._engine_class, scheduling = choose_engine(
+                settings.overlap,
+                self.parts,
+                self.model.runner,
+                has_external=settings.external is not None,
+                is_watched=bool(settings.check),
+                speculates=settings.speculation is not None,
+            )
+            self.external = self._open_external()
+            self._proposer = self._open_proposer()
+            self.origin: Origin | None = None
+            """Set by code that fills the tier by hand; None if the inputs record everything."""
+            self.has_used_tier = False
+            """True after a reset() on an external tier that may still hold blocks."""
             self.stepper = Stepper(self._make_engine, lambda: self.runs.background.end_step())
         except BaseException:
             if model is None:

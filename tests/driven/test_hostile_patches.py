@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 import labengine
+from hostile import NAP, TESTS, VARIABLE, processes
 from labengine.driven import model
 from labengine.driven.calls import EngineRaisedError
-from labengine.isolation.marked import MARK
 from labengine.lab import Lab
 from stub_python import stub_python
 
@@ -72,6 +69,9 @@ ACTS = (
     Hostile("import os; os.closerange(3, 64)", LOST),
     Hostile("import os; os.write(3, b'{}\\n')", "answered a different line"),
     Hostile("import os; os.write(3, b'garbage\\n')", "is not a JSON object"),
+    Hostile("import os; os.write(3, b'[' * 10**5 + b'\\n')", "is not a JSON object"),
+    Hostile("import os\nwhile True: os.write(3, bytes(1 << 16))", "does not end"),
+    Hostile("while True: print('x' * 10**6)", "OSError in {method}: [Errno 27] File too large"),
     Hostile("import os\nfor n in range(99): os.write(3, b'{\"number\": %d}\\n' % n)", "driver"),
     Hostile("import os; os.write(1, b'garbage\\n'); print('garbage'); print('{}', flush=True)", ""),
     Hostile("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", ""),
@@ -79,9 +79,10 @@ ACTS = (
     Hostile("import json; json.dumps = lambda *a, **k: 'boo'", "is not a JSON object"),
     Hostile("import json; json.dumps = lambda *a, **k: '{}'", "answered a different line"),
     Hostile("import json; json.dumps = None", LOST),
-    Hostile("import subprocess; subprocess.Popen(['sleep', '1000'])", ""),
-    Hostile("import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True)", ""),
-    Hostile("import os; os.system('setsid sleep 1000 &')", ""),
+    Hostile(f"import subprocess; subprocess.Popen(['sleep', '{NAP}'])", ""),
+    Hostile(f"import subprocess; subprocess.Popen(['sleep', '{NAP}'], start_new_session=True, env={{}})", ""),
+    Hostile(f"import os; os.system('setsid sleep {NAP} & (sleep {NAP} &) & exit')", ""),
+    Hostile(f"import os; os.system('env -i setsid sleep {NAP} &'); os._exit(3)", f"{LOST} 3"),
 )
 
 
@@ -107,19 +108,10 @@ def patched(lab: Lab, method: str, act: str) -> labengine.Patch:
     return labengine.Patch(method, ast.unparse(tree))
 
 
-def processes(name: str) -> Iterator[int]:
-    """Yield the processes that an engine has started, or is, in a test with this variable."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            text = (folder / "environ").read_bytes()
-            if f"{name}={os.getpid()}".encode() in text and MARK.encode() in text:
-                yield int(folder.name)
-
-
 @pytest.mark.parametrize("hostile", ACTS, ids=lambda one: one.act[:60])
 @pytest.mark.parametrize("method", [METHODS[0], *(pytest.param(one, marks=pytest.mark.sweep) for one in METHODS[1:])])
 def test_the_lab_answers(lab: Lab, method: str, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB_TEST", str(os.getpid()))
+    monkeypatch.setenv(VARIABLE, TESTS)
     monkeypatch.setattr(model, "PATIENCE_S", 20.0)
     with lab.rerun(patched(lab, method, hostile.act)) as comparison:
         right = comparison.right
@@ -135,8 +127,8 @@ def test_the_lab_answers(lab: Lab, method: str, hostile: Hostile, monkeypatch: p
             right.goto("crash")
         else:
             right.step()
-            assert right.snapshot().step == 2 and [*processes("STUB_TEST")]
-    assert [*processes("STUB_TEST")] == []
+            assert right.snapshot().step == 2 and [*processes()]
+    assert [*processes()] == []
     with lab.fork() as fork:
         fork.run()
         assert fork.snapshot().step == 4 and not fork.crash

@@ -11,7 +11,8 @@ engine stays, and {"operations", "goes_on"} without settings continues it. The a
 "states", "num_done", "num_steps", "is_idle", "left", "error"}: `header` is left out if it has not changed; `states`,
 after each call, are for an engine without events; `left` is the engine's state if a workload ends with work left.
 
-Several engines can live at once: "run" is the number of the one that is meant (0); {"ended": run} forgets it.
+Several engines can live at once: "run" is the number of the one that is meant (0). A line's "ended", if any, are the
+numbers of engines to be forgotten.
 
 {"contract": settings} asks for the first sentence on what a driver file lacks: {"broken"}; see contract.py.
 
@@ -75,7 +76,7 @@ class EndlessWorkloadError(BaseException):
 
 
 def main(engine: str, patch: str | None = None) -> None:
-    """Answer until stdin ends; whatever the engine prints goes to stderr."""
+    """Answer until stdin ends, as it does with labengine; whatever the engine prints goes to stderr."""
     answers = _own_stdout()
     name, events = MODULES.get(engine, (engine, None))
     driving = _driver_file(engine) if engine not in MODULES else importlib.import_module(name)
@@ -121,6 +122,9 @@ class Driver:
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what a line asks for; return the answer, with the engine's exception if any."""
+        for ended in asked.get("ended", ()):
+            self._runs.pop(ended, None)
+            self._headers.pop(ended, None)
         if "contract" in asked:
             return self._contract(asked["contract"])
         if "patch" in asked:
@@ -128,10 +132,6 @@ class Driver:
             return {"error": limited(partial(methods.replace, **asked["patch"]))}
         if "method" in asked:
             return {"found": methods.described(asked["method"])}
-        if "ended" in asked:
-            self._runs.pop(asked["ended"], None)
-            self._headers.pop(asked["ended"], None)
-            return {}
         number, goes_on = asked.get("run", 0), bool(asked.get("goes_on"))
         if "settings" in asked:
             self._runs.pop(number, None)
@@ -152,14 +152,14 @@ class Driver:
     def _told(self, number: int, operations: Sequence[Sequence[Any]], goes_on: bool) -> dict[str, Any]:
         run = self._runs[number]
         error = limited(partial(run.play, operations)) or (None if goes_on else limited(run.drain))
-        error = limited(run.events.look if goes_on else run.events.end) or error  # a broken queue may have no end
+        error = limited(partial(run.look, goes_on=goes_on, has_failed=bool(error))) or error
         told = {
             "messages": run.events.take(),
             "states": run.take_states(),
             "num_done": run.num_done,
             "num_steps": run.num_steps,
-            "is_idle": not error and run.engine.is_idle,
-            "left": None if error or goes_on or run.engine.is_idle else run.engine.state(),
+            "is_idle": run.is_idle,
+            "left": run.left,
             "error": error,
         }
         if run.events.header is not self._headers.get(number):
@@ -217,6 +217,8 @@ class DrivenRun:
         self.events = make_events(self.engine, json.dumps(settings))
         self._actions = {**symptoms.actions(self.engine), "add": self._add, "step": self._step}
         self.num_added = self.num_done = self.num_steps = 0
+        self.is_idle = False
+        self.left: Any = None
 
     def play(self, operations: Sequence[Sequence[Any]]) -> None:
         """Do operations. Raises the engine's exceptions."""
@@ -232,6 +234,14 @@ class DrivenRun:
             num_stalls = 0 if self._step() else num_stalls + 1
         if self.engine.is_idle:
             symptoms.refuse("end", symptoms.forgotten(self.engine))
+
+    def look(self, *, goes_on: bool, has_failed: bool) -> None:
+        """Look at the engine: it may raise, and a broken queue may have no end. Sets `is_idle` and `left`."""
+        self.is_idle, self.left = False, None
+        (self.events.look if goes_on else self.events.end)()
+        if not has_failed:
+            self.is_idle = self.engine.is_idle
+            self.left = None if goes_on or self.is_idle else self.engine.state()
 
     def take_states(self) -> list[Any] | None:
         """Return the states since the last call; None for an engine that has events."""

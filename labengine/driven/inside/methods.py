@@ -85,14 +85,17 @@ def _in_class(text: str, name: str) -> ast.Module:
 
 
 def raising(error: BaseException) -> str:
-    """Return the innermost function of the engine, or of a replacement, that an exception came from."""
-    frames = _frames(error.__traceback__)
-    names = [one.f_code for one in frames if str(one.f_globals.get("__name__")).partition(".")[0] not in OWN]
-    return getattr(names[-1], "co_qualname", names[-1].co_name).rpartition("<locals>.")[2] if names else "the driver"
+    """Return the innermost method of the engine, or of a replacement, that an exception came from."""
+    names = [_name(one.f_code) for one in _frames(error.__traceback__) if _package(one) in PACKAGES]
+    return next((name for name in reversed(names) if "<" not in name), "the driver")
 
 
-OWN = (__name__, "__main__", "driver", "symptoms", "contract", "labengine_vllm")
-"""Modules whose functions are the driver's own."""
+def _package(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def _name(code: Any) -> str:
+    return str(getattr(code, "co_qualname", code.co_name)).removeprefix("_made.<locals>.")
 
 
 def _frames(trace: TracebackType | None) -> Iterator[Any]:

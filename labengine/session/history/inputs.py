@@ -210,12 +210,19 @@ class Inputs:
 
     @contextmanager
     def taken_back(self) -> Iterator[None]:
-        """Undo all inputs, for a block that empties the engine: dropping its open step does not count as an input."""
+        """Undo all inputs, for a block that empties the engine: dropping its open step does not count as an input.
+
+        If the block fails, the engine is as it was, and so are they.
+        """
         self._follow()
+        before = self._known, self._num_done, self._accident
         self._known = [known for known in self._known if known is not self._accident]
         self._num_done, self._accident, self._is_emptying = 0, None, True
         try:
             yield
+        except BaseException:
+            self._known, self._num_done, self._accident = before
+            raise
         finally:
             self._is_emptying = False
 

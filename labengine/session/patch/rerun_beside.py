@@ -14,6 +14,7 @@ from labengine.core.part_methods import class_name, is_custom
 from labengine.core.parts import Parts, field_of, given_parts
 from labengine.driven.driven import Patch
 from labengine.driven.model import DrivenModel
+from labengine.engine.interrupts import interrupts_deferred
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.history import History
@@ -45,7 +46,8 @@ def rerun_beside(
         return lab_of(history.empty_fork(**settings | changes))
 
     with ExitStack() as made:
-        left, right = (_closed_with(made, side(changes)) for changes in sides.changes)
+        with interrupts_deferred():
+            left, right = (_closed_with(made, side(changes)) for changes in sides.changes)
         left.session.violation_warnings.is_silent = True  # the lab itself has already warned
         right.session.violation_warnings.is_silent = session.violation_warnings.is_silent
         title = f"As it was, and with {sides.names[1].removeprefix('+ ')}"
