@@ -150,17 +150,19 @@ def press(*arguments):
     wait(*arguments)
 
 def drive():
-    made.append(labengine.drive("vllm", sys.argv[1], num_blocks=12, block_size=4))
-    is_made.set()
+    try:
+        made.append(labengine.drive("vllm", sys.argv[1], num_blocks=12, block_size=4))
+    finally:
+        has_ended.set()
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 wait, EngineProcess._wait_for = EngineProcess._wait_for, press
-made, is_made = [], threading.Event()
+made, has_ended = [], threading.Event()
 threading.Thread(target=drive, daemon=True).start()
 try:
-    is_made.wait(60)
+    has_ended.wait(60)
 except KeyboardInterrupt:
-    is_made.wait(60)
+    has_ended.wait(60)
     made[0].add(token_ids=range(9), max_tokens=2)
     made[0].run()
     made[0].close()
