@@ -29,8 +29,9 @@ class Told:
 
     def step(self) -> None:
         self.plan, self._tables, self.copies = self._steps.pop(0)
-        self.is_idle = not self._steps
         self.after_call("schedule")
+        if not self._steps:
+            self.is_idle, self._tables = True, {}
 
     def draft(self, drafts: dict[str, list[int]]) -> None:
         self.told.append(drafts)

@@ -91,7 +91,7 @@ def driven_python() -> str:
     [
         (["--against", "x", "--blocks", "9"], "omit settings"),
         (["--workloads", "9"], "add --against"),
-        (["--against", "no such"], "neither"),
+        (["--against", "no such"], "must be an interpreter or a folder, got 'no such'"),
         (["--against", str(Path(__file__).parent)], "has no vllm/__init__.py"),
     ],
 )
