@@ -39,14 +39,7 @@ def test_a_method_of_vllm_is_patched_and_becomes_a_red_script(lab_page: LabPage)
     assert lab_page.errors() == []
     dashboard = OpenView(lab_page, 1)
     assert int(dashboard.data("moment")) > 0
-    for theme in ("JupyterLab Light", "JupyterLab Dark"):
-        lab_page.set_theme(theme)
-        for width in (1440, 1024, 390):
-            lab_page.page.set_viewport_size({"width": width, "height": 1000})
-            for index in (1, 6):
-                lab_page.cell(index).scroll_into_view_if_needed()
-                lab_page.screenshot(f"drive-{theme[11:]}-{width}-{index}")
-    lab_page.page.set_viewport_size({"width": 1440, "height": 1000})
+    _photograph(lab_page, 1, 6)
     assert "vllm/v1/core/" in lab_page.text(6)
     opened = lab_page.sources()[8]
     assert opened.startswith(f"%%lab patch {METHOD}\ndef free_blocks(self") and opened.count(ORIGINAL) == 1
@@ -54,16 +47,21 @@ def test_a_method_of_vllm_is_patched_and_becomes_a_red_script(lab_page: LabPage)
     assert lab_page.errors() == []
     comparison = OpenComparison(lab_page, patched)
     assert int(comparison.data("position")) >= int(comparison.data("differsAt")), "not before the first difference"
-    for theme in ("JupyterLab Light", "JupyterLab Dark"):
-        lab_page.set_theme(theme)
-        for width in (1440, 390):
-            lab_page.page.set_viewport_size({"width": width, "height": 1000})
-            lab_page.cell(patched).scroll_into_view_if_needed()
-            lab_page.screenshot(f"drive-{theme[11:]}-{width}-patch")
-    lab_page.page.set_viewport_size({"width": 1440, "height": 1000})
+    _photograph(lab_page, patched)
     script = lab_page.execute(SCRIPT)
     run = lab_page.execute(f"!{python} test_free_blocks.py; echo status $?")
     assert lab_page.errors() == []
     lab_page.screenshot("drive-script")
-    print(lab_page.text(4), lab_page.text(6), lab_page.text(patched), lab_page.text(script), lab_page.text(run))
+    assert "fails here: SYMPTOM: block" in lab_page.text(script)
     assert "SYMPTOM" in lab_page.text(run) and "status 1" in lab_page.text(run)
+
+
+def _photograph(lab_page: LabPage, *cells: int) -> None:
+    """Keep pictures of cells in both themes, wide and narrow; leave the page dark and wide."""
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        lab_page.set_theme(theme)
+        for width in (390, 1024, 1440):
+            lab_page.page.set_viewport_size({"width": width, "height": 1000})
+            for index in cells:
+                lab_page.cell(index).scroll_into_view_if_needed()
+                lab_page.screenshot(f"drive-{theme[11:]}-{width}-{index}")

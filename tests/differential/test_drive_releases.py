@@ -1,6 +1,6 @@
 """Live: two releases of vLLM, and a checkout beside the installed one.
 
-LABENGINE_VLLM_PYTHON=vllm/bin/python LABENGINE_VLLM_OTHER_PYTHON=vllm30/bin/python pytest THIS_FILE
+LABENGINE_VLLM_PYTHON=vllm/bin/python LABENGINE_VLLM_030_PYTHON=vllm30/bin/python pytest THIS_FILE
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from labengine.events import BlockFreed
 from labengine.finder.engines.scopes import vllm_scopes
 from labengine.finder.engines.search import find_in_engine
 
-OTHER, OTHER_VERSION = "LABENGINE_VLLM_OTHER_PYTHON", "0.30"
+OTHER, OTHER_VERSION = "LABENGINE_VLLM_030_PYTHON", "0.30"
 """Environment variable that names the interpreter of the older release, and that release."""
 
 FREED, BRANCH = "for block in ordered_blocks:\n            if block.pool", "for block in [*ordered_blocks][::-1]:"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from checkout import ROOT
 from labengine.driven.inside.symptoms import Symptom, play
 
 Step = tuple[dict[str, tuple[int, int]], dict[str, list[list[int]]], list[tuple[int, int]]]
@@ -77,3 +80,25 @@ def test_a_copied_block_has_the_content_of_the_other(copies: list[tuple[int, int
 def test_guesses_are_told_to_the_engine() -> None:
     engine = played([[2, None]], [({"0": (0, 2)}, {"0": [[1]]}, [])], ["draft", {"0": [7]}])
     assert engine.told == [{"0": [7]}]
+
+
+UNWATCHED = """
+import sys
+sys.path.insert(0, {inside!r})
+import driver
+
+class Sampling:
+    is_idle = True
+    def __init__(self, settings, token_at):
+        self.step = lambda: token_at("0", 3)
+
+run = driver.DrivenRun(Sampling, lambda engine, settings: None, {{"transfers": None}}, is_judged=True)
+run.play([["step"]])
+assert not driver.symptoms.SAMPLED, driver.symptoms.SAMPLED
+"""
+
+
+def test_a_search_whose_engine_has_events_keeps_no_samples() -> None:
+    """Nothing would forget them: a search of hours plays millions of tokens in one process."""
+    inside = str(ROOT / "labengine" / "driven" / "inside")
+    subprocess.run([sys.executable, "-c", UNWATCHED.format(inside=inside)], check=True)

@@ -76,7 +76,7 @@ class EndlessWorkloadError(BaseException):
 
 
 def main(engine: str, patch: str | None = None) -> None:
-    """Answer until stdin ends, as it does with labengine; whatever the engine prints goes to stderr."""
+    """Answer until stdin ends, at the latest with labengine's process; whatever the engine prints goes to stderr."""
     answers = _own_stdout()
     name, events = MODULES.get(engine, (engine, None))
     driving = _driver_file(engine) if engine not in MODULES else importlib.import_module(name)
@@ -206,10 +206,12 @@ class DrivenRun:
 
     def __init__(self, make_engine: Any, make_events: Any, settings: Mapping[str, Any], *, is_judged: bool) -> None:
         self._seeds: dict[str, int] = {}
-        self.engine = make_engine(settings, symptoms.sampling(settings) if is_judged else self._token_at)
-        self._watching: Any = None
         has_states = make_events is States
-        if is_judged and (has_states or settings["transfers"]):  # events do not tell everything
+        is_watched = is_judged and bool(has_states or settings["transfers"])  # events do not tell everything
+        sample = symptoms.sampling(settings) if is_watched else symptoms.alike if is_judged else self._token_at
+        self.engine = make_engine(settings, sample)
+        self._watching: Any = None
+        if is_watched:
             self._watching = symptoms.Watching(self.engine, settings)
         elif has_states:
             self._watching = symptoms.Following(self.engine)

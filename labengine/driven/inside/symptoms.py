@@ -41,7 +41,7 @@ SAMPLED: list[tuple[str, int]] = []
 
 
 def sampling(settings: Mapping[str, Any]) -> Callable[[str, int], int]:
-    """Return the function that samples: `tokens_of`, noted in SAMPLED."""
+    """Return the function that samples: `tokens_of`, noted in SAMPLED, which a Watching clears."""
     find = tokens_of(settings)
 
     def sample(name: str, position: int) -> int:
