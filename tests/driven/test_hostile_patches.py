@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
 import labengine
-from hostile import NAP, TESTS, VARIABLE, processes
+from hostile import ENDINGS, LOST, NAP, TESTS, VARIABLE, Hostile, processes
 from labengine.driven.calls import EngineRaisedError
 from labengine.lab import Lab
 from stub_python import stub_python
@@ -19,15 +18,6 @@ METHODS += ("FakeScheduler._allocate", "FakePool.cache_full_blocks")
 """Methods that each step calls."""
 
 
-@dataclass(frozen=True)
-class Hostile:
-    """act: Python; said: text of the error, empty if the step succeeds."""
-
-    act: str
-    said: str
-
-
-LOST = "its process ended with status"
 ACTS = (
     Hostile("while True: pass", "takes too much processor time or waits forever"),
     Hostile("while True:\n    try:\n        while True: len('')\n    except BaseException: pass", "without end"),
@@ -48,17 +38,9 @@ ACTS = (
     Hostile("raise ValueError('x' * 10**6)", "ValueError in {method}: xxx"),
     Hostile("raise ValueError('\\n\\x1b[2J\\ud800')", "ValueError in {method}"),
     Hostile("self.frob()", "AttributeError in {method}"),
-    Hostile("(lambda again: again(again))(lambda again: again(again))", "RecursionError in "),
-    Hostile("import os; os._exit(0)", f"{LOST} 0"),
-    Hostile("import os; os._exit(7)", f"{LOST} 7"),
-    Hostile("import os; os.abort()", f"{LOST} -6"),
-    Hostile("import os; os.kill(os.getpid(), 9)", f"{LOST} -9"),
-    Hostile("import os; os.kill(os.getpid(), 15)", f"{LOST} -15"),
-    Hostile("import ctypes; ctypes.string_at(0)", f"{LOST} -11"),
-    Hostile("import os; os.execv('/bin/true', ['true'])", LOST),
+    *ENDINGS,
     Hostile("import os; os.kill(os.getppid(), 23)", "OutsideSignalError in "),
     Hostile("import os; os.killpg(os.getpgid(os.getppid()), 23)", "OutsideSignalError in "),
-    Hostile("import os; os.fork()", "RuntimeError in {method}: it forks its process"),
     Hostile("import pty; pty.fork()", "it forks its process"),
     Hostile("import multiprocessing\nmultiprocessing.get_context('fork').Process(target=print).start()", "it forks"),
     Hostile("kept = []\nwhile True: kept.append(bytearray(1 << 24))", "MemoryError in {method}"),

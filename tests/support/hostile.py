@@ -1,4 +1,4 @@
-"""Processes that a hostile patch has left."""
+"""Hostile patches of a driven engine, and the processes that they have left."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 VARIABLE = "HOSTILE_TEST"
 """A variable in the environment of what is started; its value is TESTS."""
@@ -21,3 +22,25 @@ def processes() -> Iterator[int]:
             environment, command = ((folder / name).read_bytes().split(b"\0") for name in ("environ", "cmdline"))
             if f"{VARIABLE}={TESTS}".encode() in environment or (command[0] == b"sleep" and NAP.encode() in command):
                 yield int(folder.name)
+
+
+class Hostile(NamedTuple):
+    """act: Python in a method; said: a part of the error, in which {method} is that method."""
+
+    act: str
+    said: str
+
+
+LOST = "its process ended with status"
+ENDINGS = (
+    Hostile("(lambda again: again(again))(lambda again: again(again))", "RecursionError in "),
+    Hostile("import os; os._exit(0)", f"{LOST} 0"),
+    Hostile("import os; os._exit(7)", f"{LOST} 7"),
+    Hostile("import os; os.abort()", f"{LOST} -6"),
+    Hostile("import os; os.kill(os.getpid(), 9)", f"{LOST} -9"),
+    Hostile("import os; os.kill(os.getpid(), 15)", f"{LOST} -15"),
+    Hostile("import ctypes; ctypes.string_at(0)", f"{LOST} -11"),
+    Hostile("import os; os.execv('/bin/true', ['true'])", LOST),
+    Hostile("import os; os.fork()", "RuntimeError in {method}: it forks its process"),
+)
+"""Acts that end the process or try to leave it, for the stub and for vLLM alike."""
