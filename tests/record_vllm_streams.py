@@ -36,7 +36,7 @@ def main() -> int:
         vllm_streams.write(header, runs, vllm_streams.CONNECTOR_PATH)
         kinds = [vllm_streams.kinds_workload(*one) for one in vllm_streams.recorded_kinds()]
         vllm_streams.write(header, ((one, vllm.run_tapped(one)) for one in kinds), vllm_streams.KINDS_PATH)
-        checkpoints = map(vllm_streams.checkpoint_stream_workload, vllm_streams.RECORDED_CHECKPOINT_SEEDS)
+        checkpoints = vllm_streams.recorded_checkpoints()
         vllm_streams.write(header, ((one, vllm.run_tapped(one)) for one in checkpoints), vllm_streams.CHECKPOINTS_PATH)
         broken = ((workload, vllm.run_tapped(workload)) for workload in vllm_streams.broken_workloads())
         vllm_streams.write(header, broken, vllm_streams.BROKEN_PATH)

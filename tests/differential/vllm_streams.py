@@ -17,7 +17,7 @@ from typing import Any
 from differential.vllm_golden import FOLDER
 from vllm_priority_workloads import priority_workload
 from vllm_scheduler_workloads import scheduler_workload, speculating_workload
-from vllm_state_workloads import speculating_state_workload, state_workload
+from vllm_state_workloads import checkpoint_workload, speculating_state_workload, state_workload
 
 PATH = FOLDER / "vllm-streams.jsonl.gz"
 CONNECTOR_PATH = FOLDER / "vllm-connector-streams.jsonl.gz"
@@ -29,6 +29,8 @@ RECORDED_LATE = ((0, 0), (1, 7), (11, 0), (12, 7), (16, 7))
 """(seed, steps before somebody listens) of each recorded workload with keyframes; those of priorities are beside it."""
 RECORDED_LATE_PRIORITIES = ((1, 0), (12, 7))
 RECORDED_CHECKPOINT_SEEDS = range(6)
+RECORDED_LINK_SEEDS = (1, 3, 10)
+"""Seeds of `link_stream_workload`: of others the oracle would miss no state that is inside a chunk."""
 RECORDED_SEEDS = range(16)
 RECORDED_CONNECTOR_SEEDS = (1, 17, 65, 72, 89, 117, 127, 137, 348)
 RECORDED_KINDS = {
@@ -105,6 +107,23 @@ def checkpoint_stream_workload(seed: int) -> dict[str, Any]:
         "retention_interval": rng.choice((None, 0, 2 * size)),
     }
     return workload | {"async": seed % 3 > 0, "resets": True} | ({"aborts": seed} if seed % 2 else {})
+
+
+def link_stream_workload(seed: int) -> dict[str, Any]:
+    """Return a workload of states that chunks leave at the end of a link inside a block."""
+    workload = checkpoint_workload(seed)
+    longest = max(len(one["prompt"]) + one["max_tokens"] for one in workload["requests"])
+    groups = workload["groups"]
+    num_blocks = sum(6 if group["kind"] == "state" else 2 - (-longest // group["block_size"]) for group in groups)
+    return workload | {"num_blocks": 1 + num_blocks, "async": False, "resets": True}
+
+
+def recorded_checkpoints() -> list[dict[str, Any]]:
+    """Return the recorded workloads with states inside chunks."""
+    return [
+        *map(checkpoint_stream_workload, RECORDED_CHECKPOINT_SEEDS),
+        *map(link_stream_workload, RECORDED_LINK_SEEDS),
+    ]
 
 
 def connector_workload(seed: int) -> dict[str, Any]:

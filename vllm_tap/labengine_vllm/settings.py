@@ -29,22 +29,17 @@ def settings(engine: Engine) -> Settings:
         found["features"] = [*_features(scheduler), *_features_of_states(engine)]
         if speculation := _speculation(scheduler):
             found["speculation"] = speculation
-        if alignment := _checkpoint_alignment(engine):
-            found["checkpoint_alignment"] = alignment
+        if scheduler.mamba_has_prefill_checkpoint_blocks:
+            found |= _inner_states(engine)
     return found
 
 
-def _checkpoint_alignment(engine: Engine) -> int | None:
-    """Return the multiple of tokens at which a chunk can leave a state inside it.
-
-    None unless hits end at blocks of one size, and if there are no such states.
+def _inner_states(engine: Engine) -> Settings:
+    """Return where a chunk can leave a state inside it: at a multiple of checkpoint_alignment tokens after its start,
+    and of hit_unit tokens.
     """
-    scheduler = engine.scheduler
-    sizes = {group.block_size for group in engine.groups} | {scheduler.hash_block_size}
-    if len(sizes) > 1 or not scheduler.mamba_has_prefill_checkpoint_blocks:
-        return None
-    alignment: int | None = scheduler.mamba_prefill_checkpoint_alignment
-    return alignment
+    (hit_unit, *_) = {group.cache_hit_alignment_tokens for group in engine.groups}
+    return {"checkpoint_alignment": engine.scheduler.mamba_prefill_checkpoint_alignment, "hit_unit": hit_unit}
 
 
 def _speculation(scheduler: Any) -> Settings | None:

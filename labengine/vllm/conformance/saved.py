@@ -16,6 +16,7 @@ from labengine.vllm.conformance.recorded import SHUT_DOWN, Recorded
 from labengine.vllm.stream.header import header_of
 from labengine.vllm.stream.late_start import late_start_of
 from labengine.vllm.stream.pieces import Loss, Piece
+from labengine.vllm.stream.written import InnerStates
 
 NO_INPUTS = "its oldest events are gone: judge the .labstream file next to it, or record with a larger --max-events"
 
@@ -45,7 +46,7 @@ def recorded_in(timeline: Timeline, facts: dict[str, Any], place: str) -> Record
 def _recorded(timeline: Timeline, facts: dict[str, Any], stream: dict[str, Any], place: str) -> Recorded:
     said = FACTS(stream["judged_by"])
     header, ending = header_of(FACTS(said["header"]), place), TEXT(stream["end"] or "")
-    piece = _piece(timeline, said, header.checkpoint_alignment)
+    piece = _piece(timeline, said, header.inner_states)
     gap = TEXT(said["gap"])
     why = f"a gap ({gap})" if gap else "" if ending in ("", SHUT_DOWN) else ending
     note = "" if ending or gap else "The recording ended while vLLM was running, and is judged up to its end."
@@ -53,14 +54,14 @@ def _recorded(timeline: Timeline, facts: dict[str, Any], stream: dict[str, Any],
     return Recorded(header, (piece,), names, why, note, is_cut=not ending)
 
 
-def _piece(timeline: Timeline, said: dict[str, Any], checkpoint_alignment: int | None) -> Piece:
+def _piece(timeline: Timeline, said: dict[str, Any], inner_states: InnerStates | None) -> Piece:
     """Rebuild the piece, keeping finished requests that a live stream forgets, because the edition forgets none."""
     dropped, first, events = timeline.kept()
     if said["inputs"] is None or dropped:
         raise TraceError(NO_INPUTS)
     if events and isinstance(events[0], ev.EngineStarted):
         first.apply(events[0])
-    piece = Piece(first, "", Timeline(len(events) + 1), checkpoint_alignment=checkpoint_alignment)
+    piece = Piece(first, "", Timeline(len(events) + 1), inner_states=inner_states)
     for event in events:
         if not isinstance(event, (ev.EngineStarted, ev.RequestForgotten)):
             piece.record(event)

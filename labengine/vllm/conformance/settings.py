@@ -64,7 +64,7 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
     if header.features is None:
         raise CannotJudgeError("its header is missing the scheduler's settings: record it with this release's tap")
     known_features = [PRIORITY, SPECULATION]
-    if header.checkpoint_alignment is not None and not has_drafts(header):
+    if (inner := header.inner_states) is not None and inner.hit_unit == inner.link and not has_drafts(header):
         known_features.append(CHECKPOINTS)
     others = [name for name in header.features if name not in known_features]
     if others:
@@ -134,12 +134,13 @@ def _drafts_of(header: StreamHeader) -> dict[str, Any]:
 def config_of(header: StreamHeader, piece: Piece) -> EngineConfig:
     """Return the edition's settings. Raises CannotJudgeError if the header's do not fit the edition."""
     settings: Mapping[str, Any] = header.settings
+    inner = header.inner_states
     groups = tuple(
         GroupSpec(
             group.block_size,
             cast(GroupKind, group.kind),
             group.window,
-            header.checkpoint_alignment if group.keeps_states else None,
+            inner.alignment if inner is not None and group.keeps_states else None,
         )
         for group in piece.fold.groups
     )

@@ -11,6 +11,7 @@ from labengine.record.files.codec import Row, renumbering
 from labengine.record.files.parsing import INT, TEXT, TraceError
 from labengine.record.files.shapes import shape_of
 from labengine.record.wording import readable
+from labengine.vllm.stream.written import InnerStates
 
 FORMAT, VERSION = "labengine stream", 1
 
@@ -57,10 +58,12 @@ class StreamHeader:
         return readable(self.model.rstrip("/").rpartition("/")[2])
 
     @property
-    def checkpoint_alignment(self) -> int | None:
-        """A chunk can leave a state at multiples of this many tokens after its start; None without such states."""
-        found = self.settings.get("checkpoint_alignment")
-        return found if type(found) is int and found > 0 else None
+    def inner_states(self) -> InnerStates | None:
+        """Where a chunk can leave a state inside it; None without such states."""
+        found = {"hit_unit": self.settings.get("hash_block_size"), **self.settings}
+        sizes = [found.get(name) for name in ("checkpoint_alignment", "hash_block_size", "hit_unit")]
+        counts = [one for one in sizes if type(one) is int and one > 0]
+        return InnerStates(*counts) if len(counts) == len(sizes) else None
 
 
 REASONS = {

@@ -18,7 +18,7 @@ from labengine.record.gap import Gap
 from labengine.record.hooks import Hooks
 from labengine.record.timeline import Timeline
 from labengine.vllm.stream.late_start import LINKS, LateStart
-from labengine.vllm.stream.written import written
+from labengine.vllm.stream.written import InnerStates, written
 
 EDITION = "vllm"
 
@@ -72,7 +72,7 @@ class Piece:
 
     gap: why it does not continue the previous piece; empty for the first one. gap_before: the steps between. timeline:
     records the events, from the beginning. hooks: get each event once it is recorded. max_finished: finished requests
-    that are kept; None for all. checkpoint_alignment: as in StreamHeader. Raises ValueError, LookupError or TypeError
+    that are kept; None for all. inner_states: as in StreamHeader. Raises ValueError, LookupError or TypeError
     for rows that are impossible in the current state.
     """
 
@@ -84,7 +84,7 @@ class Piece:
         hooks: Hooks | None = None,
         max_finished: int | None = None,
         gap_before: Gap | None = None,
-        checkpoint_alignment: int | None = None,
+        inner_states: InnerStates | None = None,
     ) -> None:
         self.gap = gap
         self.start: LateStart | None = None
@@ -111,7 +111,7 @@ class Piece:
         self._scheduled: list[ev.RequestScheduled] = []
         self._began: dict[int, float] = {}
         self._hooks, self._max_finished = hooks, max_finished
-        self._checkpoint_alignment = checkpoint_alignment
+        self._inner_states = inner_states
         self._finished: deque[int] = deque()
         self.is_late = not _is_new(state)
         """True if the engine had run before."""
@@ -222,7 +222,7 @@ class Piece:
             for number, group in enumerate(self.fold.groups):
                 table = self.fold.requests[one.request_id].block_tables[number]
                 share = one.request_id, number, group, table, one.start, end
-                yield from written(*share, checkpoint_alignment=self._checkpoint_alignment)
+                yield from written(*share, self._inner_states)
 
     def record(self, event: ev.Event) -> None:
         """Record a checked event."""

@@ -18,6 +18,7 @@ from labengine.vllm.stream.files import lines_of, stream_files
 from labengine.vllm.stream.header import StreamHeader, header_of
 from labengine.vllm.stream.late_start import late_start_of
 from labengine.vllm.stream.pieces import Loss, Piece
+from labengine.vllm.stream.written import InnerStates
 
 MAX_WHY = 200
 """Most characters of a gap's reason, which comes from the stream."""
@@ -163,11 +164,11 @@ class StreamReader:
         if self.pieces:
             self.pieces[-1].timeline.gap_after = gap_before
         timeline = Timeline(self._max_events)
-        return Piece(state, gap, timeline, gap_before=gap_before, checkpoint_alignment=self._checkpoint_alignment)
+        return Piece(state, gap, timeline, gap_before=gap_before, inner_states=self._inner_states)
 
     @property
-    def _checkpoint_alignment(self) -> int | None:
-        return None if self.header is None else self.header.checkpoint_alignment
+    def _inner_states(self) -> InnerStates | None:
+        return None if self.header is None else self.header.inner_states
 
 
 def _loss(lost: Any) -> Loss:
@@ -220,4 +221,4 @@ class LiveReader(StreamReader):
             self.pieces.pop(0)
             self.num_forgotten += 1
         kept = self._max_finished
-        return Piece(state, gap, self.timeline, self.hooks, kept, gap_before, self._checkpoint_alignment)
+        return Piece(state, gap, self.timeline, self.hooks, kept, gap_before, self._inner_states)

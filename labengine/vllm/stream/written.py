@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.core.vllm.checkpoints import is_reachable
 from labengine.record.snapshot import GroupState
+
+
+class InnerStates(NamedTuple):
+    """Where the chunks of state groups may leave a state inside them. All numbers are of tokens."""
+
+    alignment: int
+    """A state is left at a multiple of it after the chunk's start."""
+    link: int
+    """The hash chain's link: chunks have to begin at a multiple of it."""
+    hit_unit: int
+    """A state is left where the last hit in the chunk can end, at a multiple of it."""
 
 
 def written(
@@ -16,14 +28,13 @@ def written(
     table: Sequence[int],
     start: int,
     end: int,
-    checkpoint_alignment: int | None = None,
+    inner_states: InnerStates | None = None,
 ) -> Iterator[ev.Event]:
     """Yield the events in one group's blocks when a request's tokens [start, end) are computed.
 
     number: the group's. A state moves to the block of the last of these tokens; if the previous state is in another
-    block, it is copied there first (vLLM's worker does so by the same tables). checkpoint_alignment: for state groups
-    whose chunks may leave a state inside them, if hits end at blocks of one size; that state is in the previous entry.
-    No events of states if no table tells them; see `says_states`.
+    block, it is copied there first (vLLM's worker does so by the same tables). inner_states: for chunks that may leave
+    a state inside them; it is in the previous entry. No events of states if no table tells them; see `says_states`.
     """
     if group.kind != "state":
         yield ev.SlotsWritten(request_id, number, start, tuple(slot_runs(table, start, end, group.block_size)))
@@ -34,10 +45,12 @@ def written(
     before = (start - 1) // group.block_size
     if start and before != last:
         yield ev.StateCopied(table[before], table[last], request_id, number, start)
-    inside = last * group.block_size
-    if is_reachable(start, end, inside, checkpoint_alignment, group.block_size, group.block_size) and table[last - 1]:
-        yield ev.StateAdvanced(request_id, number, table[last - 1], start, inside)
-        start = inside
+    if inner_states is not None:
+        alignment, link, hit_unit = inner_states
+        inside = (end - 1) // hit_unit * hit_unit
+        if is_reachable(start, end, inside, alignment, link, group.block_size) and table[last - 1]:
+            yield ev.StateAdvanced(request_id, number, table[last - 1], start, inside)
+            start = inside
     yield ev.StateAdvanced(request_id, number, table[last], start, end)
 
 
