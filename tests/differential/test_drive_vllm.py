@@ -73,7 +73,7 @@ def test_a_fault_of_the_driver_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(process, "DRIVER", inside / "driver.py")
     faulty = Beside(driven)
     try:
-        with pytest.raises(UnlikeError, match="in edition vllm"):
+        with pytest.raises(UnlikeError, match="each can hit the other's"):
             for seed in range(NUM_WORKLOADS):
                 faulty.run(driven_workload(seed))
     finally:
