@@ -35,11 +35,15 @@ def settings(engine: Engine) -> Settings:
 
 
 def _inner_states(engine: Engine) -> Settings:
-    """Return where a chunk can leave a state inside it: at a multiple of checkpoint_alignment tokens after its start,
-    and of hit_unit tokens.
+    """Return where a chunk can leave a state inside it: at the last multiple of checkpoint_unit tokens, if that is a
+    multiple of checkpoint_alignment after the chunk's start.
+
+    The unit is a link of the hash chain before vLLM 0.32, whose worker knows where hits can end.
     """
-    (hit_unit, *_) = {group.cache_hit_alignment_tokens for group in engine.groups}
-    return {"checkpoint_alignment": engine.scheduler.mamba_prefill_checkpoint_alignment, "hit_unit": hit_unit}
+    scheduler = engine.scheduler
+    knows_hits = hasattr(scheduler.cache_config, "cache_hit_alignment_tokens")
+    unit = engine.groups[0].cache_hit_alignment_tokens if knows_hits else scheduler.hash_block_size
+    return {"checkpoint_alignment": scheduler.mamba_prefill_checkpoint_alignment, "checkpoint_unit": unit}
 
 
 def _speculation(scheduler: Any) -> Settings | None:

@@ -64,7 +64,7 @@ def refuse_what_no_edition_has(header: StreamHeader) -> None:
     if header.features is None:
         raise CannotJudgeError("its header is missing the scheduler's settings: record it with this release's tap")
     known_features = [PRIORITY, SPECULATION]
-    if (inner := header.inner_states) is not None and inner.hit_unit == inner.link and not has_drafts(header):
+    if (inner := header.inner_states) is not None and inner.unit == inner.link and not has_drafts(header):
         known_features.append(CHECKPOINTS)
     others = [name for name in header.features if name not in known_features]
     if others:

@@ -60,8 +60,7 @@ class StreamHeader:
     @property
     def inner_states(self) -> InnerStates | None:
         """Where a chunk can leave a state inside it; None without such states."""
-        found = {"hit_unit": self.settings.get("hash_block_size"), **self.settings}
-        sizes = [found.get(name) for name in ("checkpoint_alignment", "hash_block_size", "hit_unit")]
+        sizes = [self.settings.get(name) for name in ("checkpoint_alignment", "hash_block_size", "checkpoint_unit")]
         counts = [one for one in sizes if type(one) is int and one > 0]
         return InnerStates(*counts) if len(counts) == len(sizes) else None
 

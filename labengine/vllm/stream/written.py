@@ -11,14 +11,14 @@ from labengine.record.snapshot import GroupState
 
 
 class InnerStates(NamedTuple):
-    """Where the chunks of state groups may leave a state inside them. All numbers are of tokens."""
+    """Where the chunks of state groups may leave a state inside them, in tokens."""
 
     alignment: int
-    """A state is left at a multiple of it after the chunk's start."""
+    """The state is left at a multiple of it after the chunk's start."""
     link: int
     """The hash chain's link: chunks have to begin at a multiple of it."""
-    hit_unit: int
-    """A state is left where the last hit in the chunk can end, at a multiple of it."""
+    unit: int
+    """The state is left at the last multiple of it inside the chunk."""
 
 
 def written(
@@ -46,8 +46,8 @@ def written(
     if start and before != last:
         yield ev.StateCopied(table[before], table[last], request_id, number, start)
     if inner_states is not None:
-        alignment, link, hit_unit = inner_states
-        inside = (end - 1) // hit_unit * hit_unit
+        alignment, link, unit = inner_states
+        inside = (end - 1) // unit * unit
         if is_reachable(start, end, inside, alignment, link, group.block_size) and table[last - 1]:
             yield ev.StateAdvanced(request_id, number, table[last - 1], start, inside)
             start = inside
