@@ -25,6 +25,7 @@ from checkout import ROOT
 from costs import Costs, recorded
 from ctrl_c import python_handles_sigint
 from labengine.engine import endless
+from labengine.isolation import alone, limits, memory_limit
 from labengine_vllm.outbox import Outbox
 from waiting import PATIENCE
 
@@ -70,6 +71,14 @@ def taps_write_to_the_end() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Outbox.close, "__defaults__", (PATIENCE,))
         yield
+
+
+@pytest.fixture
+def memory_ends_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copied process's memory ends before its time does, on a slow processor too."""
+    monkeypatch.setattr(memory_limit, "MEMORY_BYTES", 2**25)
+    monkeypatch.setattr(limits, "OPERATION_S", 300.0)
+    monkeypatch.setattr(alone, "COMPUTING_S", 300.0)
 
 
 @pytest.fixture(autouse=True)

@@ -116,7 +116,7 @@ def test_vllm_breaks_no_rule_in_many_workloads(lab: labengine.Lab) -> None:
 
 
 def broken(method: str, text: str, **settings: Any) -> labengine.Lab:
-    engine = driven("vllm", python(), None).patched(Patch(method, text, "<patch>"))
+    engine = driven("vllm", python(), None).patched(Patch(method, text))
     return labengine.Lab(engine, num_blocks=16, block_size=4, **settings)
 
 

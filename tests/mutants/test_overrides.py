@@ -13,7 +13,6 @@ from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS
 from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.parts import base_classes
-from labengine.isolation import alone, limits, memory_limit
 from labengine.session.patch.cell import cell_text
 from labengine.session.patch.seams import seams_in_use
 from mutants.changes import changes_of
@@ -95,11 +94,8 @@ def test_what_sees_one(seam: str, words: str, seen_by: str, rule: str) -> None:
     assert (sight.seen_by, sight.rule) == (seen_by, rule), sight
 
 
-def test_what_fills_the_memory_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory ends before any time does, however slow the processor is and however much a process has freed."""
-    monkeypatch.setattr(memory_limit, "MEMORY_BYTES", 2**25)
-    monkeypatch.setattr(limits, "OPERATION_S", 300.0)
-    monkeypatch.setattr(alone, "COMPUTING_S", 300.0)
+@pytest.mark.usefixtures("memory_ends_first")
+def test_what_fills_the_memory_does_not_return() -> None:
     sight = sight_of(_override("KVCacheGroup.slots", "start += length"))
     assert (sight.seen_by, sight.rule) == ("no return", "MemoryError"), sight
 

@@ -412,6 +412,7 @@ def test_a_test_that_hangs_or_exits_is_contained(monkeypatch: pytest.MonkeyPatch
             lab.to_test()
 
 
+@pytest.mark.usefixtures("memory_ends_first")
 def test_one_that_takes_all_memory_is_contained(monkeypatch: pytest.MonkeyPatch) -> None:
     with lab_of(parts=Parts(block_pool=EndsSometimes)) as lab:
         monkeypatch.setattr(sys.modules[__name__], "HOW", "eats")
