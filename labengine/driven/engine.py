@@ -200,7 +200,6 @@ class DrivenEngine(Engine):
     def _repeat(self) -> None:
         """Repeat all calls on a new engine."""
         self._mirror.repeat(self._repeated())
-        self._show()
 
     def _repeated(self) -> Iterator[dict[str, Any]]:
         yield self._done([], settings=self._settings)
