@@ -11,6 +11,7 @@ from weakref import finalize
 from labengine.config import ConfigError, EngineConfig
 from labengine.driven.calls import is_error
 from labengine.driven.driven import Driven, Patch
+from labengine.driven.imported import Imported
 from labengine.driven.process import DrivenEngine as Started
 from labengine.driven.process import EngineLostError, EngineProcess
 from labengine.driven.script import importable
@@ -27,9 +28,15 @@ PATIENCE_S = 60.0
 class EngineHost:
     """The process of a driven engine, for one lab or for several whose engines are the same. It restarts when lost."""
 
-    def __init__(self, driven: Driven) -> None:
-        """Raises ConfigError if the engine cannot be driven, or a patch cannot be applied."""
+    def __init__(self, driven: Driven, imported: Imported | None = None) -> None:
+        """imported: by default, the engine is imported anew.
+
+        Raises ConfigError if the engine cannot be driven, or a patch cannot be applied.
+        """
         self.driven = driven
+        self._unpatched = Started(driven.name, driven.python, None, driven.path)
+        self.imported = imported or Imported(self._unpatched)
+        self._is_using_it = False
         self._num_starts = 0
         self._left: list[int] = []
         """Engines that the process shall forget."""
@@ -42,7 +49,7 @@ class EngineHost:
             with self._lock:
                 started = self._started()
         except BaseException:
-            self.close()
+            self._end()
             raise
         self.name = started.engine
         """The engine and its release."""
@@ -59,6 +66,8 @@ class EngineHost:
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a line. Raises EngineLostError; the next line goes to a new process."""
         with self._lock:
+            if not self.num_users:
+                raise EngineLostError("its process has ended with its lab")
             process = self._started()
             left, self._left = self._left, []
             try:
@@ -72,7 +81,13 @@ class EngineHost:
         self.num_users -= 1
         self._left.append(number)
         if not self.num_users:
-            self.close()
+            self._end()
+
+    def _end(self) -> None:
+        self.close()
+        if self._is_using_it:
+            self._is_using_it = False
+            self.imported.leave()
 
     def close(self) -> None:
         """End the process. Twice is harmless."""
@@ -83,7 +98,10 @@ class EngineHost:
     def _started(self) -> EngineProcess:
         if self._process is None or self._process.has_ended:
             self.close()
-            process = EngineProcess(Started(self.driven.name, self.driven.python, None, self.driven.path))
+            if not self._is_using_it:
+                self._is_using_it = True
+                self.imported.use()
+            process = EngineProcess(self._unpatched, self.imported.channel)
             try:
                 for patch in self.driven.patches:
                     _apply(process, patch)
@@ -155,8 +173,11 @@ class DrivenModel(SimulatedModel):
         return self.patched(self.driven, config, options)
 
     def patched(self, driven: Driven, config: EngineConfig, options: ModelOptions) -> DrivenModel:
-        """Return another engine in a process of its own, with the same words. Raises ConfigError as EngineHost."""
-        return self._with(EngineHost(driven), config, options)
+        """Return an engine in another process of the same import, with the same words.
+
+        Raises ConfigError as EngineHost.
+        """
+        return self._with(EngineHost(driven, self._host.imported), config, options)
 
     def _with(self, host: EngineHost, config: EngineConfig, options: ModelOptions) -> DrivenModel:
         other = DrivenModel(host, config, options.max_model_len)

@@ -7,29 +7,28 @@ import os
 import selectors
 import signal
 import subprocess
-import tempfile
+import sys
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from labengine.config import ConfigError
+from labengine.driven.contained import ContainedProcess
 from labengine.driven.drivable import drivable, is_driver_file, refuse_folder
 from labengine.engine.interrupts import ROUND_S, interrupts_allowed, interrupts_deferred
-from labengine.isolation.confinement import end_session
-from labengine.isolation.marked import MARK, end_marked, new_mark
 from labengine.record.wording import readable
 from labengine.system.closing import Closing
 
 DRIVER = Path(__file__).resolve().parent / "inside" / "driver.py"
+STAND_IN = DRIVER.with_name("stand_in.py")
 
 PLUGIN = DRIVER.parents[3] / "vllm_tap"
 """The plugin in this clone; elsewhere it is installed beside vLLM."""
 
-QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-"""Defaults of the engine's environment, since there is no model and no device."""
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+"""Defaults of the engine's environment, since there is no model and no device; a process with threads is not copied."""
 
 SILENCE_S = 60.0
 """Seconds without an answer after which the engine counts as hanging where no signal reaches it."""
@@ -39,6 +38,8 @@ LAST_BYTES = 10_000
 """Bytes of its output, from the end, that may hold the last line."""
 STARTING_S = 300.0
 """Seconds allowed for importing the engine; vLLM takes ten on an idle machine."""
+DYING_S = 5.0
+"""Seconds allowed to a process that has closed its output to end."""
 
 
 class EngineLostError(Exception):
@@ -77,21 +78,17 @@ class DrivenEngine:
 class EngineProcess(Closing):
     """One process of a driven engine. A context manager."""
 
-    def __init__(self, driven: DrivenEngine) -> None:
-        """Raises ConfigError if the engine cannot be started there."""
-        self._driven = driven
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        """Holds the engine's temporary files, which it cannot delete when it is ended."""
+    def __init__(self, driven: DrivenEngine, channel: int | None = None) -> None:
+        """channel: where a copy is asked for; see Imported. Raises ConfigError if the engine cannot be started."""
         self._buffer = bytearray()
         self._sent: deque[int] = deque()
         """The numbers of the unanswered lines, the oldest first."""
         self._num_sent = 0
-        self._mark = new_mark()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = _started(driven, channel)
+        self._lines, self._answers = self._process.pipes
+        os.set_blocking(self._lines, False)
         try:
             with interrupts_deferred():
-                self._process = self._started()
                 first = self._read(STARTING_S)
         except EngineLostError as error:
             self.close()
@@ -104,29 +101,10 @@ class EngineProcess(Closing):
         self.source = str(first["source"])
         """The text of the file that makes and drives it."""
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own, so that Ctrl-C in a terminal or a notebook does not end its imports."""
-        driven, pipe = self._driven, subprocess.PIPE
-        command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
-        own = {MARK: self._mark, "TMPDIR": self._folder.name}
-        env = environment(driven.name, driven.checkout) | own
-        try:
-            started = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=self._log, env=env, start_new_session=True
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
-            ) from None
-        assert started.stdin and started.stdout
-        self._lines, self._answers = started.stdin.fileno(), started.stdout.fileno()
-        os.set_blocking(self._lines, False)
-        return started
-
     @property
     def has_ended(self) -> bool:
         """True if the process has ended by itself, or was closed."""
-        return self._process is None or self._process.poll() is not None
+        return self._process.has_ended
 
     def ask(self, line: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a line; return its answer. Raises EngineLostError, also after these seconds of silence."""
@@ -190,44 +168,45 @@ class EngineProcess(Closing):
 
     def _lost(self) -> EngineLostError:
         """Return the error of a process that has ended."""
-        status = self._status()
+        status = self._process.status(DYING_S)
         if status == -signal.SIGPROF:
             return EngineLostError("it computes without end, outside of Python", is_endless=True)
         return EngineLostError(f"its process ended with status {status}{self._last_words()}")
 
     def _last_words(self) -> str:
         """Return a clause with the last line that it has printed; empty without one. Ends the process."""
-        self._status()
-        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LAST_BYTES))
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        self._process.status(DYING_S)
+        log = self._process.log
+        log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_BYTES))
+        lines = log.read().decode(errors="replace").strip().splitlines()
         return f"; its last output: {readable(lines[-1], 300)}" if lines else ""
-
-    def _status(self) -> int:
-        assert self._process
-        with suppress(subprocess.TimeoutExpired):  # it has closed its output, and is about to end
-            return self._process.wait(1)
-        self._process.kill()
-        return self._process.wait()
 
     def close(self) -> None:
         """End the process and its children. Twice is harmless."""
-        if self._log.closed:
-            return
-        with interrupts_deferred():
-            if self._process is not None:
-                end_session(self._process.pid)
-                self._process.kill()
-                self._process.wait()
-                for pipe in filter(None, (self._process.stdin, self._process.stdout)):
-                    pipe.close()
-            end_marked(self._mark, self._log.fileno())
-            self._log.close()
-            self._folder.cleanup()
+        self._process.close()
+
+
+def _started(driven: DrivenEngine, channel: int | None) -> ContainedProcess:
+    command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
+    if channel is not None:
+        command = [sys.executable, "-I", "-S", str(STAND_IN), str(channel), *command]
+    try:
+        return ContainedProcess(
+            command,
+            environment(driven.name, driven.checkout),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=() if channel is None else (channel,),
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"{driven.python} does not start ({error.strerror}): name the engine's Python with --python"
+        ) from None
 
 
 def environment(engine: str, checkout: str | None) -> dict[str, str]:
-    """Return this process's environment without variables for its Python, and without a user's tap."""
-    own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LABENGINE_TAP")
+    """Return this process's environment without variables for its Python, its test's name and a user's tap."""
+    own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST", "LABENGINE_TAP")
     found = QUIET | {name: value for name, value in os.environ.items() if name not in own}
     paths = [str(PLUGIN)] if PLUGIN.is_dir() else []
     if is_driver_file(engine):  # it can import what is beside it

@@ -2,14 +2,13 @@
 
 LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_hostile_vllm.py
 
-Every patch has a process of its own: a copy of one that has imported vLLM (warm_vllm.py).
+Every patch has a process of its own: a copy of one that has imported vLLM.
 """
 
 from __future__ import annotations
 
 import ast
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,17 +18,16 @@ from random import Random
 import pytest
 
 import labengine
-from differential import warm_vllm
 from differential.vllm_process import VARIABLE, VERSION, named_interpreter
 from driven_waits import Waits, interrupted
-from hostile import ENDINGS, LOST, NAP, TESTS, Hostile, processes
-from hostile import VARIABLE as TESTS_VARIABLE
+from hostile import ENDINGS, LOST, NAP, NUM_OF_LAB, Hostile, hostile_tests, processes
 from interrupting import assert_goes_on, assert_nothing_held, python_takes_ctrl_c
 from labengine.driven import model
 from labengine.driven.calls import EngineRaisedError
 from labengine.lab import Lab
 from labengine.session.history.inputs import BrokenStep
 from seeds import first
+from stub_python import quick_python
 
 NUM_PATCHES, NUM_SWEEP_PATCHES = 44, 200
 CALL_S = 1.0
@@ -124,29 +122,17 @@ DRAWN = Random(58).sample([(method, hostile) for method in METHODS for hostile i
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An interpreter that has vLLM at once."""
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter with vLLM, where a call may take CALL_S."""
     if (vllm := named_interpreter()) is None:
         pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}")
-    folder = tmp_path_factory.mktemp("warm")
-    command = [vllm, warm_vllm.__file__, str(folder / "socket"), str(CALL_S)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as server:
-        assert server.stdin and server.stdout and server.stdout.readline() == b"1\n", "it has several threads"
-        yield warm_vllm.interpreter(folder, vllm, folder / "socket")
-        server.stdin.close()
-        assert server.wait(60) == 0
-
-
-def environment() -> dict[str, str]:
-    from labengine.driven.process import environment
-
-    return environment("vllm", None)
+    return quick_python(tmp_path_factory.mktemp("quick"), vllm, CALL_S)
 
 
 @pytest.fixture(scope="module")
 def lab(python: str) -> Iterator[Lab]:
     """A lab after a step; in the next one, B ends, and a third request finds the cached beginning."""
-    with labengine.drive("vllm", python, num_blocks=24, block_size=4) as made:
+    with hostile_tests(), labengine.drive("vllm", python, num_blocks=24, block_size=4) as made:
         made.add(token_ids=range(9), max_tokens=8)
         made.add(token_ids=range(20, 29), max_tokens=2)
         made.step()
@@ -175,7 +161,6 @@ def test_the_lab_answers(lab: Lab, number: int, tmp_path: Path, monkeypatch: pyt
     flag, folder = tmp_path / "flag", tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setenv(TESTS_VARIABLE, TESTS)
     num_files = len(os.listdir("/proc/self/fd"))
     with lab.rerun(patch_of(lab, method, hostile.act, flag)) as comparison:
         left, right = comparison.left, comparison.right
@@ -201,7 +186,7 @@ def test_the_lab_answers(lab: Lab, number: int, tmp_path: Path, monkeypatch: pyt
             call(right)
             call(left)
             assert right.snapshot() == left.snapshot()
-    assert [*processes()] == [] and not [*folder.iterdir()]
+    assert len([*processes()]) == NUM_OF_LAB and not [*folder.iterdir()]
     assert len(os.listdir("/proc/self/fd")) == num_files
 
 

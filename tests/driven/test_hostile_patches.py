@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import labengine
-from hostile import ENDINGS, LOST, NAP, TESTS, VARIABLE, Hostile, processes
+from hostile import ENDINGS, LOST, NAP, NUM_OF_LAB, Hostile, hostile_tests, processes
 from labengine.driven.calls import EngineRaisedError
 from labengine.lab import Lab
 from stub_python import stub_python
@@ -63,6 +63,9 @@ ACTS = (
     Hostile(f"import subprocess; subprocess.Popen(['sleep', '{NAP}'])", ""),
     Hostile(f"import subprocess; subprocess.Popen(['sleep', '{NAP}'], start_new_session=True, env={{}})", ""),
     Hostile(f"import os; os.system('setsid sleep {NAP} & (sleep {NAP} &) & exit')", ""),
+    Hostile(
+        "import ctypes, os, time\nif not ctypes.CDLL(None).fork():\n    os.setsid(); os.close(2); time.sleep(1000)", ""
+    ),
     Hostile(f"import os; os.system('env -i setsid sleep {NAP} &'); os._exit(3)", f"{LOST} 3"),
 )
 
@@ -71,7 +74,7 @@ ACTS = (
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab on the fake engine with two requests, before their first step; a call may take a fifth of a second."""
     python = stub_python(tmp_path_factory.mktemp("stub"), seconds=0.2)
-    with labengine.drive("vllm", python, num_blocks=12, block_size=4) as made:
+    with hostile_tests(), labengine.drive("vllm", python, num_blocks=12, block_size=4) as made:
         made.add(token_ids=range(9), max_tokens=4)
         made.add(token_ids=range(9), max_tokens=3)
         yield made
@@ -91,8 +94,7 @@ def patched(lab: Lab, method: str, act: str) -> labengine.Patch:
 
 @pytest.mark.parametrize("hostile", ACTS, ids=lambda one: one.act[:60].replace(NAP, "1000"))
 @pytest.mark.parametrize("method", [METHODS[0], *(pytest.param(one, marks=pytest.mark.sweep) for one in METHODS[1:])])
-def test_the_lab_answers(lab: Lab, method: str, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, TESTS)
+def test_the_lab_answers(lab: Lab, method: str, hostile: Hostile) -> None:
     with lab.rerun(patched(lab, method, hostile.act)) as comparison:
         right = comparison.right
         assert isinstance(right, Lab)
@@ -104,11 +106,13 @@ def test_the_lab_answers(lab: Lab, method: str, hostile: Hostile, monkeypatch: p
             assert hostile.said.format(method=method) in str(raised.value)
             assert right.crash is not None and right.crash.step == 2 and right.crash.exception is raised.value
             assert right.snapshot() == before
+            added = right.add(token_ids=range(3), max_tokens=1)
+            assert added in right.snapshot().requests and not right.violations
             right.goto("crash")
         else:
             right.step()
-            assert right.snapshot().step == 2 and [*processes()]
-    assert [*processes()] == []
+            assert right.snapshot().step == 2
+    assert len([*processes()]) == NUM_OF_LAB
     with lab.fork() as fork:
         fork.run()
         assert fork.snapshot().step == 4 and not fork.crash

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 VARIABLE = "HOSTILE_TEST"
 """A variable in the environment of what is started; its value is TESTS."""
 TESTS = str(os.getpid())
 NAP = f"1000.{TESTS}"
 """Seconds that a process sleeps, which tell it from others if it has another environment."""
+
+NUM_OF_LAB = 3
+"""Processes of a lab: the one that has imported the engine, its copy, and what stands for that here."""
+
+
+@contextmanager
+def hostile_tests() -> Iterator[None]:
+    """Mark what is started."""
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setenv(VARIABLE, TESTS)
+        yield
 
 
 def processes() -> Iterator[int]:

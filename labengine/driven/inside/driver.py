@@ -77,20 +77,31 @@ class EndlessWorkloadError(BaseException):
 
 def main(engine: str, patch: str | None = None) -> None:
     """Answer until stdin ends, at the latest with labengine's process; whatever the engine prints goes to stderr."""
-    answers = _own_stdout()
-    name, events = MODULES.get(engine, (engine, None))
-    driving = _driver_file(engine) if engine not in MODULES else importlib.import_module(name)
+    answers = own_stdout()
+    serve = imported(engine)
     confinement.confine()
     if patch is not None:
         runpy.run_path(patch)
+    serve(answers)
+
+
+def imported(engine: str) -> Callable[[TextIO], None]:
+    """Import an engine, with what drives it and records its events; return what then answers lines."""
+    name, events = MODULES.get(engine, (engine, None))
+    driving = _driver_file(engine) if engine not in MODULES else importlib.import_module(name)
+    make_events = importlib.import_module(events).Events if events else States
+    return partial(_serve, Path(engine).stem, driving, make_events)
+
+
+def _serve(name: str, driving: Any, make_events: Any, answers: TextIO) -> None:
     with open(str(driving.__file__), encoding="utf-8") as file:
-        _say(answers, {"engine": f"{Path(engine).stem} {driving.VERSION}", "source": file.read()})
+        _say(answers, {"engine": f"{name} {driving.VERSION}", "source": file.read()})
     signal.signal(signal.SIGVTALRM, _end)
     signal.signal(signal.SIGALRM, _looking(looks.Looks()))
     sys.addaudithook(_refuse_copies)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # labengine ends this process on Ctrl-C
     States.decided_by = getattr(driving, "DECIDED_BY", {})
-    driver = Driver(driving, importlib.import_module(events).Events if events else States)
+    driver = Driver(driving, make_events)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
     if sys.platform == "linux":
         memory_limit.limit_memory()
@@ -331,7 +342,8 @@ def _end(_: int, frame: FrameType | None) -> None:
     raise EndlessWorkloadError(place)
 
 
-def _own_stdout() -> TextIO:
+def own_stdout() -> TextIO:
+    """Return a file that writes to stdout, where nothing else does from now on."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers

@@ -32,6 +32,7 @@ def rerun_beside(
     session: Session, history: History, lab_of: Callable[[Session], LiveSide], override: object, **settings: Any
 ) -> Comparison:
     """Return a comparison of two new labs after all of a session's inputs. See Lab.rerun."""
+    session.stepper.refuse_if_closed()
     inputs, num_steps = history.past
     origin = _usable_origin(session, inputs, settings)
     if isinstance(session.model, DrivenModel):
