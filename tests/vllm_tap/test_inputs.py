@@ -101,6 +101,15 @@ def test_a_scheduler_that_says_nothing_of_its_features_is_not_taken_for_one_with
     assert "features" not in found and found["max_num_seqs"] is None and found["is_async"] is False
 
 
+def test_a_scheduler_that_says_nothing_of_its_features_says_where_a_chunk_leaves_states() -> None:
+    """As that of vLLM 0.30: without them, a hit on such a state would read one that nothing has written."""
+    scheduler = FakeScheduler()
+    own = {"mamba_has_prefill_checkpoint_blocks": True, "mamba_prefill_checkpoint_alignment": 2, "hash_block_size": 4}
+    vars(scheduler).update(own, cache_config=SimpleNamespace())
+    found = settings(Engine.of(scheduler))
+    assert "features" not in found and (found["checkpoint_alignment"], found["checkpoint_unit"]) == (2, 4)
+
+
 def with_features(**others: Any) -> FakeScheduler:
     """Return a scheduler that says how it is set; others: settings in place of ordinary ones."""
     scheduler = FakeScheduler()

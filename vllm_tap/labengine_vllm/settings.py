@@ -25,12 +25,13 @@ def settings(engine: Engine) -> Settings:
         "hash_block_size": getattr(scheduler, "hash_block_size", None),
         "retention_interval": getattr(coordinator, "retention_interval", None),
     }
+    with suppress(AttributeError):  # it has none
+        if scheduler.mamba_has_prefill_checkpoint_blocks:
+            found |= _inner_states(engine)
     with suppress(AttributeError):  # unknown features must not look like none
         found["features"] = [*_features(scheduler), *_features_of_states(engine)]
         if speculation := _speculation(scheduler):
             found["speculation"] = speculation
-        if scheduler.mamba_has_prefill_checkpoint_blocks:
-            found |= _inner_states(engine)
     return found
 
 
