@@ -12,58 +12,58 @@ from threading import RLock
 from labengine.driven.contained import ContainedProcess
 from labengine.driven.process import DRIVER, DrivenEngine, environment
 
+ENDING_S = 1.0
+"""Seconds that it has to end its copies' sessions; while it imports, it has none."""
 COPIES = DRIVER.with_name("copies.py")
 
 
 class Imported:
-    """The process that is copied, for several users; see copies.py. It ends with its last user; its copies end with it.
+    """The process that is copied; see copies.py. It begins with its first user; it and its copies end with its last.
 
     Where there is none, an engine's processes import it themselves.
     """
 
     def __init__(self, driven: DrivenEngine) -> None:
-        self._driven, self._environment = driven, environment(driven.name, driven.checkout)
-        self._folder = _folder()
+        self._driven = driven
         self._lock = RLock()
         self._num_users = 0
         self._process: ContainedProcess | None = None
-        if sys.platform != "linux":
-            return
-        self._channel, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [driven.python, str(COPIES), driven.name, str(given.fileno())]
-        with given:
-            try:
-                self._process = ContainedProcess(
-                    command, self._environment, stdin=DEVNULL, stdout=DEVNULL, pass_fds=(given.fileno(),)
-                )
-            except BaseException as error:
-                self._channel.close()
-                if not isinstance(error, OSError):  # the engine's own process says why it does not start
-                    raise
+        self._channel: socket.socket | None = None
+
+    def use(self) -> None:
+        """Add a user, who leaves once, also if this raises."""
+        with self._lock:
+            self._num_users += 1
+            if self._num_users == 1 and sys.platform == "linux":
+                self._start()
+
+    def leave(self) -> None:
+        """Remove a user."""
+        with self._lock:
+            self._num_users -= 1
+            if not self._num_users:
+                if self._channel is not None:
+                    self._channel.close()
+                if self._process is not None:
+                    self._process.status(ENDING_S)
+                    self._process.close()
+                self._channel = self._process = None
 
     @property
     def channel(self) -> int | None:
         """The descriptor on which a copy is asked for; None if there is no process as a new one would be."""
-        is_as_new = self._environment == environment(self._driven.name, self._driven.checkout)
-        has_copies = self._process is not None and is_as_new and self._folder == _folder()
-        return self._channel.fileno() if has_copies else None
-
-    def use(self) -> None:
-        """Count a user, who will leave."""
         with self._lock:
-            self._num_users += 1
+            if self._channel is None or self._process is None or self._surroundings != self._surroundings_now():
+                return None
+            return self._channel.fileno()
 
-    def leave(self) -> None:
-        """End the process with its last user."""
-        with self._lock:
-            self._num_users -= 1
-            process, self._process = (None, self._process) if self._num_users else (self._process, None)
-        if process is not None:
-            self._channel.close()
-            process.close()
+    def _start(self) -> None:
+        self._surroundings = own, _ = self._surroundings_now()
+        self._channel, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [self._driven.python, str(COPIES), self._driven.name, str(given.fileno())]
+        with given, suppress(OSError):  # it does not start; the engine's own process says why
+            self._process = ContainedProcess(command, own, stdin=DEVNULL, stdout=DEVNULL, pass_fds=(given.fileno(),))
 
-
-def _folder() -> str | None:
-    with suppress(OSError):  # it is deleted
-        return os.getcwd()
-    return None
+    def _surroundings_now(self) -> tuple[dict[str, str], tuple[int, int]]:
+        folder = os.stat(".")
+        return environment(self._driven.name, self._driven.checkout), (folder.st_dev, folder.st_ino)

@@ -15,6 +15,7 @@ from labengine.driven.imported import Imported
 from labengine.driven.process import DrivenEngine as Started
 from labengine.driven.process import EngineLostError, EngineProcess
 from labengine.driven.script import importable
+from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import ModelOptions, SimulatedModel
 from labengine.session.fair_lock import FairLock
 
@@ -84,10 +85,13 @@ class EngineHost:
             self._end()
 
     def _end(self) -> None:
-        self.close()
-        if self._is_using_it:
-            self._is_using_it = False
-            self.imported.leave()
+        with interrupts_deferred():
+            try:
+                self.close()
+            finally:
+                if self._is_using_it:
+                    self._is_using_it = False
+                    self.imported.leave()
 
     def close(self) -> None:
         """End the process. Twice is harmless."""
@@ -98,9 +102,10 @@ class EngineHost:
     def _started(self) -> EngineProcess:
         if self._process is None or self._process.has_ended:
             self.close()
-            if not self._is_using_it:
-                self._is_using_it = True
-                self.imported.use()
+            with interrupts_deferred():
+                if not self._is_using_it:
+                    self._is_using_it = True
+                    self.imported.use()
             process = EngineProcess(self._unpatched, self.imported.channel)
             try:
                 for patch in self.driven.patches:

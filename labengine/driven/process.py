@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +188,7 @@ class EngineProcess(Closing):
 def _started(driven: DrivenEngine, channel: int | None) -> ContainedProcess:
     command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
     if channel is not None:
-        command = [sys.executable, "-I", "-S", str(STAND_IN), str(channel), *command]
+        command = [driven.python, "-I", "-S", str(STAND_IN), str(channel), *command]
     try:
         return ContainedProcess(
             command,

@@ -31,8 +31,9 @@ def end_marked(mark: str, output: int) -> None:
 
 
 def _marked(mark: bytes, output: os.stat_result) -> Iterator[int]:
+    this = str(os.getpid())  # its own errors may go there, if it began without a file for them
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or one that has ended
             is_marked = mark in (folder / "environ").read_bytes().split(b"\0")
-            if is_marked or os.path.samestat((folder / "fd" / "2").stat(), output):
+            if folder.name != this and (is_marked or os.path.samestat((folder / "fd" / "2").stat(), output)):
                 yield int(folder.name)

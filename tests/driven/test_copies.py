@@ -20,6 +20,7 @@ from labengine.session.stepper import LabClosedError
 from stub_python import quick_python, stub_python
 from waiting import wait_until
 
+ENDING = "def free_blocks(self, *blocks):\n    import os; os._exit(7)"
 PATCH = labengine.Patch("FakePool.free_blocks", "def free_blocks(self, *blocks):\n    raise ValueError('patched')\n")
 OWN = Path(__file__).with_name("own_engine.py")
 
@@ -87,10 +88,11 @@ def test_a_patched_lab_outlives_the_first(stub: str) -> None:
 THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 NO_FORK = "import os\ndef fork(): raise OSError\nos.fork = fork"
 ENDS = "if len(sys.argv) > 2: sys.exit(3)"
+MOVES = "import os; os.environ['LABENGINE_STARTED_BY'] += ''"
 NO_FILES = "copies.NUM_FILES = 2"
 
 
-@pytest.mark.parametrize("more", [THREAD, NO_FORK, ENDS, NO_FILES])
+@pytest.mark.parametrize("more", [THREAD, NO_FORK, ENDS, NO_FILES, MOVES])
 def test_a_process_that_cannot_be_copied_is_started_anew(more: str, tmp_path: Path) -> None:
     with made(stub_python(tmp_path, more=more)) as lab:
         steps(lab)
@@ -149,6 +151,17 @@ lab = labengine.drive("vllm", sys.argv[1], num_blocks=12, block_size=4)
 lab.rerun(labengine.Patch("FakePool.free_blocks", "def free_blocks(self, *blocks): pass"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_how_a_copy_ended_is_known_where_its_starter_blocks_the_signal(stub: str) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        with made(stub) as lab:
+            comparison = lab.rerun(labengine.Patch(PATCH.method, ENDING))
+            with comparison, pytest.raises(EngineRaisedError, match="status 7"):
+                steps(comparison.right)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def test_they_end_with_labengine(stub: str) -> None:

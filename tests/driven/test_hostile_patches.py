@@ -63,8 +63,9 @@ ACTS = (
     Hostile(f"import subprocess; subprocess.Popen(['sleep', '{NAP}'])", ""),
     Hostile(f"import subprocess; subprocess.Popen(['sleep', '{NAP}'], start_new_session=True, env={{}})", ""),
     Hostile(f"import os; os.system('setsid sleep {NAP} & (sleep {NAP} &) & exit')", ""),
+    Hostile("import ctypes, os\nif not ctypes.CDLL(None).fork():\n os.setsid(); os.close(2)\n while 1: id(0)", ""),
     Hostile(
-        "import ctypes, os, time\nif not ctypes.CDLL(None).fork():\n    os.setsid(); os.close(2); time.sleep(1000)", ""
+        f"import os, subprocess; subprocess.Popen(['sleep', '{NAP}'], env={{}}, stderr=-3); os._exit(3)", f"{LOST} 3"
     ),
     Hostile(f"import os; os.system('env -i setsid sleep {NAP} &'); os._exit(3)", f"{LOST} 3"),
 )

@@ -4,7 +4,8 @@
 
 CHANNEL is the descriptor of a socket, whose messages come from stand_in.py: a driver's environment, its three standard
 files, and a socket. This socket is told when the copy is made, and later how it ended; if it closes, the copy is
-killed. Where a copy would differ from a new process, none is made, and the socket is closed.
+killed. None is made, and the socket is closed, where a new process would import other files, or where this one has
+threads. What the import has kept is the same in all copies: seeds, data files, the name of a temporary folder.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Copies:
             one.setblocking(False)
         self._selector.register(channel, selectors.EVENT_READ, self._hear)
         self._selector.register(self._ended, selectors.EVENT_READ, self._tell_ends)
+        self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
@@ -107,6 +109,7 @@ class Copies:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             confine()
             end_with_starter()
             if os.getppid() != maker:
@@ -132,7 +135,7 @@ class Copies:
     def _end(self, pid: int) -> None:
         """Kill a copy whose socket has closed."""
         with suppress(KeyError):
-            self._forget(pid)
+            self._forget(pid).close()
         end_session(pid)
         os.kill(pid, signal.SIGKILL)  # it is not yet waited for, so that no other process has its number
 
@@ -146,8 +149,9 @@ class Copies:
         with suppress(BlockingIOError):
             self._ended.recv(MAX_BYTES)
         with suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                pid, status = found
+            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                end_session(found.si_pid)  # before another process can have its number
+                pid, status = os.waitpid(found.si_pid, 0)
                 if pid in self._sockets:
                     with self._forget(pid) as asking, suppress(OSError):
                         asking.send(str(os.waitstatus_to_exitcode(status)).encode())
@@ -164,15 +168,15 @@ def _imported_files() -> list[str]:
 
 
 def _mark_at() -> int:
-    """Return where this process's mark is in memory, as /proc shows it. Raises OSError if it shows none."""
+    """Return where this process's mark is in memory. Raises OSError if /proc does not show it from there."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
-    at = getenv(MARK.encode())
-    mark = ctypes.string_at(at)
-    with open("/proc/self/environ", "rb") as file:
-        if MARK.encode() + b"=" + mark not in file.read().split(b"\0"):
-            raise OSError("/proc does not show this process's environment")
-    return int(at)
+    at = int(getenv(MARK.encode()))
+    with open("/proc/self/stat") as file:
+        *_, start, end, _ = file.read().split()
+    if not int(start) <= at < int(end):
+        raise OSError("the import has moved this process's environment")
+    return at
 
 
 def main(engine: str, channel: str) -> None:
