@@ -93,7 +93,7 @@ def patched(lab: Lab, method: str, act: str) -> labengine.Patch:
     return labengine.Patch(method, ast.unparse(tree))
 
 
-@pytest.mark.parametrize("hostile", ACTS, ids=lambda one: one.act[:60].replace(NAP, "1000"))
+@pytest.mark.parametrize("hostile", ACTS, ids=lambda one: one.act.replace(NAP, "1000")[:60])
 @pytest.mark.parametrize("method", [METHODS[0], *(pytest.param(one, marks=pytest.mark.sweep) for one in METHODS[1:])])
 def test_the_lab_answers(lab: Lab, method: str, hostile: Hostile) -> None:
     with lab.rerun(patched(lab, method, hostile.act)) as comparison:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from labengine.events import Event, entry_of
+from labengine.events import Event, StepEnded, StepRolledBack, StepStarted, entry_of
+from labengine.record.timeline import Timeline
 from labengine.session.compare.sides import timeline_of
 from labengine.session.looking import Looking
 from labengine.session.overrides_in_use import override_notes
@@ -85,13 +86,13 @@ class Difference:
         }
 
 
-NOTHING = "nothing like it happens."
-"""The sentence for a side that has no such event."""
+NOTHING, LATER = "nothing like it happens.", "it happens later in this step."
+"""The sentences for a side without an event here."""
 
 
 def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
     """Return the first difference between two sides, or None."""
-    from labengine_widgets.compare.configuration import configuration_difference
+    from labengine_widgets.compare.configuration import configuration_difference, shift_of
     from labengine_widgets.compare.first_difference import (
         distinct_sentences,  # for views only
         find_first_difference,
@@ -105,6 +106,7 @@ def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
     place, pair, before = found
     one = _share(sides[0], place.left, pair.left, (before[0], pair.ends[0]))
     other = _share(sides[1], place.right, pair.right, (before[1], pair.ends[1]))
+    absence = _absence((left, right), pair.ends, (one.event, other.event), shift_of(left, right))
     return Difference(
         step=left.state(one.moment).step if pair.left else right.state(other.moment).step,
         phase=pair.phase,
@@ -112,7 +114,7 @@ def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
         moments=(one.moment, other.moment),
         left=one.event,
         right=other.event,
-        sentences=distinct_sentences((one.sentence, other.sentence), pair.left, pair.right),
+        sentences=distinct_sentences((one.sentence or absence, other.sentence or absence), pair.left, pair.right),
         reasons=(_reason(sides[0], one.event, pair.left), _reason(sides[1], other.event, pair.right)),
         shares=shares_sentence((left, right), place.shares, names),
         configuration=configuration_difference(left, right, names),
@@ -121,7 +123,7 @@ def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """One side's share of a difference."""
+    """One side's share of a difference. sentence: empty without an event."""
 
     moment: int
     event: Event | None
@@ -135,8 +137,22 @@ def _share(side: Looking, at: int | None, events: Sequence[Event], span: tuple[i
 
     timeline = timeline_of(side)
     event = None if at is None else timeline.events(at, at + 1)[0]
-    sentence = side_sentence(timeline, side.token_text, events, *span) or (NOTHING if event is None else phrase(event))
+    sentence = side_sentence(timeline, side.token_text, events, *span) or ("" if event is None else phrase(event))
     return _Share(span[0] if at is None else at, event, sentence)
+
+
+def _absence(timelines: Sequence[Timeline], ends: tuple[int, int], events: tuple[Event | None, ...], shift: int) -> str:
+    """Return the sentence for the side without an event, which may have the other's event further on in its step."""
+    from labengine_widgets.compare.alignment import same  # for views only
+
+    side = 0 if events[0] is None else 1
+    for event in timelines[side].events(ends[side]):
+        if isinstance(event, StepStarted | StepEnded | StepRolledBack):
+            break
+        one, other = (event, events[1]) if side == 0 else (events[0], event)
+        if one is not None and other is not None and same(one, other, shift):
+            return LATER
+    return NOTHING
 
 
 def notes_of(sides: Sides) -> list[str]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import warnings
 
+import pytest
+
 import labengine
 from labengine import Lab, Parts
 from labengine.core.block_pool import BlockPool
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.request import Request
+from labengine.core.waiting_queue import WaitingQueue
 from labengine.events import BlockCached, BlockMerged
+from labengine.session.compare.difference import LATER
 
 PROMPT = list(range(14))
 
@@ -91,3 +95,23 @@ def test_the_sentences_of_a_difference_leave_no_block_out() -> None:
         assert difference is not None
         frees = [re.findall(r"#(\d+)", text.partition(" (finished)")[0]) for text in difference.sentences]
         assert [sorted(map(int, ids)) for ids in frees] == [list(range(8))] * 2 and frees[0] != frees[1]
+
+
+class LastComeFirst(WaitingQueue):
+    """A queue whose newest request is admitted first."""
+
+    def add_request(self, request: Request) -> None:
+        self.prepend_request(request)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_what_the_other_side_does_later_in_the_step_is_not_said_to_be_missing(early: int) -> None:
+    parts = [Parts(), Parts()]
+    parts[early] = Parts(waiting_queue=LastComeFirst)
+    with labengine.compare(*parts, num_blocks=12, block_size=4) as both:
+        for first in (0, 100, 200):
+            both.add(token_ids=range(first, first + 5), max_tokens=1)
+        both.step()
+        difference = both.first_difference()
+        assert difference is not None
+        assert LATER in difference.sentences and "looks up its prompt" in difference.sentence
