@@ -60,7 +60,7 @@ class DrivenEngine(Engine):
         self._model, self._settings = model, wire_settings(config, policy)
         self._calls: list[list[Any]] = []
         """The calls that the engine has done, in the words of driver.py."""
-        self._must_repeat = False
+        self._must_repeat = self._owes_drafts = False
         self._mirror = Mirror(model, timeline, hooks, config.keep_finished)
         try:
             with model.exclusive() as self._process_number:
@@ -139,12 +139,16 @@ class DrivenEngine(Engine):
         before = self._mirror.fold.copy()  # the events of a step move it
         report = self._call(["step"])
         self.report = replace(report, peak_used_blocks=self._mirror.used_blocks(before))
+        self._owes_drafts = self.proposer is not None
         self._tell_drafts()
         yield "update"
 
     def _tell_drafts(self) -> None:
-        """Have the proposer guess the next tokens of the requests that have sampled, and tell the engine."""
-        if self.proposer is None:
+        """Have the proposer guess the next tokens of the requests that have sampled, and tell the engine.
+
+        If an exception or an interrupt ends this, the next step begins with it.
+        """
+        if self.proposer is None or not self._owes_drafts:
             return
         drafts: dict[str, list[int]] = {}
         for request_id in self.report.sampled:
@@ -154,6 +158,7 @@ class DrivenEngine(Engine):
                 drafts |= {str(request_id): list(found)} if found else {}
         if drafts:
             self._call(["draft", drafts])
+        self._owes_drafts = False
 
     def _call(self, operation: list[Any]) -> StepReport:
         """Have the engine do one operation, and follow its events; return the report on the step, if it was one.
@@ -161,6 +166,8 @@ class DrivenEngine(Engine):
         Raises EngineRaisedError if it fails. An interrupt ends the process.
         """
         is_step = operation[0] == "step"
+        if is_step:
+            self._tell_drafts()
         self._mirror.begin_call()
         try:
             with self._model.exclusive() as process_number:

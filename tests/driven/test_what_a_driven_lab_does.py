@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,33 @@ def test_the_sides_of_a_comparison_are_named_by_their_releases(lab: Lab) -> None
 def test_a_setting_that_is_labengines_alone_is_refused(name: str, stub: str) -> None:
     with pytest.raises(ConfigError, match=f"a driven engine takes no {name}"):
         labengine.drive("vllm", stub, **{name: "something else"})
+
+
+class FailsOnce:
+    """A proposer that raises an exception at its third call."""
+
+    num_drafts, drafter = 2, "lookup"
+
+    def __init__(self, error: BaseException | None) -> None:
+        self._errors = [None, None, error]
+
+    def propose(self, token_ids: Sequence[int], num_tokens: int) -> list[int]:
+        if self._errors and (error := self._errors.pop(0)) is not None:
+            raise error
+        return [token_ids[-1]] * num_tokens
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_drafts_that_a_step_has_not_got_are_told_before_the_next(stub: str, error: BaseException) -> None:
+    """So that the engine does what it would have done without the exception."""
+    told = []
+    for raised in (None, error):
+        with labengine.drive("vllm", stub, num_blocks=12, block_size=4, speculation=FailsOnce(raised)) as lab:
+            lab.add(token_ids=range(9), max_tokens=6)
+            lab.add(token_ids=range(5), max_tokens=6)
+            lab.step()
+            with pytest.raises(type(raised)) if raised else nullcontext():
+                lab.step()
+            lab.step()
+            told.append((lab.session.stepper.engine.workload["operations"], lab.snapshot()))
+    assert told[0] == told[1] and [one[0] for one in told[0][0]].count("draft") == 3

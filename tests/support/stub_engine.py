@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 package = sys.modules["vllm"] = ModuleType("vllm")
@@ -55,6 +55,11 @@ class StubCore:
         self.scheduler.update_from_output(plan, None)
         self.after_call("update")
         return bool(self.plan)
+
+    def draft(self, drafts: Mapping[str, list[int]]) -> None:
+        told = SimpleNamespace(req_ids=list(drafts), draft_token_ids=list(drafts.values()))
+        self.scheduler.update_draft_token_ids(told)
+        self.after_call("draft")
 
     def abort(self, name: str) -> None:
         if name in self.scheduler.requests:
