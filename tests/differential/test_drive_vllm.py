@@ -14,7 +14,7 @@ import pytest
 from differential.driven_comparison import Beside, UnlikeError
 from differential.driven_workloads import driven_workload
 from differential.vllm_process import VARIABLE, VERSION, named_interpreter
-from labengine.driven import process
+from labengine.driven import imported, process
 from labengine.driven.driven import Driven
 from labengine.events import BlockFreed
 from labengine.record import fold
@@ -70,7 +70,7 @@ def test_a_fault_of_the_driver_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
     text = scheduler.read_text()
     assert "cache_salt=salt," in text
     scheduler.write_text(text.replace("cache_salt=salt,", "cache_salt=None,"))
-    monkeypatch.setattr(process, "DRIVER", inside / "driver.py")
+    monkeypatch.setattr(imported, "COPIES", inside / "copies.py")
     faulty = Beside(driven)
     try:
         with pytest.raises(UnlikeError, match="each can hit the other's"):
