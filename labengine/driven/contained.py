@@ -20,22 +20,20 @@ class ContainedProcess(Closing):
     log: what it prints to stderr.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> None:
-        """options: those of Popen. Raises OSError if it does not start."""
+    def __init__(self) -> None:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         """Holds the engine's temporary files, which it cannot delete when it is ended."""
         self._mark = new_mark()
         self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> None:
+        """Start it; `close` ends it, also if an interrupt ends this. options: those of Popen. Raises OSError."""
         own = {MARK: self._mark, "TMPDIR": self._folder.name}
-        try:
-            with interrupts_deferred():
-                self._process = subprocess.Popen(
-                    command, stderr=self.log, env={**environment, **own}, start_new_session=True, **options
-                )
-        except BaseException:
-            self.close()
-            raise
+        with interrupts_deferred():
+            self._process = subprocess.Popen(
+                command, stderr=self.log, env={**environment, **own}, start_new_session=True, **options
+            )
 
     @property
     def pipes(self) -> tuple[int, int]:
@@ -45,7 +43,7 @@ class ContainedProcess(Closing):
 
     @property
     def has_ended(self) -> bool:
-        """True if it has ended by itself, or was closed."""
+        """True if it has ended by itself, was closed, or has not started."""
         return self._process is None or self._process.poll() is not None
 
     def status(self, seconds: float) -> int:

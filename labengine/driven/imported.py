@@ -45,7 +45,8 @@ class Imported:
                 if self._channel is not None:
                     self._channel.close()
                 if self._process is not None:
-                    self._process.status(ENDING_S)
+                    if not self._process.has_ended:
+                        self._process.status(ENDING_S)
                     self._process.close()
                 self._channel = self._process = None
 
@@ -53,16 +54,17 @@ class Imported:
     def channel(self) -> int | None:
         """The descriptor on which a copy is asked for; None if there is no process as a new one would be."""
         with self._lock:
-            if self._channel is None or self._process is None or self._surroundings != self._surroundings_now():
+            if self._channel is None or self._process is None or self._process.has_ended:
                 return None
-            return self._channel.fileno()
+            return self._channel.fileno() if self._surroundings == self._surroundings_now() else None
 
     def _start(self) -> None:
         self._surroundings = own, _ = self._surroundings_now()
         self._channel, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [self._driven.python, str(COPIES), self._driven.name, str(given.fileno())]
-        with given, suppress(OSError):  # it does not start; the engine's own process says why
-            self._process = ContainedProcess(command, own, stdin=DEVNULL, stdout=DEVNULL, pass_fds=(given.fileno(),))
+        self._process = ContainedProcess()
+        with given, suppress(OSError):  # the engine's own process says why it does not start
+            self._process.start(command, own, stdin=DEVNULL, stdout=DEVNULL, pass_fds=(given.fileno(),))
 
     def _surroundings_now(self) -> tuple[dict[str, str], tuple[int, int]]:
         folder = os.stat(".")

@@ -83,11 +83,12 @@ class EngineProcess(Closing):
         self._sent: deque[int] = deque()
         """The numbers of the unanswered lines, the oldest first."""
         self._num_sent = 0
-        self._process = _started(driven, channel)
-        self._lines, self._answers = self._process.pipes
-        os.set_blocking(self._lines, False)
+        self._process = ContainedProcess()
         try:
             with interrupts_deferred():
+                _start(self._process, driven, channel)
+                self._lines, self._answers = self._process.pipes
+                os.set_blocking(self._lines, False)
                 first = self._read(STARTING_S)
         except EngineLostError as error:
             self.close()
@@ -185,12 +186,12 @@ class EngineProcess(Closing):
         self._process.close()
 
 
-def _started(driven: DrivenEngine, channel: int | None) -> ContainedProcess:
+def _start(process: ContainedProcess, driven: DrivenEngine, channel: int | None) -> None:
     command = [driven.python, str(DRIVER), driven.name, *([driven.patch] if driven.patch else [])]
     if channel is not None:
         command = [driven.python, "-I", "-S", str(STAND_IN), str(channel), *command]
     try:
-        return ContainedProcess(
+        process.start(
             command,
             environment(driven.name, driven.checkout),
             stdin=subprocess.PIPE,
